@@ -82,6 +82,7 @@ def test_a_usual_folder_comes_up(tmp_path: Path) -> None:
         assert "deployment.apps/coredns" in lab.kubectl("get", "deployment", "-n", "kube-system", "-o", "name")
         told = lab.kubectl("get", "events", "-n", "shop", "--field-selector=reason=ProbeNotExecuted")
         assert "not on this machine: sh -c exec shop-db-is-ready -U postgres" in told
+        lab.kubectl("wait", "--for=condition=complete", "job/migrate", "-n", "shop", "--timeout=120s")
         cells = lab.json("probe", "--count", "2", "--service", "shop/web")["cells"]
         assert cells
         assert all(cell["agrees"] for cell in cells)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of
-from kproxy.lab.resources import Object
+from kproxy.lab.resources import Json, Object
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([A-Za-z_.-][\w.-]*)\)")
+
+
+class MissingError(LabError):
+    """A container's environment names what is not there."""
 
 
 def environment(pod: Object, container: str, *, terminal: bool = False) -> dict[str, str]:
@@ -29,6 +34,59 @@ def environment(pod: Object, container: str, *, terminal: bool = False) -> dict[
             own[str(item["name"])] = field_of(pod, reference) if reference else expand(str(item["value"]), own)
     shown = {"TERM": "xterm"} if terminal else {}
     return {"PATH": PATH, "HOME": "/root", "HOSTNAME": hostname_of(pod), **shown, **own, **lab}
+
+
+Read = Callable[[str, str], Mapping[str, str] | None]
+"""The values of a ConfigMap or a Secret of the pod's namespace, by kind and name; None if there is none."""
+
+
+def with_values(pod: Object, read: Read, *, strict: bool = True) -> Json:
+    """A pod whose containers' `env` has values in place of references to ConfigMaps and Secrets.
+
+    Raises:
+        MissingError: one that is not optional is not there, and it is `strict`; otherwise it is left out.
+    """
+
+    def given(container: Object) -> Iterator[Json]:
+        for source in container.get("envFrom") or ():
+            for kind, reference in _references(source, "Ref"):
+                for name, value in (_found(pod, reference, kind, read, strict) or {}).items():
+                    yield _plain(f"{source.get('prefix') or ''}{name}", value)
+        for item in container.get("env") or ():
+            references = list(_references(item.get("valueFrom") or {}, "KeyRef"))
+            if not references:
+                yield item
+            for kind, reference in references:
+                values = _found(pod, reference, kind, read, strict)
+                if values is not None:
+                    yield _plain(str(item["name"]), values[reference["key"]])
+
+    containers = [{**each, "env": list(given(each))} for each in containers_of(pod)]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+def _references(source: Object, ending: str) -> Iterator[tuple[str, Object]]:
+    for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
+        if source.get(f"{field}{ending}"):
+            yield kind, source[f"{field}{ending}"]
+
+
+def _found(pod: Object, reference: Object, kind: str, read: Read, strict: bool) -> Mapping[str, str] | None:
+    name, key = str(reference["name"]), reference.get("key")
+    values = read(kind, name)
+    if values is not None and (key is None or key in values):
+        return values
+    if strict and not reference.get("optional"):
+        where = f"{pod['metadata']['namespace']}/{name}"
+        gone = values is None
+        raise MissingError(
+            f'{kind.lower()} "{name}" not found' if gone else f"couldn't find key {key} in {kind} {where}"
+        )
+    return None
+
+
+def _plain(name: str, value: str) -> Json:
+    return {"name": name, "value": value.replace("$", "$$")}  # nothing in it is a reference
 
 
 def field_of(pod: Object, path: str) -> str:

@@ -12,11 +12,12 @@ while it terminates.
 
 from __future__ import annotations
 
-import functools
+import base64
 import logging
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.kubelet.cni import CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity
+from kproxy.lab.kubelet.environment import MissingError, with_values
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
     containers_of,
@@ -45,7 +47,19 @@ from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
-from kproxy.lab.resources import FAILED, PODS, Json, Object, is_terminating, key_of, now, parse_timestamp, timestamp
+from kproxy.lab.resources import (
+    CONFIG_MAPS,
+    FAILED,
+    PODS,
+    SECRETS,
+    Json,
+    Object,
+    is_terminating,
+    key_of,
+    now,
+    parse_timestamp,
+    timestamp,
+)
 from kproxy.lab.spec import LabSpec, NodePlan
 from kproxy.linux.errors import LinuxError
 
@@ -78,10 +92,12 @@ class Kubelet(Controller):
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
         self.sandboxes = Sandboxes(spec, plan, network, directory)
-        self.streams = Streams(directory, self._find, self._logs)
+        self.streams = Streams(directory, self._find, self._read, self._logs)
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
+        self._given: dict[str, Object] = {}
+        """Pods that run commands, with the values that these were given when they were started."""
         self._ended: set[str] = set()
         """Pods that have come to their end by themselves; their informer may still show them running."""
         self._killing: set[str] = set()
@@ -151,8 +167,10 @@ class Kubelet(Controller):
         if failed:
             self.tasks.signal(uid, signal.SIGKILL)
         else:
-            addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
-            self._say_started(pod, self.tasks.run(addressed, sandbox.netns, self.sandboxes.files(uid)))
+            if uid not in self._given:
+                addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
+                self._given[uid] = self._with_values(addressed, sandbox)
+            self._say_started(pod, self.tasks.run(self._given[uid], sandbox.netns, self.sandboxes.files(uid)))
             if uid not in self._started:
                 self._started[uid] = timestamp(now())
                 self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
@@ -160,6 +178,29 @@ class Kubelet(Controller):
             self._ended.add(uid)
             self._tear_down(uid)
         return self.tasks.left(uid)
+
+    def _with_values(self, pod: Object, sandbox: Sandbox) -> Json:
+        """The pod with the values of ConfigMaps and Secrets in its environment. Raises MissingError."""
+        try:
+            return with_values(pod, partial(self._read, pod))
+        except MissingError as error:
+            self._report(pod, sandbox, str(error))
+            for _name, part in event_parts(pod):
+                self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
+            raise
+
+    def _read(self, pod: Object, kind: str, name: str) -> Mapping[str, str] | None:
+        """The values of a ConfigMap or a Secret. Raises ApiError."""
+        resource = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}[kind]
+        try:
+            data = self.client.get(resource, name, pod["metadata"]["namespace"]).raw.get("data") or {}
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+        if kind == "ConfigMap":
+            return dict(data)
+        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     def _addresses(self, sandbox: Sandbox) -> Json:
         own = {"podIP": sandbox.addresses[0], "podIPs": [{"ip": address} for address in sandbox.addresses]}
@@ -183,7 +224,7 @@ class Kubelet(Controller):
         identity = Identity(meta["name"], meta["namespace"], self._plan.name, said)
         try:
             if serves_dns(pod):
-                said_by_dns = functools.partial(self._log_dns, uid)
+                said_by_dns = partial(self._log_dns, uid)
                 self.dns.start(uid, sandbox.netns, self._families, said_by_dns)
             else:
                 self.servers.start(uid, sandbox.netns, identity, pod_ports(pod), self._families)
@@ -314,6 +355,7 @@ class Kubelet(Controller):
         self.sandboxes.remove(uid)
         self._started.pop(uid, None)
         self._restarts.pop(uid, None)
+        self._given.pop(uid, None)
         self._killing.discard(uid)
 
     def _forget(self, uid: str) -> None:

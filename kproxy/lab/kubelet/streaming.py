@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ import msgspec
 
 from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletRequest, LogRequest
 from kproxy.lab.kubelet.commands import Client, Command, failure
-from kproxy.lab.kubelet.environment import environment
+from kproxy.lab.kubelet.environment import environment, with_values
 from kproxy.lab.kubelet.logs import Line, PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of
 from kproxy.lab.resources import Object
@@ -31,6 +32,9 @@ _LOOK: Final = 1.0
 """Seconds after which one who follows a log is looked at: whether he is still there."""
 
 
+ReadOf = Callable[[Object, str, str], Mapping[str, str] | None]
+
+
 class RunningPod(NamedTuple):
     """A pod that has its namespace."""
 
@@ -42,10 +46,12 @@ class RunningPod(NamedTuple):
 
 
 class Streams:
-    """Answers the API server. `find` gives the pod of a uid, None if this node has none."""
+    """Answers the API server. `find` gives the pod of a uid, None if this node has none; `read` what `with_values`
+    asks of a pod's namespace."""
 
-    def __init__(self, directory: Path, find: Callable[[str], RunningPod | None], logs: PodLogs) -> None:
+    def __init__(self, directory: Path, find: Callable[[str], RunningPod | None], read: ReadOf, logs: PodLogs) -> None:
         self._find = find
+        self._read = read
         self._logs = logs
         self._lock = threading.Lock()
         self._commands: dict[str, set[Command]] = {}
@@ -96,7 +102,8 @@ class Streams:
             return
         client.send(STARTED)
         try:
-            values = environment(found.pod, asked.container, terminal=asked.tty)
+            pod = with_values(found.pod, partial(self._read, found.pod), strict=False)
+            values = environment(pod, asked.container, terminal=asked.tty)
             command = Command(asked, found.netns, values, hostname_of(found.pod), found.files)
         except (OSError, LinuxError, ValueError) as error:
             client.end(failure(f"error executing command in container: {error}"))
