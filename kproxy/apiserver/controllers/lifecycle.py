@@ -8,6 +8,7 @@ be there in system_objects.py.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Set
 from copy import deepcopy
 from datetime import timedelta
@@ -135,7 +136,8 @@ class Controllers:
             return
         others = [each for each in self._catalog.stored() if each.namespaced and each.storage != "pods"]
         for resources in ([self._catalog.builtin("", "pods")], others):
-            if await self._delete_all(resources, name):
+            if left := await self._delete_all(resources, name):
+                self._say_what_is_left(name, left)
                 self._worker.add_after((self._empty_namespace, (name,)), _AGAIN)
                 return
         entry = self._registry.table(namespaces).head(name)
@@ -144,8 +146,26 @@ class Controllers:
             body["spec"]["finalizers"] = [each for each in body["spec"]["finalizers"] if each != "kubernetes"]
             self._registry.update(namespaces, "", name, body, subresource="finalize")
 
-    async def _delete_all(self, resources: list[Resource], namespace: str) -> int:
-        """Deletes the objects of some resources in a namespace; returns how many are left."""
+    def _say_what_is_left(self, name: str, left: dict[Resource, list[Entry]]) -> None:
+        """Writes the conditions of a namespace that cannot go yet."""
+        namespaces = self._catalog.builtin("", "namespaces")
+        entry = self._registry.table(namespaces).head(name)
+        if entry is None:
+            return
+        value, now = entry.value, timestamp(self._registry.now())
+        held = {each["type"]: each for each in value["status"].get("conditions") or ()}
+        for each in _remaining(left):
+            old = held.get(each["type"], {})
+            same = old.get("status") == each["status"]
+            held[each["type"]] = {**each, "lastTransitionTime": old.get("lastTransitionTime", now) if same else now}
+        value["status"]["conditions"] = list(held.values())
+        body = {"kind": "Namespace", "apiVersion": "v1", **value}
+        self._registry.update(
+            namespaces, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status"
+        )
+
+    async def _delete_all(self, resources: list[Resource], namespace: str) -> dict[Resource, list[Entry]]:
+        """Deletes the objects of some resources in a namespace; returns those that are left."""
         futures = []
         for resource in resources:
             table = self._registry.table(resource)
@@ -157,7 +177,8 @@ class Controllers:
                 if result.done is not None:
                     futures.append(result.done)
         await asyncio.gather(*futures, return_exceptions=True)
-        return sum(len(self._registry.table(resource).in_namespace(namespace)) for resource in resources)
+        found = {resource: self._registry.table(resource).in_namespace(namespace) for resource in resources}
+        return {resource: entries for resource, entries in found.items() if entries}
 
     # --- CRDs, RBAC ---
 
@@ -259,6 +280,42 @@ class Controllers:
 
     async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
         self._registry.delete(resource, namespace, name, DeleteOptions())
+
+
+def _remaining(left: dict[Resource, list[Entry]]) -> list[Json]:
+    """The conditions of a namespace in which something is left, without their times.
+
+    Source: pkg/controller/namespace/deletion/status_condition_utils.go.
+    """
+    counted = sorted(f"{each.plural}.{each.group} has {len(found)} resource instances" for each, found in left.items())
+    holders = Counter(
+        finalizer
+        for entries in left.values()
+        for entry in entries
+        for finalizer in entry.value["metadata"].get("finalizers") or ()
+    )
+    held = ", ".join(f"{name} in {number} resource instances" for name, number in sorted(holders.items()))
+    rows = (
+        ("DiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
+        ("GroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ("ContentFailure", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+    )
+    kept = (True, "SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {held}")
+    none = (False, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+    shown = [(f"NamespaceDeletion{name}", False, reason, message) for name, reason, message in rows]
+    shown.append(
+        (
+            "NamespaceContentRemaining",
+            True,
+            "SomeResourcesRemain",
+            f"Some resources are remaining: {', '.join(counted)}",
+        )
+    )
+    shown.append(("NamespaceFinalizersRemaining", *(kept if holders else none)))
+    return [
+        {"type": name, "status": str(is_so), "reason": reason, "message": message}
+        for name, is_so, reason, message in shown
+    ]
 
 
 def _conditions(conflict: tuple[str, str] | None) -> list[Json]:
