@@ -27,6 +27,8 @@ _MAY_CHANGE: Final = (
 )
 _MAX_SECONDS: Final = (1 << 31) - 1
 _COMPUTE: Final = ("cpu", "memory")
+_RESIZED: Final = frozenset({"containers", "initContainers"})
+_RESIZABLE: Final = ("resources", "resizePolicy")
 _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
@@ -43,11 +45,66 @@ def _ephemeral_errors(value: Json, old: Json) -> list[FieldError]:
     return errors
 
 
+def _added_containers(spec: Json, old: Json) -> Json:
+    """A spec with the ephemeral containers of another."""
+    given = spec.get("ephemeralContainers")
+    kept = {key: item for key, item in old.items() if key != "ephemeralContainers"}
+    return kept | ({"ephemeralContainers": given} if given else {})
+
+
+def _resized(spec: Json, old: Json) -> Json:
+    """A spec with the resources of another's containers, found by their names."""
+    new = dict(old)
+    for kind in _RESIZED & old.keys():
+        given = {each.get("name"): each for each in spec.get(kind) or ()}
+        new[kind] = [
+            {key: item for key, item in each.items() if key not in _RESIZABLE}
+            | {key: item for key, item in given.get(each.get("name"), each).items() if key in _RESIZABLE}
+            for each in old[kind] or ()
+        ]
+    return new
+
+
+PARTS: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
+    "ephemeralcontainers": _added_containers, "resize": _resized,
+}  # fmt: skip
+"""By subresource that writes a part of the spec: the spec that comes of the given one and the old."""
+
+
+def _resize_errors(value: Json, old: Json) -> list[FieldError]:
+    """What is wrong with new resources of a Pod that runs (ValidatePodResize)."""
+    if _MIRROR in (old["metadata"].get("annotations") or {}):
+        return [forbidden("", "static pods cannot be resized")]
+    errors = []
+    for kind in sorted(_RESIZED & old["spec"].keys()):
+        for index, (mine, theirs) in enumerate(zip(value["spec"][kind] or (), old["spec"][kind] or (), strict=True)):
+            if mine == theirs:
+                continue
+            path = f"spec.{kind}[{index}].resources"
+            if kind == "initContainers" and theirs.get("restartPolicy") != "Always":
+                errors.append(forbidden(path, "resources of non-sidecar init containers are immutable"))
+            for part in ("limits", "requests"):
+                new, before = mine["resources"].get(part) or {}, theirs["resources"].get(part) or {}
+                changed = {name for name in {*new, *before} if new.get(name) != before.get(name)}
+                if not changed <= set(_COMPUTE):
+                    errors.append(forbidden(path, "only cpu and memory resources are mutable"))
+                errors += [
+                    forbidden(f"{path}.{part}", f"resource {part} cannot be removed")
+                    for name in _COMPUTE
+                    if name in before and name not in new
+                ]
+    if quality(value["spec"]) != quality(old["spec"]):
+        text = "Pod QOS Class may not change as a result of resizing"
+        errors.append(invalid("spec", quality(value["spec"]), text))
+    return errors
+
+
 class PodStrategy(Strategy):
     """core/v1 Pod."""
 
     part_checks: ClassVar[Mapping[str, Callable[[Json, Json], list[FieldError]]]] = {
-        "ephemeralcontainers": _ephemeral_errors
+        "ephemeralcontainers": _ephemeral_errors,
+        "resize": _resize_errors,
     }
 
     has_generation: ClassVar[bool] = True

@@ -215,6 +215,7 @@ _POD_PARTS: Final = (
     Subresource("eviction", "Eviction", CREATE_ONLY, "policy", "v1"),
     Subresource("exec", "PodExecOptions", ("create", "get")),
     Subresource("log", "Pod", ("get",)),
+    Subresource("resize", "Pod"),
 )
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 

@@ -264,8 +264,9 @@ class Registry:
         refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
         charged = []
-        if not subresource:
+        if subresource in ("", "resize"):
             charged = self._admission.check(resource, old.get("namespace", ""), value, live)
+        if not subresource:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         if subresource != "status":
             warnings += resource.strategy.warnings(value, live) + warnings_for(resource.storage, value, live)
