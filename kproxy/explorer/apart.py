@@ -33,11 +33,11 @@ LARGE: Final = 1000
 """Services of a cluster from which on comparisons of all its rules are made apart."""
 _LOOK: Final = 0.1
 """Seconds between two looks at whether somebody still waits."""
-_SHARE: Final = 0.8
+_SHARE: Final = 0.75
 """Of the time that there is, what the process takes: the answer has to be put together and sent."""
 _ENDING: Final = 60
 """Seconds after its time after which the process is ended."""
-_NICE: Final = 10
+_NICE: Final = 5
 ARGUMENTS: Final = ("-m", "kproxy.explorer.apart")
 _ANSWER, _REFUSAL = b"+", b"-"
 

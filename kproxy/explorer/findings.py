@@ -13,15 +13,15 @@ import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.dataplane.compare.compare import Comparison, Difference
+from kproxy.dataplane.compare.examine import ANY, Extent
 from kproxy.dataplane.compare.record import difference_record
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.model.packet import LOCAL, Packet, parse_endpoint
+from kproxy.dataplane.model.packet import LOCAL, parse_endpoint, parse_ip
 from kproxy.explorer.model import Model
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
-from kproxy.services.names import family_of
 
 MAX_FINDINGS: Final = 200
 TIME_OVER: Final = "not compared: the time for it was over"
@@ -72,26 +72,36 @@ class Findings(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Sent:
-    """A packet that shows a difference, as far as a question can say it."""
+    """A packet that shows a difference, as far as a question can say it.
+
+    Attributes:
+        local: the node sends it itself. to_host: the destination is an address of the node that it meets.
+        extent: what of it may be another for the same difference.
+    """
 
     source: str
     destination: str
     port: int
     protocol: str
     local: bool
+    to_host: bool = False
+    extent: Extent = ANY
 
     @classmethod
-    def of(cls, packet: Packet) -> Sent | None:
-        """None if it has no destination, or no port."""
+    def of(cls, item: Difference) -> Sent | None:
+        """A difference's witness; None if it has no destination, or no port."""
+        packet, host = item.witness.packet, item.witness.host
         if packet.dst is None or packet.dport is None:
             return None
         source = "" if packet.src is None else format_address(packet.src, packet.family)
         destination = format_address(packet.dst, packet.family)
-        return cls(source, destination, packet.dport, protocol_name(packet.protocol), packet.origin == LOCAL)
+        to_host = bool(host.is_local(packet.family, packet.dst))
+        local, protocol = packet.origin == LOCAL, protocol_name(packet.protocol)
+        return cls(source, destination, packet.dport, protocol, local, to_host, item.extent)
 
     @classmethod
     def said(cls, source: str, destination: str, protocol: str, origin: str) -> Sent | None:
-        """The same of a witness in words; `?` is open."""
+        """The same of a witness in words; `?` is open. Of its addresses it is not known which others would do."""
         try:
             to = parse_endpoint(destination)
         except DataplaneError:
@@ -99,7 +109,23 @@ class Sent:
         if to.port is None:
             return None
         sender = "" if source.startswith("?") else format_address(parse_endpoint(source).address, to.family)
-        return cls(sender, format_address(to.address, to.family), to.port, protocol, origin == LOCAL)
+        extent = Extent(destinations=((to.address, to.address),))
+        return cls(sender, format_address(to.address, to.family), to.port, protocol, origin == LOCAL, extent=extent)
+
+    def may_come_from(self, address: str) -> bool:
+        """Whether it is of the family, and packets from there show the same."""
+        family, value = parse_ip(address)
+        return family is self.family and self.extent.has_source(value)
+
+    def may_go_to(self, address: str) -> bool:
+        """Whether packets to an address of the node show the same."""
+        family, value = parse_ip(address)
+        return self.to_host and family is self.family and self.extent.has_destination(value)
+
+    @property
+    def family(self) -> Family:
+        """Of its addresses."""
+        return parse_ip(self.destination)[0]
 
     @property
     def to_loopback(self) -> bool:
@@ -150,7 +176,7 @@ class Gathered:
 
     def _finding(self, group: _Group) -> Finding:
         item = group.item
-        sent = Sent.of(item.witness.packet)
+        sent = Sent.of(item)
         asks: tuple[AskHint | None, AskHint | None] = (None, None)
         services: dict[str, None] = {}
         if sent is not None:
@@ -191,28 +217,30 @@ def services_at(model: Model, sent: Sent) -> tuple[str, ...]:
 
 
 def question(model: Model, node: str, sent: Sent) -> AskHint:
-    """A client that sends such a packet: the pod that has the source address, else one of the node, or whoever is
-    outside."""
+    """A client that sends such a packet: the pod that has the source address, else one of the node, or the node, if
+    that shows the difference, too; else whoever is outside. So it is with a node port's address."""
     receiver = join_host_port(sent.destination, sent.port)
     if model.known.cluster is None:
         sender = f"node/{node}" if sent.local or not sent.source else f"{OUTSIDE}{sent.source}"
         return AskHint(sender, receiver, sent.protocol)
-    owners, family = model.owners, family_of(sent.destination)
-    owner = owners.target(sent.source)[0] if sent.source else ""
-    if sent.local or sent.to_loopback:
-        sender = f"node/{node}"
-    elif owner.startswith(("pod/", "node/")):
-        sender = owner
-    else:
-        near = (
-            pod.name
-            for pod in model.cluster.pods.values()
-            if pod.node == node and not pod.host_network and any(family_of(each) is family for each in pod.addresses)
-        )
-        found = next(near, "")
-        sender = f"pod/{found}" if found else f"node/{node}"
-    own = next((each for each, name in owners.nodes.items() if name == node and family_of(each) is family), "")
+    owners = model.owners
+    own = next((each for each, name in owners.nodes.items() if name == node and sent.may_go_to(each)), "")
     elsewhere = owners.target(sent.destination)[0].startswith(OUTSIDE) and not sent.to_loopback
     if own and elsewhere and model.doors.is_node_port(sent.port, sent.protocol):
         receiver = join_host_port(own, sent.port)
-    return AskHint(sender, receiver, sent.protocol)
+    return AskHint(_sender(model, node, sent), receiver, sent.protocol)
+
+
+def _sender(model: Model, node: str, sent: Sent) -> str:
+    if sent.local or sent.to_loopback:
+        return f"node/{node}"
+    owner = model.owners.target(sent.source)[0] if sent.source else ""
+    if owner.startswith(("pod/", "node/")):
+        return owner
+    for pod in model.cluster.pods.values():
+        if pod.node == node and not pod.host_network and any(map(sent.may_come_from, pod.addresses)):
+            return f"pod/{pod.name}"
+    own = (each for each, name in model.owners.nodes.items() if name == node)
+    if not sent.source or (LOCAL in sent.extent.origins and any(map(sent.may_come_from, own))):
+        return f"node/{node}"
+    return f"{OUTSIDE}{sent.source}"

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.causes import Cause, Causes
-from kproxy.dataplane.compare.examine import Examiner, Finding, circumstances
+from kproxy.dataplane.compare.examine import ANY, Examiner, Extent, Finding, circumstances
 from kproxy.dataplane.compare.observe import assumed_index
 from kproxy.dataplane.compare.regions import Region, Site, differing_regions
 from kproxy.dataplane.compare.witness import Situation
@@ -59,6 +59,7 @@ class Difference:
         chances: what becomes of the witness under each, in words, with the exact probability.
         cause: the rule of one side alone that makes the difference, if there is one.
         traces: of the witness, through the one and the other.
+        extent: what of the witness may be another for the same difference.
     """
 
     destinations: tuple[str, ...]
@@ -71,6 +72,7 @@ class Difference:
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
     cause: Cause | None = None
     traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
+    extent: Extent = field(default=ANY, compare=False, repr=False)
 
     @property
     def situations(self) -> tuple[Situation, Situation]:
@@ -199,6 +201,7 @@ def _compare(
     merged: dict[_Key, tuple[list[str], Finding]] = {}
     for (where, _), (finding, pairs) in worded.items():
         conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
+        finding = replace(finding, extent=replace(finding.extent, origins=frozenset(origin for origin, _ in pairs)))
         key = _Key(finding.sources, conditions, *finding.general)
         merged.setdefault(key, ([], finding))[0].append(where)
     differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
@@ -215,7 +218,7 @@ def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
     texts = (finding.one, finding.other) if len(sites) == 1 else (key.one, key.other)
     return Difference(
         tuple(sites), key.sources, key.conditions, *texts, finding.witness, finding.witness_other,
-        finding.chances,
+        finding.chances, extent=finding.extent,
     )  # fmt: skip
 
 

@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.consistency import correlated
 from kproxy.dataplane.compare.describe import (
+    Side,
     box_around,
     box_text,
     distributions_text,
     fate_text,
+    intervals_of,
 )
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at, summed
 from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
@@ -29,11 +31,12 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic.quantify import for_all, where_different
+from kproxy.dataplane.symbolic.quantify import exists, for_all, where_different
 from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.table import PacketVariables
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
@@ -54,6 +57,36 @@ _UNUSUAL: Final = frozenset({"opaque"})
 """Addresses that a witness has where it may have any (RFC 5737, RFC 3849)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Which other packets show the same as a witness: those whose source and destination address are others.
+
+    Attributes:
+        sources, destinations: first and last addresses; None for any.
+        origins: where they may come from: `arriving`, `local`.
+    """
+
+    sources: tuple[tuple[int, int], ...] | None = None
+    destinations: tuple[tuple[int, int], ...] | None = None
+    origins: frozenset[str] = frozenset(ORIGINS)
+
+    def has_source(self, address: int) -> bool:
+        """Whether a packet from an address shows the same."""
+        return _has(self.sources, address)
+
+    def has_destination(self, address: int) -> bool:
+        """Whether a packet to an address shows the same."""
+        return _has(self.destinations, address)
+
+
+ANY: Final = Extent()
+"""Whatever the addresses are."""
+
+
+def _has(intervals: tuple[tuple[int, int], ...] | None, address: int) -> bool:
+    return intervals is None or any(first <= address <= last for first, last in intervals)
+
+
 @dataclass(frozen=True)
 class Finding:
     """A confirmed difference, or with a `reason` one that is not decided.
@@ -71,6 +104,7 @@ class Finding:
     chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]] = ((), ())
     reason: str = ""
     is_ordinary: bool = True
+    extent: Extent = ANY
 
     @property
     def is_usual(self) -> bool:
@@ -256,9 +290,18 @@ class Examiner:
         chances = (self._chances(found.one, point), self._chances(found.other, point))
         finding = Finding(
             sources, conditions, *texts, found.first, found.second, general, chances,
-            is_ordinary=self._is_ordinary(point),
+            is_ordinary=self._is_ordinary(point), extent=self._extent(region, box),
         )  # fmt: skip
         return finding, diagrams.both(rest, diagrams.negate(covered))
+
+    def _extent(self, region: Region, box: Iterable[Side]) -> Extent:
+        """The addresses of a box, and of the region's site."""
+        variables, diagrams = self._variables, self._diagrams
+        found = (each.condition for each in box if each.group.row is PacketVariables.src)
+        sources = next((tuple(intervals_of(variables, variables.src, each)) for each in found), None)
+        inside = exists(diagrams, region.site.address, variables.levels["translated_dst"])
+        destinations = None if inside == TRUE else tuple(intervals_of(variables, variables.dst, inside))
+        return Extent(sources, destinations)
 
     def _is_ordinary(self, point: Mapping[int, int]) -> bool:
         """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""

@@ -136,7 +136,7 @@ def test_a_node_port_is_asked_at_the_nodes_address_of_the_packets_family(tmp_pat
     )
     model = Model(ManifestSource([str(manifest)], None, None, Features()).read(), 1)
     for elsewhere, wanted in (("198.51.100.7", "172.30.0.11:30080"), ("2001:db8:7::7", "[fd00::11]:30080")):
-        asked = question(model, "n1", Sent("", elsewhere, 30080, "tcp", local=False))
+        asked = question(model, "n1", Sent("", elsewhere, 30080, "tcp", local=False, to_host=True))
         assert (asked.sender, asked.to) == ("node/n1", wanted)
 
 

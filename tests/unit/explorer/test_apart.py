@@ -112,7 +112,7 @@ import itertools, signal
 from kproxy.explorer import apart, comparing
 
 def compare(*given, **named):
-    assert 0 < signal.setitimer(signal.ITIMER_REAL, 0.01)[0] <= 48
+    assert 0 < signal.setitimer(signal.ITIMER_REAL, 0.01)[0] <= 45
     for _ in itertools.repeat(0):
         pass
 

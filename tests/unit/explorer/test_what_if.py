@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kproxy.dataplane.compare.examine import Extent
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.explorer.edits import Edit
+from kproxy.explorer.findings import Sent, question
+from kproxy.explorer.model import Model
+from kproxy.explorer.source import SnapshotSource
 from tests.support.explorer.client import Page
 
 TERMINATING = {"do": "endpoint", "pod": "shop/web-1", "set": {"ready": False, "serving": True, "terminating": True}}
@@ -144,3 +152,61 @@ def test_drift_and_migrate_and_diff(page: Page) -> None:
     diff: dict[str, Any] = page.post("api/compare", {"kind": "diff", "a": {"edits": []}, "b": {"edits": [LOCAL]}})
     assert not diff["alike"]
     assert page.ask("POST", "api/compare", {"kind": "guess"}).error == "kind: kind: diff, drift or migrate expected"
+
+
+def _balanced(*ranges: str) -> dict[str, object]:
+    """The Service with a load balancer's address, for clients of these networks only."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "type": "LoadBalancer",
+            "clusterIP": "10.96.0.7",
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}],
+            "loadBalancerSourceRanges": list(ranges),
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.80"}]}},
+    }
+    return {"do": "apply", "manifest": yaml.safe_dump(service)}
+
+
+@pytest.mark.parametrize(
+    ("clients", "sender"), [("198.51.100.0/24", "outside/198.51.100.7"), ("10.244.1.0/24", "pod/shop/cart-0")]
+)
+def test_a_question_is_asked_by_a_pod_only_if_that_shows_the_difference(page: Page, clients: str, sender: str) -> None:
+    before, after = [_balanced("203.0.113.0/24", clients)], [_balanced("203.0.113.0/24")]
+    found = page.post("api/compare", {"kind": "diff", "a": {"edits": before}, "b": {"edits": after}})
+    finding = next(each for each in found["findings"] if each["destinations"] == ["192.0.2.80:80/tcp"])
+    assert [each["from"] for each in finding["asks"]] == [sender, sender]
+    assert finding["ask"]["to"] == "192.0.2.80:80"
+    if sender.startswith("pod/"):  # a load balancer's way from outside is not known
+        first, second = (
+            page.post("api/ask", {**finding["ask"], "edits": edits})["journeys"] for edits in (before, after)
+        )
+        assert {way["at"] for way in first} == {"pod/shop/web-0", "pod/shop/web-1"}
+        assert {way["end"] for way in second} == {"lost"}
+
+
+def test_a_node_port_is_asked_at_the_nodes_address_only_if_that_shows_the_difference(snapshot: Path) -> None:
+    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    edited = model.copy([Edit("apply", manifest=str(_balanced()["manifest"]))])
+    own = next(address for address, node in edited.owners.nodes.items() if node == "n1")
+    elsewhere, at = parse_ip("192.0.2.99")[1], parse_ip(own)[1]
+    for extent, to_host, wanted in (
+        (Extent(), True, own),
+        (Extent(), False, "192.0.2.99"),
+        (Extent(destinations=((elsewhere, elsewhere),)), True, "192.0.2.99"),
+        (Extent(destinations=((at, at), (elsewhere, elsewhere))), True, own),
+    ):
+        sent = Sent("", "192.0.2.99", 30080, "tcp", local=False, to_host=to_host, extent=extent)
+        assert question(edited, "n1", sent).to == f"{wanted}:30080"
+
+
+def test_a_packet_that_only_arrives_is_not_asked_by_the_node(snapshot: Path) -> None:
+    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    extent = Extent(sources=((0, parse_ip("9.9.9.9")[1]), (parse_ip("172.0.0.0")[1], parse_ip("200.0.0.0")[1])))
+    for origins, wanted in (({"arriving"}, "outside/198.51.100.7"), ({"arriving", "local"}, "node/n1")):
+        seen = replace(extent, origins=frozenset(origins))
+        sent = Sent("198.51.100.7", "10.96.0.7", 80, "tcp", local=False, extent=seen)
+        assert question(model, "n1", sent).sender == wanted
