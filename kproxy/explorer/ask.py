@@ -223,14 +223,14 @@ def _switches(
         for option in options:
             match = _ASSUME.fullmatch(option)
             if match is None:
-                hints[_plain(option)] = None
+                hints |= dict.fromkeys(filter(None, [_plain(option)]))
             elif match[1] not in found:
                 found[match[1]] = Switch(match[1], reason, (True, False), None)
     return tuple(found.values())[:_SWITCHES], tuple(hints)
 
 
 def _plain(option: str) -> str:
-    """What would settle it, without the command line's words."""
+    """What would settle it, without the command line's words; "" where a switch does."""
     return _OPTIONS.get(option.partition(" ")[0], option)
 
 
@@ -239,6 +239,9 @@ _OPTIONS: Final = {
     "--host": "the host's links, routes and sysctls",
     "--in": "the interface that the packet arrives on",
     "--ipset": "the contents of the ipset (ipset save)",
+    "--limit": "",
+    "--mark": "the packet's mark",
+    "--ctstate": "the connection's state",
     "--src": "the sender's address and port",
     "--rules": "a dump with the comments that iptables-save writes",
 }

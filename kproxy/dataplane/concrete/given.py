@@ -31,7 +31,7 @@ class Given:
 
     limit: bool | None = None
     assumed: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
-    hints: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, tuple[str, ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
     def decide(self, texts: Iterable[str]) -> bool | None:
@@ -45,12 +45,17 @@ class Given:
     def explain(self, reason: str, text: str = "") -> None:
         """Note what would settle a reason: an option, or an assumption about the text."""
         if reason and reason not in self.hints:
-            option = next((option for part, option in _OPTIONS if part in reason), "")
-            self.hints[reason] = option or (f"--assume '{text}=yes|no'" if text else "")
+            options = _options(reason)
+            assumption = (f"--assume '{text}=yes|no'",) if text and set(options) <= _OR_ASSUMED else ()
+            self.hints[reason] = (*options, *assumption)
 
-    def hint(self, reason: str) -> str:
+    def hint(self, reason: str) -> tuple[str, ...]:
         """What would settle a reason; empty if nothing that can be given does."""
-        return self.hints.get(reason) or next((option for part, option in _OPTIONS if part in reason), "")
+        return self.hints.get(reason) or _options(reason)
+
+
+def _options(reason: str) -> tuple[str, ...]:
+    return next(((option,) for part, option in _OPTIONS if part in reason), ())
 
 
 def contradiction(assumed: Mapping[str, bool]) -> tuple[str, ...]:
@@ -105,4 +110,7 @@ _OPTIONS: Final = (
     ("output bridge port is not known", "--host FILE"),
     ("fib ", "--host FILE"),
 )
-"""What settles reasons that are no matter of assumption, by a part of the reason."""
+"""What settles reasons, by a part of the reason."""
+
+_OR_ASSUMED: Final = frozenset({"--ipset FILE", "--limit within|above"})
+"""Those beside which the match itself can be assumed, for who has no such file or wants one rate only."""

@@ -167,7 +167,7 @@ def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
     # Ends that differ only in what no outcome shows, as in a mark, are one.
     possible = {(end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason): end for end in ends}
     found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
-    hints = dict.fromkeys(filter(None, map(given.hint, item.reasons)))
+    hints = dict.fromkeys(hint for reason in item.reasons for hint in given.hint(reason))
     return replace(found, hints=tuple(hints)) if hints else found
 
 

@@ -125,3 +125,29 @@ def test_ipsets_that_are_given_with_a_dump_are_looked_up(tmp_path: Path) -> None
             found = page.post("api/ask", {"from": "203.0.113.9", "to": f"{address}:80"})
             ends[address] = {each["end"] for each in found["journeys"]}
     assert ends == {"192.0.2.7": {"lost"}, "192.0.2.8": {"refused"}}
+
+
+@pytest.mark.parametrize(
+    ("match", "hints"),
+    [
+        ("-m set --match-set bad dst", ["the contents of the ipset (ipset save)"]),
+        ("-m limit --limit 5/sec", []),
+    ],
+)
+def test_an_unknown_set_and_a_rate_have_a_switch(tmp_path: Path, match: str, hints: list[str]) -> None:
+    dump = tmp_path / "host.save"
+    dump.write_text(f"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {match} -j DROP\nCOMMIT\n")
+    asked = {"from": "203.0.113.9", "to": "192.0.2.7:80"}
+    with serving(Explorer(RulesSource([str(dump)], b""))) as page:
+        found = page.post("api/ask", asked)
+        (switch,) = found["settle"]
+        assert switch["expression"] == match
+        assert switch["chosen"] is None
+        assert found["hints"] == hints
+        assert {way["end"] for way in found["journeys"]} == {"open"}
+        ends = {}
+        for answer in (True, False):
+            found = page.post("api/ask", {**asked, "assume": {match: answer}})
+            assert [each["chosen"] for each in found["settle"]] == [answer]
+            ends[answer] = {way["end"] for way in found["journeys"]}
+    assert ends == {True: {"lost"}, False: {"answered"}}

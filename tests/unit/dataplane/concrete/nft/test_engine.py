@@ -107,7 +107,9 @@ def test_a_rate_is_decided_by_limit() -> None:
     assert [item.verdict for item in filtered("limit rate over 5/second", limit=False)] == ["DROP"]
     assert [item.verdict for item in filtered("limit rate over 5/second", limit=True)] == ["ACCEPT"]
     (outcome,) = filtered("limit rate over 5/second")
-    assert outcome.hints == ("--limit within|above",)
+    assert outcome.hints == ("--limit within|above", "--assume 'limit rate over 5/second=yes|no'")
+    (assumed,) = filtered("limit rate over 5/second", assumed={"limit rate over 5/second": True})
+    assert assumed.verdict == "DROP"
 
 
 SPLIT = """table ip t {
