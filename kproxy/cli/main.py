@@ -26,6 +26,7 @@ COMMANDS = {
     "migrate": "What changes for packets when kube-proxy's mode is switched, and what to do.",
     "explore": "Walk through a cluster in the browser: ask, break, compare.",
     "collect": "Gather what decides a cluster's Service traffic into one file.",
+    "snapshot": "List what a snapshot holds, and what it lacks.",
     "audit": "Which Services are wrong on which nodes of a cluster, and why.",
     "apply": "Bring the kernel's rules to what the manifests say.",
     "drift": "Say how the kernel's rules differ from what the manifests say, and mend it.",

@@ -96,15 +96,14 @@ class Cluster:
     @cached_property
     def missing(self) -> tuple[Missing, ...]:
         """What is not there: kinds of objects, then parts of hosts. A node of which nothing is there is named once."""
-        why = self._why
-        found = list(self.missing_objects)
-        for host in self.hosts.values():
-            if host.is_empty:
-                path = f"{NODES}/{host.name}"
-                found.append(Missing(path, why.get(path, ""), "its rules, links and routes are unknown"))
-            else:
-                found += host.missing
-        return tuple(found)
+        return (*self.missing_objects, *(each for host in self.hosts.values() for each in self.missing_of(host)))
+
+    def missing_of(self, host: HostFacts) -> tuple[Missing, ...]:
+        """What is not there of one of its hosts: once, if nothing is."""
+        if not host.is_empty:
+            return host.missing
+        path = f"{NODES}/{host.name}"
+        return (Missing(path, self._why.get(path, ""), "its rules, links and routes are unknown"),)
 
 
 def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None) -> Cluster:

@@ -175,6 +175,7 @@ def test_answers_for_programs_say_what_they_are(kproxy: Run, tmp_path: Path) -> 
         "Explanation": ("explain", "-f", CLUSTER, "--service", "kube-system/kube-dns"),
         "GoldenCheck": ("golden", "check", paths.GOLDEN / "minikube"),
         "Audit": ("audit", snapshot),
+        "Snapshot": ("snapshot", snapshot),
     }.items():
         found: dict[str, Any] = json.loads(kproxy(*words, "-o", "json").stdout)
         assert list(found.items())[:2] == [("apiVersion", "kproxy/v1"), ("kind", kind)]

@@ -1,0 +1,66 @@
+"""`kproxy snapshot`: what a snapshot holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Run
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
+
+INFO = {
+    "version": 1, "tool": "kproxy 0.1.0", "created": "2026-01-31T12:00:00Z", "via": "exec", "source": "prod",
+    "serverVersion": "v1.36.2", "nodes": {"n1": {"started": "2026-01-31T12:00:01Z", "seconds": 0.8, "via": "exec"}},
+    "failed": [{"what": "nodes/n2", "message": "its Pod is not running"}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    files = {path: data for path, data in vxlan_cluster().items() if not path.startswith("nodes/n2/")}
+    files["snapshot.json"] = json.dumps(INFO).encode()
+    files["nodes/n1/errors"] = b"conntrack: not found\n"
+    files["nodes/router/ip-addr.json"] = files["nodes/n1/ip-addr.json"]
+    return write_files(tmp_path / "snap", files)
+
+
+def test_what_is_there_and_what_is_missing(kproxy: Run, snapshot: Path) -> None:
+    done = kproxy("snapshot", snapshot)
+    assert (done.returncode, done.stderr) == (0, "")
+    blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
+    assert blocks[0][:3] == [
+        str(snapshot), "  collected  2026-01-31T12:00:00Z by kproxy 0.1.0", "  of         prod, API server v1.36.2",
+    ]  # fmt: skip
+    assert "2 Node" in blocks[0][3]
+    (n1, n2, router) = blocks[1:]
+    assert n1[:2] == ["node n1", "  collected  2026-01-31T12:00:01Z (exec)"]
+    assert "iptables-save" in n1[2]
+    assert "conntrack (not found)" in n1[3]
+    assert n2 == ["node n2", "  has        nothing", "  missing    its Pod is not running"]
+    assert router[:2] == ["host beside the nodes router", "  has        ip-addr.json"]
+
+
+def test_json_has_the_same_and_what_follows(kproxy: Run, snapshot: Path) -> None:
+    found = json.loads(kproxy("snapshot", snapshot, "-o", "json").stdout)
+    assert (found["kind"], found["cluster"], found["objects"]["Node"]) == ("Snapshot", "prod", 2)
+    n1, n2, router = found["hosts"]
+    assert {"what": "nodes/n1/conntrack", "why": "not found", "then": "stale entries are not found"} in n1["missing"]
+    assert (n2["files"], n2["missing"][0]["why"]) == ([], "its Pod is not running")
+    assert (router["hasNode"], router["files"]) == (False, ["ip-addr.json"])
+
+
+def test_nodes_of_which_the_same_is_there_are_one(kproxy: Run, tmp_path: Path) -> None:
+    files = vxlan_cluster()
+    for path, data in vxlan_cluster().items():
+        if path.startswith("nodes/n1/"):
+            files[path.replace("/n1/", "/n2/")] = data
+    done = kproxy("snapshot", write_files(tmp_path / "snap", files))
+    assert "\nnode (2) n1, n2\n" in done.stdout
+
+
+def test_what_is_no_snapshot(kproxy: Run, tmp_path: Path) -> None:
+    done = kproxy("snapshot", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not a snapshot: no objects/*.json and no nodes/NAME/ in it" in done.stderr
