@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Iterable, Set
 from copy import deepcopy
 from datetime import timedelta
 from typing import Any, Final
@@ -18,7 +18,7 @@ from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.controllers.chosen import AGGREGATION, GARBAGE, NAMESPACES
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
-from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
+from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS, approval_conditions
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
@@ -153,12 +153,7 @@ class Controllers:
         if entry is None:
             return
         value, now = entry.value, timestamp(self._registry.now())
-        held = {each["type"]: each for each in value["status"].get("conditions") or ()}
-        for each in _remaining(left):
-            old = held.get(each["type"], {})
-            same = old.get("status") == each["status"]
-            held[each["type"]] = {**each, "lastTransitionTime": old.get("lastTransitionTime", now) if same else now}
-        value["status"]["conditions"] = list(held.values())
+        value["status"]["conditions"] = _merged(value["status"].get("conditions") or (), _remaining(left), now)
         body = {"kind": "Namespace", "apiVersion": "v1", **value}
         self._registry.update(
             namespaces, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status"
@@ -209,13 +204,13 @@ class Controllers:
             self._refused.discard(name)
         else:
             self._refused.add(name)
-        shown = [{**each, "lastTransitionTime": ""} for each in status.get("conditions") or ()]
-        settled = conflict is not None or status.get("acceptedNames") == desired
-        if settled and shown == [{**each, "lastTransitionTime": ""} for each in _conditions(conflict)]:
+        held = status.get("conditions") or []
+        wanted = _conditions(conflict) + approval_conditions(value)
+        conditions = _merged(held, wanted, timestamp(self._registry.now()))
+        if (conflict is not None or status.get("acceptedNames") == desired) and conditions == held:
             return
-        now = timestamp(self._registry.now())
         status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}
-        status["conditions"] = [{**each, "lastTransitionTime": now} for each in _conditions(conflict)]
+        status["conditions"] = conditions
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
         self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")
 
@@ -280,6 +275,16 @@ class Controllers:
 
     async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
         self._registry.delete(resource, namespace, name, DeleteOptions())
+
+
+def _merged(held: Iterable[Json], wanted: list[Json], now: str) -> list[Json]:
+    """Conditions with others in their place, by type; the time of one that says the same as before stays."""
+    found = {each["type"]: each for each in held}
+    for each in wanted:
+        old = found.get(each["type"], {})
+        same = old.get("status") == each["status"]
+        found[each["type"]] = {**each, "lastTransitionTime": old.get("lastTransitionTime", now) if same else now}
+    return list(found.values())
 
 
 def _remaining(left: dict[Resource, list[Entry]]) -> list[Json]:

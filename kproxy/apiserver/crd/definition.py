@@ -303,10 +303,14 @@ def _deprecation_errors(version: Json, path: str) -> Iterator[FieldError]:
         yield invalid(where, text, why)
 
 
+def _is_protected(value: Json) -> bool:
+    group = value["spec"].get("group") or ""
+    return group in _PROTECTED or group.endswith(tuple(f".{name}" for name in _PROTECTED))
+
+
 def _approval_errors(value: Json) -> Iterator[FieldError]:
     """A group of the Kubernetes project needs the annotation of its approval, or one that says there is none."""
-    group = value["spec"].get("group", "")
-    if not group.endswith(tuple(f".{name}" for name in _PROTECTED)) and group not in _PROTECTED:
+    if not _is_protected(value):
         return
     given = (value["metadata"].get("annotations") or {}).get(_APPROVAL, "")
     where, see = f"metadata.annotations[{_APPROVAL}]", "see https://github.com/kubernetes/enhancements/pull/1111"
@@ -315,6 +319,21 @@ def _approval_errors(value: Json) -> Iterator[FieldError]:
     elif not given.startswith(("unapproved", "http://", "https://")):
         text = f'protected groups must have approval annotation "{_APPROVAL}" with either a URL or a reason starting '
         yield invalid(where, given, f'{text}with "unapproved", {see}')
+
+
+def approval_conditions(value: Json) -> list[Json]:
+    """What a CRD of a protected group says of its approval (pkg/controller/apiapproval), without the time."""
+    if not _is_protected(value):
+        return []
+    given = (value["metadata"].get("annotations") or {}).get(_APPROVAL, "")
+    approved = not given.startswith("unapproved")
+    return [
+        {
+            "type": "KubernetesAPIApprovalPolicyConformant", "status": str(approved),
+            "reason": "ApprovedAnnotation" if approved else "UnapprovedAnnotation",
+            "message": f"approved in {given}" if approved else f'not approved: "{given}"',
+        }
+    ]  # fmt: skip
 
 
 def warning_of(group: str, version: Json, kind: str) -> str:

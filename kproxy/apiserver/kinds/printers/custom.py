@@ -1,16 +1,21 @@
-"""The columns of a custom resource: additionalPrinterColumns."""
+"""The columns of a custom resource: additionalPrinterColumns.
+
+Source: k8s.io/apiextensions-apiserver pkg/registry/customresource/tableconvertor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers.table import Cell, Columns, age, name_of
 from kproxy.apiserver.schema.jsonpath import find
+
+_DESCRIPTION: Final = "Custom resource definition column (in JSONPath format): "
 
 
 def custom_columns(printer_columns: Sequence[Json]) -> Columns:
@@ -23,7 +28,7 @@ def custom_columns(printer_columns: Sequence[Json]) -> Columns:
             "name": column.get("name", ""),
             "type": column.get("type", "string"),
             "format": column.get("format", ""),
-            "description": column.get("description", ""),
+            "description": column.get("description") or f"{_DESCRIPTION}{column.get('jsonPath', '')}",
             "priority": column.get("priority", 0),
         }
         for column in printer_columns
@@ -40,9 +45,11 @@ def custom_columns(printer_columns: Sequence[Json]) -> Columns:
 
 
 def _custom_cell(found: list[Any], kind: str, now: datetime) -> Cell:
-    if not found or found[0] is None:
+    if not found:
+        return None
+    value = found[0]  # of several, the first counts
+    if value is None:
         return "" if kind == "string" else None
-    value = found[0]
     match kind:
         case "date":
             return age(value, now)
@@ -52,8 +59,6 @@ def _custom_cell(found: list[Any], kind: str, now: datetime) -> Cell:
             return value if isinstance(value, int | float) and not isinstance(value, bool) else None
         case "boolean":
             return value if isinstance(value, bool) else None
-    if len(found) > 1:
-        return ",".join(map(str, found))
     if isinstance(value, dict | list):
         return msgspec.json.encode(value).decode()
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -378,7 +378,26 @@ def test_groups_of_kubernetes_want_approval(shared: Api) -> None:
     status, answer = shared("POST", CRDS, body)
     assert (status, "protected groups must have approval annotation" in answer["message"]) == (422, True)
     body["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, experimental-only"}
-    shared.ok("POST", f"{CRDS}?dryRun=All", body)
+    shared.ok("POST", CRDS, body)
+    path = f"{CRDS}/nuts.example.k8s.io"
+
+    def conditions(got: Any) -> dict[str, Any]:
+        return {each["type"]: each for each in got["status"].get("conditions") or ()}
+
+    kind = "KubernetesAPIApprovalPolicyConformant"
+    found = conditions(shared.eventually(path, lambda got: kind in conditions(got)))
+    assert [found[kind][name] for name in ("status", "reason", "message")] == [
+        "False", "UnapprovedAnnotation", 'not approved: "unapproved, experimental-only"',
+    ]  # fmt: skip
+    established = found["Established"]["lastTransitionTime"]
+    own = {"type": "Own", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": established}
+    merge = "application/merge-patch+json"
+    shared.ok("PATCH", f"{path}/status", {"status": {"conditions": [*found.values(), own]}}, merge)
+    url = "https://example.org/approved"
+    shared.ok("PATCH", path, {"metadata": {"annotations": {"api-approved.kubernetes.io": url}}}, merge)
+    found = conditions(shared.eventually(path, lambda got: conditions(got)[kind]["status"] == "True"))
+    assert (found[kind]["message"], found["Own"]) == (f"approved in {url}", own)
+    shared.ok("DELETE", path)
 
 
 def test_each_version_shows_its_own_fields(shared: Api) -> None:

@@ -213,6 +213,14 @@ def test_custom_columns(kind: str, value: Any, cell: Any) -> None:
     assert columns.row({"metadata": META, "spec": {"c": value}}, NOW) == ["n", cell]
 
 
+def test_custom_columns_of_arrays_and_of_nothing() -> None:
+    paths = (".spec.list", ".spec.list[*]", ".spec.other")
+    columns = custom_columns([{"name": path, "type": "string", "jsonPath": path} for path in paths])
+    assert columns.row({"metadata": META, "spec": {"list": ["a", "b"]}}, NOW) == ["n", '["a","b"]', "a", None]
+    text = "Custom resource definition column (in JSONPath format): .spec.other"
+    assert columns.definitions[3]["description"] == text
+
+
 def test_custom_resources_without_columns_show_their_age() -> None:
     columns = custom_columns([])
     assert [each["name"] for each in columns.definitions] == ["Name", "Age"]
