@@ -90,6 +90,21 @@ def test_down_all_after_a_crash(tmp_path: Path) -> None:
 
 
 @root_only
+def test_up_does_not_wait_for_what_has_ended(tmp_path: Path) -> None:
+    """A proxy that cannot go on ends `lab up` at once, with its last words, and not when the time is over."""
+    lab = Lab(fresh_name(), tmp_path / "labs")
+    metrics = "config: {bindAddressHardFail: true, metricsBindAddress: '192.0.2.1:10249'}"
+    file = tmp_path / "lab.yaml"
+    file.write_text(f"apiVersion: kproxy/v1\nkind: Lab\nnodes: 1\nproxy: {{{metrics}}}\ntimeout: 30m\n")
+    done = lab.call("up", "--config", str(file))
+    assert done.returncode == 1
+    assert "error: has ended, and was not to: proxy/node-1\n" in done.stderr
+    assert "metrics: cannot listen on 192.0.2.1:10249" in done.stderr
+    assert lab.namespaces() == []
+    assert processes.find(lab.directory) == []
+
+
+@root_only
 def test_interrupted_up_cleans_up_after_itself(tmp_path: Path) -> None:
     lab = Lab(fresh_name(), tmp_path)
     begun = up_as_far_as(lab, REACHED["a node"], "--nodes", "2")

@@ -23,7 +23,7 @@ from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.checks import check_machine
 from kproxy.lab.lifecycle.down import tear_down
 from kproxy.lab.lifecycle.manifests import Manifest
-from kproxy.lab.lifecycle.node_processes import node_problems, prepare_plugin, start_node
+from kproxy.lab.lifecycle.node_processes import NODE_KINDS, node_problems, prepare_plugin, role_of, start_node
 from kproxy.lab.lifecycle.objects import (
     NotReadyError,
     Progress,
@@ -43,6 +43,8 @@ CONTROLLERS: Final = "controllers"
 _COMMANDS: Final = "commands"
 _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
+_LOOK: Final = 1.0
+"""Seconds between looks at what runs; each reads all of /proc."""
 _PROBES: Final = "pods are echo servers on their containerPorts; commands of probes are this machine's (docs/lab.md)"
 Say = Callable[[str], None]
 
@@ -188,13 +190,21 @@ def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: 
     def problems() -> list[str]:
         return [problem for plan in plans for problem in node_problems(lab, plan)]
 
-    try:
-        wait_until(client, names, waiting.timeout, waiting.show, problems)
-    except LabError as error:
+    expected = [APISERVER, CONTROLLERS, *(role_of(kind, name) for name in names for kind in NODE_KINDS)]
+    looked = time.monotonic()
+
+    def show(found: Progress) -> None:
+        nonlocal looked
+        waiting.show(found)
+        if time.monotonic() - looked < _LOOK:
+            return
+        looked = time.monotonic()
         running = {item.role for item in processes.find(lab)}
-        expected = [APISERVER, CONTROLLERS, *(f"kubelet/{name}" for name in names)]
         dead = [role for role in expected if role not in running]
-        raise type(error)(f"{error}{'; not running: ' + ', '.join(dead) if dead else ''}") from error
+        if dead:
+            raise NotReadyError(f"has ended, and was not to: {', '.join(dead)}")
+
+    wait_until(client, names, waiting.timeout, show, problems)
 
 
 def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:
