@@ -129,24 +129,24 @@ def place_of(found: Followed) -> int:
 
 
 def rows_of(found: Followed) -> tuple[Row, ...]:
-    """Model and capture beside one another."""
-    return tuple(
-        Row(
-            item.direction,
-            f"{item.host} {item.device} {'out' if item.outgoing else 'in'}",
-            item.host,
-            item.device,
-            None if wanted is None else wanted.words,
-            None if seen is None else seen.words,
-            wanted is not None and seen is not None,
-        )
-        for wanted, seen in found.compared.pairs
-        if (item := _either(wanted, seen)) is not None
-    )
+    """Model and capture beside one another, in the order of the model. What was captured where the model says another
+    packet is in its row, which opens; what was captured elsewhere comes last."""
+    pairs = found.compared.pairs
+    left = [seen for wanted, seen in pairs if wanted is None and seen is not None]
+    rows = []
+    for wanted, seen in pairs:
+        if wanted is None:
+            continue
+        there = seen or next((each for each in left if each.position == wanted.position), None)
+        if seen is None and there is not None:
+            left.remove(there)
+        rows.append(_row(wanted, wanted.words, None if there is None else there.words, same=seen is not None))
+    return (*rows, *(_row(each, None, each.words, same=False) for each in left))
 
 
-def _either(one: PacketAtInterface | None, other: PacketAtInterface | None) -> PacketAtInterface | None:
-    return one or other
+def _row(at: PacketAtInterface, model: str | None, captured: str | None, *, same: bool) -> Row:
+    place = f"{at.host} {at.device} {'out' if at.outgoing else 'in'}"
+    return Row(at.direction, place, at.host, at.device, model, captured, same)
 
 
 def said(found: Followed) -> str:

@@ -14,12 +14,14 @@ from kproxy.client import RestClient, load_client_config
 from kproxy.collect.objects import collect_objects
 from kproxy.explorer import follow
 from kproxy.explorer.follow import FollowedObjects
+from kproxy.explorer.lab_actions import rows_of
 from kproxy.explorer.live import ClusterSource
 from kproxy.explorer.rendering import RenderedCluster
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.apiserver.server import TOKENS, Api
 from tests.support.explorer.client import serving
+from tests.support.explorer.followed import followed
 
 SERVICE = {
     "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
@@ -118,3 +120,16 @@ def test_a_change_is_told_and_a_server_that_goes_away_too(tmp_path: Path) -> Non
             found = page.post("api/ask", {"from": "node/n1", "to": "svc/default/web"})
             assert len(found["journeys"]) == 2
             assert page.get("api/source")["away"] == away["message"]
+
+
+def test_a_capture_that_differs_is_in_the_row_of_its_place(snapshot: Path) -> None:
+    _, found = followed(snapshot)
+    rows = [(row.place, row.model, row.captured, row.same) for row in rows_of(found)]
+    to = "10.244.1.7:20000 -> {}:80"
+    assert rows == [
+        ("n1 veth0 in", to.format("10.96.0.7"), to.format("10.96.0.7"), True),
+        ("n1 cni0 out", to.format("10.244.1.5"), to.format("10.244.2.5"), False),
+        ("n1 veth1 out", to.format("10.244.1.5"), None, False),
+        ("n2 cni0 in", None, to.format("10.244.2.5"), False),
+    ]
+    assert not found.agrees
