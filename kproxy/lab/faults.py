@@ -4,6 +4,9 @@ node       its processes are killed and its cable is pulled: what a power cut lo
 link       only the cable is pulled
 pod        its containers crash: the echo servers close, the pod is not ready
 apiserver  killed; the data stays, and so do the rules that the nodes have
+
+What a node's own process keeps, it mends within 30 s: the overlay its tunnel, MTU, routes, neighbours and FDB, the
+proxy its rules. A fault of these must be told to that process.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
                             ┘                     └ ...
 
 Everything is said to `ip -batch`, a whole namespace at a time. IPv6 addresses skip duplicate address detection, which
-would hold them back for a second.
+would hold them back for a second. It says how links shall be, without a look at how they are (`lab.links` reads them).
 """
 
 from __future__ import annotations

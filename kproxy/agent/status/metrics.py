@@ -3,7 +3,7 @@
 Names, labels, buckets and help are those of kube-proxy v1.36 (tests/reference/kube-proxy-http/responses.txt and
 Kubernetes' metrics reference). docs/observability.md lists them, docs/limits.md those that kube-proxy has and this has
 not. What is cheap to look up is not counted, but read at each scrape: pending changes, nfacct counters,
-Services without local endpoints.
+Services without local endpoints. A label has few values that are known before: an enumeration, never a text.
 """
 
 from __future__ import annotations

@@ -27,11 +27,12 @@ class SyncReport(msgspec.Struct, frozen=True):
         full: whether everything was rendered and compared with the kernel; otherwise only what changed was written.
         touched: the ServicePorts that the state says changed.
         chains_written, chains_deleted: how many.
-        rules_written: how many rules were written, by table.
+        rules_written: how many rules were written, by table; rules of chains that were deleted are counted nowhere.
         elements_written: how many elements of sets and maps were added or deleted; in nftables mode.
         cleanup_failures: how often deleting stale chains failed, in nftables mode.
         difference: with `full`, how the kernel differed from the desired rules.
-        flows: the connection tracking entries that were deleted.
+        flows: the connection tracking entries that were deleted; without those of `other_rules_went`, and those that
+            are deleted after a sync that failed.
         notes: what else went wrong, without making the sync fail.
         steps: how long each step took.
     """

@@ -1,4 +1,4 @@
-"""What writes each kind of statement."""
+"""What writes each kind of statement; one without an entry here or in `stateful` stays opaque."""
 
 from __future__ import annotations
 
