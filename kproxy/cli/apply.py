@@ -35,7 +35,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
 
     Whatever is there now, only the difference is written, in an order in which every packet meets the old or the new
     rules of its Service; then it is read back, and what was there before is put back if that is not right. Rules of
-    others stay as they are. docs/apply.md says more, and describes the JSON output.
+    others stay as they are. More, and the JSON output, is in the documentation: apply, drift and cleanup.
 
     \b
     Examples:

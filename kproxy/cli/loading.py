@@ -38,6 +38,7 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
     for each in (command.commands.values() if isinstance(command, click.Group) else ()) or (command,):
         if extra:
             each.callback = _asking(each.callback, extra, program)
+            each.parse_args = _asking_if_wrong(each.parse_args, extra, program)  # type: ignore[assignment,method-assign]
         add_common_options(each)
     return command
 
@@ -92,6 +93,21 @@ def _color_option() -> click.Option:
         callback=lambda _context, _parameter, when: choose_colour(when) if when else None,
         help="Colours. Default: auto, where output is a terminal and NO_COLOR is not set.",
     )
+
+
+def _asking_if_wrong(
+    parse: Callable[[click.Context, list[str]], list[str]], extra: str, program: str
+) -> Callable[[click.Context, list[str]], list[str]]:
+    """A command's reading of its arguments: what of the extra is missing is said before what is missing in them."""
+
+    def parse_or_ask(context: click.Context, arguments: list[str]) -> list[str]:
+        try:
+            return parse(context, arguments)
+        except click.UsageError:
+            require(extra, program)
+            raise
+
+    return parse_or_ask
 
 
 def _asking(callback: Callable[..., Any] | None, extra: str, program: str) -> Callable[..., Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,7 +22,26 @@ _GIVEN_FEATURES = "kproxy.features"
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:
+    _Choice = click.Choice
+
 FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully", "object-comments": "object_comments"}
+
+
+class NearChoice(_Choice):
+    """A choice that names what is spelled nearly as the word that it does not have."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        import difflib
+
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            near = difflib.get_close_matches(str(value), [*self.choices], 2)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.BadParameter(f"{error.message}{meant}", ctx, param) from error
 
 
 def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMESPACE) -> Function:

@@ -6,6 +6,7 @@ The pages are made of the texts that `--help` prints, so they are never stale.
 from __future__ import annotations
 
 import io
+import posixpath
 import re
 import zipfile
 from pathlib import Path
@@ -46,10 +47,22 @@ def on_files(files: Any, config: Any) -> None:
         files.append(File.generated(config, page, content=(ROOT / path).read_text()))
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Mends what GitHub shows and MkDocs does not: lists, and links to pages outside of docs/ that the site has too."""
+_LINK = re.compile(r"\[[\w/.-]+\.md\]\(((?:\.\./)*[\w/-]+\.md)(#[\w-]*)?\)")
+"""A link whose text is a file's name."""
+
+
+def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
+    """Mends what GitHub shows and MkDocs does not: lists, links to pages outside of docs/ that the site has too, and
+    links that are called as the file: on the site pages have titles."""
     source = page.file.src_uri
     markdown = with_lists_apart(markdown)
+
+    def titled(found: re.Match[str]) -> str:
+        file = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), found[1])))
+        title = file.page.title if file is not None and file.page is not None else None
+        return f"[{title}]({found[1]}{found[2] or ''})" if title else found[0]
+
+    markdown = _LINK.sub(titled, markdown)
     if source in OUTSIDE.values():
         return re.sub(r"\]\((?:\.\./)+docs/", "](", markdown)
     for path, name in OUTSIDE.items():

@@ -104,6 +104,7 @@ def wanting() -> Iterator[tuple[str, list[str]]]:
     yield "agent", ["run", *manifests]
     yield "agent", ["overlay", "check", "--node", "n"]
     yield "apiserver", ["apiserver", "--data", "state"]
+    yield "apiserver", ["apiserver"]  # what is missing in the command line is said once the extra is there
     yield "explore", ["explore", *manifests]
     yield "lab", ["lab", "up"]
     yield "lab", ["lab", "status"]

@@ -44,7 +44,7 @@ def command(
 
     SNAPSHOT is what kproxy collect wrote. A live cluster is read as kproxy
     collect reads it, with the same options: without --via, no node is.
-    docs/audit.md lists the findings.
+    The findings are listed in the documentation: audit.
 
     Exit 0 all well, 1 findings, or something of a live cluster could not be
     read, 2 bad input.

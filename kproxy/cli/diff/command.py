@@ -42,7 +42,9 @@ MOST = 20
 @click.option(
     "--variant", type=click.Choice(["nft", "legacy"]), help="With netns: only iptables' rules of this variant."
 )
-@click.option("--host", "host_path", metavar="FILE", help="Only packets on this host count (docs/host-file.md).")
+@click.option(
+    "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
+)
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")

@@ -46,7 +46,8 @@ class LabGroup(SuggestingGroup):
 def command() -> None:
     """A cluster network on this machine: nodes and pods as network namespaces, a real overlay, the real rules.
 
-    It needs root, and no container engine. Nothing of the machine's own network is touched. docs/lab.md says more.
+    It needs root, and no container engine. Nothing of the machine's own network is touched. More is in the
+    documentation: lab.
 
     \b
     Examples:

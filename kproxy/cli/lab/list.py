@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from kproxy.cli.output import output_option, report_note, table_lines, terminal_width, write_answer, write_lines
+from kproxy.cli.output import output_option, report_note, table_lines, terminal_width, write_answer, write_report
 from kproxy.lab.errors import LabError
 from kproxy.lab.state import LabDirectory, list_labs
 
@@ -40,7 +40,7 @@ def command(output_format: str) -> None:
         return
     rows = [("NAME", "PHASE", "NODES", "IP FAMILY", "MODE")]
     rows += [(each.name, each.phase, str(each.nodes), each.ip_family, each.mode) for each in found]
-    write_lines(table_lines(rows, width=terminal_width()))
+    write_report(table_lines(rows, width=terminal_width()))
 
 
 def _read(lab: LabDirectory) -> _Lab:

@@ -9,7 +9,7 @@ from fractions import Fraction
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_answer, write_output
+from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_answer, write_report
 from kproxy.cluster.journey.path import ANSWERED
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
@@ -69,7 +69,7 @@ def command(
     if output_format != "text":
         write_answer("LabProbe", result, output_format)
     else:
-        write_output("".join(f"{line}\n" for line in matrix(result)), None)
+        write_report(matrix(result))
     if result.differing:
         sys.exit(1)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.output import output_option, table_lines, terminal_width, write_answer, write_output
+from kproxy.cli.output import output_option, table_lines, terminal_width, write_answer, write_report
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView, read_cluster
 
 
@@ -27,7 +27,7 @@ def command(name: str, output_format: str) -> None:
     if output_format != "text":
         write_answer("LabStatus", cluster, output_format)
         return
-    write_output("".join(f"{line}\n" for line in picture(cluster)), None)
+    write_report(picture(cluster))
 
 
 def picture(cluster: ClusterView) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_output
+from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_report
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.cluster import read_cluster
@@ -75,7 +75,7 @@ def command(
     if output_format != "text":
         write_answer("LabTrace", as_json(found), output_format)
     else:
-        write_output("".join(f"{line}\n" for line in describe(found, rules)), None)
+        write_report(describe(found, rules))
     if not found.agrees:
         sys.exit(1)
 

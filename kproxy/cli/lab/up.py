@@ -12,7 +12,7 @@ import msgspec
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
-from kproxy.cli.options import mode_option
+from kproxy.cli.options import NearChoice, mode_option
 from kproxy.cli.output import report_note, write_output
 from kproxy.lab.config.decode import load_lab_config
 from kproxy.lab.config.presets import about_preset, preset_file, preset_names
@@ -32,10 +32,10 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
 @new_name_option
 @click.option(
     "--config", "config_path", metavar="FILE",
-    help="The lab as a file (kind: Lab, docs/lab.md), a KubeProxyConfiguration for the nodes' proxies, or both in one; "
-    "- for stdin. What other options say goes before it.",
+    help="The lab as a file (kind: Lab; documentation: lab), a KubeProxyConfiguration for the nodes' proxies, or both "
+    "in one; - for stdin. What other options say goes before it.",
 )  # fmt: skip
-@click.option("--preset", type=click.Choice(preset_names()), help="A lab's file that comes with kproxy; see below.")
+@click.option("--preset", type=NearChoice(preset_names()), help="A lab's file that comes with kproxy; see below.")
 @click.option(
     "-f", "--filename", "filenames", metavar="PATH", multiple=True,
     help="Manifests to apply, beside those of the lab's file: files, directories, or - for stdin.",

@@ -57,7 +57,7 @@ def command(
 
     Renders both modes for this cluster and compares them completely: for all addresses, ports, protocols, marks and
     connection states. Each finding has the Services it concerns, a packet that shows it, and advice; what is none of
-    the known differences is listed, too. docs/migrate.md is the guide.
+    the known differences is listed, too. The documentation has a guide: Upgrade or migrate kube-proxy.
 
     Exit 0 nothing changes, 1 something does, 2 bad input.
 

@@ -144,7 +144,7 @@ def command(
 
     It takes kube-proxy's flags and configuration file, answers on its ports, and counts under its names. Rules are
     written when Services, endpoints and this Node are known, then whenever they change; changes of them by others
-    are noticed and mended. SIGTERM ends it and leaves the rules. docs/run.md says more.
+    are noticed and mended. SIGTERM ends it and leaves the rules. More is in the documentation: run.
 
     \b
     Examples:

@@ -55,7 +55,7 @@ LIMITS = {"within": True, "above": False}
 @snapshot_option
 @click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
 @click.option(
-    "--host", "host_path", metavar="FILE", help="The host (docs/host-file.md). Default: what the source tells."
+    "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )
 @click.option("--local-ip", "local_ips", metavar="IP", multiple=True, help="An address of the host's own; repeatable.")
 @click.option("--src", metavar="IP[:PORT]", help="Where the packet comes from.")

@@ -20,6 +20,7 @@ def test_every_command_is_tried() -> None:
 def test_help_fits_in_80_columns(context: click.Context) -> None:
     text = context.get_help()
     assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert "docs/" not in text, "who installs by pip has no docs/"
 
 
 @pytest.mark.parametrize(
