@@ -1,7 +1,8 @@
 """`kproxy explore --export`: the page as one file.
 
 What is in it: the source, the map, each Service's page as the first node sees it, the answers to likely questions, the
-audit, and comparisons with both ways of their findings, of two sources with the second one's map. What is not, it says.
+audit, and comparisons with both ways of their findings; of two sources the second one's map and Services, too. What is
+not in it, it says.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kproxy.explorer.errors import Refusal
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.page import encode, page_with
-from kproxy.explorer.services import MatrixClient, ServiceQuery, service_names, service_page
+from kproxy.explorer.services import MatrixClient, ServicePage, ServiceQuery, service_names, service_page
 from kproxy.explorer.source import AGAINST
 from kproxy.explorer.state import Explorer
 
@@ -55,9 +56,7 @@ def export_data(explorer: Explorer) -> dict[str, object]:
     ]
     compared = _comparisons(explorer, missing)
     names = service_names(model)
-    if len(names) > MAX_SERVICES:
-        missing.append(f"Only the first {MAX_SERVICES} of {len(names)} Services have their page.")
-    services = {name: service_page(model, name, ServiceQuery(), work) for name in names[:MAX_SERVICES]}
+    services = _pages(model, work, missing)
     asks: list[dict[str, object]] = []
     size = 0
     for asked in _questions(model, [each.matrix.clients for each in services.values()], names):
@@ -81,8 +80,31 @@ def export_data(explorer: Explorer) -> dict[str, object]:
         "audit": _audit(explorer, work, missing),
         "asks": asks,
         "missing": missing,
+        "sideServices": _of_second(explorer, missing),
         **compared,
     }
+
+
+def _pages(model: Model, work: Work, missing: list[str]) -> dict[str, ServicePage]:
+    """The page of each Service as the first node sees it."""
+    names = service_names(model)
+    if len(names) > MAX_SERVICES:
+        missing.append(
+            f"Only the first {MAX_SERVICES} of {len(names)} Services of {model.known.label} have their page."
+        )
+    return {name: service_page(model, name, ServiceQuery(), work) for name in names[:MAX_SERVICES]}
+
+
+def _of_second(explorer: Explorer, missing: list[str]) -> dict[str, object]:
+    """The Services' pages of the second source, by the source."""
+    second = explorer.second
+    if second is None or second.known.cluster is None:
+        return {}
+    try:
+        return {AGAINST: _pages(second, Work(_SECONDS), missing)}
+    except KproxyError as error:
+        missing.append(f"Services of {second.known.label} have no page: {' '.join(str(error).splitlines())}")
+        return {}
 
 
 def _comparisons(explorer: Explorer, missing: list[str]) -> dict[str, dict[str, object]]:

@@ -431,6 +431,12 @@ def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Pat
     page.browser.back()
     next(item for item in page.all(".card") if "nftables" in item.text).click()
     page.until(lambda: "migrate" in page.fragment and page.all('[data-test="verdict"]'), "the other comparison")
+    page.open(place("service/shop/web"))
+    assert "web-0" in page.text(".view")
+    page.one("select option[value=against]").click()
+    page.until(lambda: "source=against" in page.fragment, "the Service in the second source")
+    page.shows(".view", "100%")
+    assert not page.all(".view .problem")
     assert page.complaints() == []
     assert {url.partition("#")[0] for url in page.requests()} <= {page.url, "data:,", "about:blank"}
 

@@ -68,7 +68,7 @@ function fromFile(path, body) {
   if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };
   const service = /^api\/services\/(.+)$/.exec(name);
   if (service) {
-    const found = embedded.services?.[service[1].split("/").map(decodeURIComponent).join("/")];
+    const found = (side ? embedded.sideServices?.[side] : embedded.services)?.[service[1].split("/").map(decodeURIComponent).join("/")];
     if (found) return found;
   }
   const compared = embedded.compare ?? embedded.compares?.[body?.kind];

@@ -35,13 +35,14 @@ export function ServiceList({ route, map, error, busy }) {
   );
 }
 
-export function ServiceView({ route, map, revision, edits = [] }) {
+export function ServiceView({ route, map, source, revision }) {
   const [, namespace = "", name = ""] = route.path;
-  const { node = "", family = "" } = route.query;
+  const { node = "", family = "", source: side = "" } = route.query;
   const path = `api/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-  const wanted = new URLSearchParams(Object.entries({ node, family }).filter(([, value]) => value)).toString();
+  const wanted = new URLSearchParams(Object.entries({ node, family, source: side }).filter(([, value]) => value)).toString();
   const { data, error, busy } = useAnswer(wanted ? `${path}?${wanted}` : path, undefined, revision);
-  const service = map?.services.find((item) => item.namespace === namespace && item.name === name);
+  const service = side ? null : map?.services.find((item) => item.namespace === namespace && item.name === name);
+  const labels = source?.against?.kind && source.against.kind !== "rules" ? [source.label, source.against.label] : [];
   const to = (changes) => href(route.path, { ...route.query, ...changes });
   return (
     <section class="view">
@@ -52,9 +53,14 @@ export function ServiceView({ route, map, revision, edits = [] }) {
         <Busy busy={busy} />
         <span class="actions">
           {service && !service.skipped && holds("ask") && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
-          <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>
+          {!side && <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>}
         </span>
       </div>
+      {labels.length > 0 && (
+        <form class="filters" onSubmit={(event) => event.preventDefault()}>
+          <Select label="Source" value={side} onChange={(value) => go(to({ source: value, node: "" }))} options={[["", labels[0] === labels[1] ? "first" : labels[0]], ["against", labels[0] === labels[1] ? "second" : labels[1]]]} />
+        </form>
+      )}
       {data && !embedded && (data.nodes.length > 1 || data.families.length > 1) && (
         <form class="filters" onSubmit={(event) => event.preventDefault()}>
           {data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}

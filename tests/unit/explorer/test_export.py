@@ -39,7 +39,18 @@ def test_the_file_holds_what_the_server_answers(snapshot: Path) -> None:
     found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     held = json.loads(found[1])
-    assert set(held) == {"source", "map", "services", "audit", "asks", "missing", "compares", "maps", "sideAsks"}
+    assert set(held) == {
+        "source",
+        "map",
+        "services",
+        "audit",
+        "asks",
+        "missing",
+        "sideServices",
+        "compares",
+        "maps",
+        "sideAsks",
+    }
     assert held["source"]["compares"] == list(held["compares"]) == ["drift", "migrate"]
     assert list(held["services"]) == ["shop/web"]
     asked = [each["request"] for each in held["asks"]]
@@ -74,6 +85,11 @@ def test_two_sources_are_both_in_the_file_with_both_ways_of_what_differs(tmp_pat
     assert [side["source"] for side in diff["sides"]] == ["", "against"]
     assert all(edge["used"] for edge in held["map"]["edges"])
     assert {edge["endpoint"] for edge in held["maps"]["against"]["edges"] if edge["used"]} == {"10.244.2.5:8080"}
+    first, second = (
+        {each["address"] for port in pages["shop/web"]["ports"] for each in port["fan"][0]["endpoints"]}
+        for pages in (held["services"], held["sideServices"]["against"])
+    )
+    assert (first, second) == ({"10.244.1.5:8080", "10.244.2.5:8080"}, {"10.244.2.5:8080"})
     for finding in diff["findings"]:
         ends = []
         for asked, side in zip(finding["asks"], diff["sides"], strict=True):
@@ -92,6 +108,7 @@ def test_what_is_left_out_of_comparisons_is_said(tmp_path: Path, monkeypatch: py
     assert len(held["sideAsks"]) == 1
     said = " ".join(held["missing"])
     assert "questions that show findings of diff are not answered" in said
+    assert said.count("Only the first 0 of 1 Services") == 2
     assert "Of so many Services there is no migrate: kproxy migrate has it." in said
 
 
