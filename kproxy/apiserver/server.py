@@ -28,10 +28,11 @@ from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.base import Controller
-from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, QUOTA
+from kproxy.apiserver.controllers.chosen import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, POLICY_STATUS, QUOTA
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.mirroring import MirroringController
+from kproxy.apiserver.controllers.policies import PolicyStatusController
 from kproxy.apiserver.controllers.quotas import QuotaController
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
@@ -184,7 +185,7 @@ class ApiServer:
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
         disabled = configuration.disabled_plugins
-        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, disabled)
+        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, self.catalog, disabled)
 
         def find(plural: str, namespace: str, name: str) -> str | None:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)
@@ -216,6 +217,7 @@ class ApiServer:
         )
         makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
             ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController, QUOTA: QuotaController,
+            POLICY_STATUS: PolicyStatusController,
         }  # fmt: skip
         chosen = configuration.controllers
         self._chosen = [make(self.registry, self.catalog) for name, make in makers.items() if name in chosen]

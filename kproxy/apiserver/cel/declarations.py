@@ -59,7 +59,7 @@ def _protobuf() -> Any:
     return library.protobuf("descriptor_pb2")
 
 
-def new_pool() -> Any:
+def _new_pool() -> Any:
     """A descriptor pool with protobuf's well-known types and Kubernetes' own (functions.MESSAGES)."""
     pool = library.protobuf("descriptor_pool").DescriptorPool()
     for name in _WELL_KNOWN:
@@ -77,11 +77,21 @@ class Declarations:
     metadata but for the name, cannot be named."""
 
     def __init__(self, *, custom: bool = False) -> None:
-        self.pool = new_pool()
         self._custom = custom
         self._names: dict[int, str] = {}
         self._kept: list[Node] = []  # ids are of living nodes
-        self._count = 0
+        self._pool: Any = None
+        self._file = _protobuf().FileDescriptorProto(name="declared.proto", package="kproxy", syntax="proto2")
+        known = ["kubernetes.proto", *(f"google/protobuf/{name}.proto" for name in _WELL_KNOWN)]
+        self._file.dependency.extend(known)
+
+    @property
+    def pool(self) -> Any:
+        """A descriptor pool with all that was declared so far."""
+        if self._pool is None:
+            self._pool = _new_pool()
+            self._pool.AddSerializedFile(self._file.SerializeToString())
+        return self._pool
 
     def type_of(self, node: Node) -> str:
         """The type of a value, as the library writes types."""
@@ -89,63 +99,38 @@ class Declarations:
             return f"list<{self.type_of(node.item)}>" if node.item is not None else "list<dyn>"
         if node.kind == "map" and not self._empty(node):
             return f"map<string, {self.type_of(node.item)}>" if node.item is not None else "map<string, dyn>"
-        scalar = self._scalar(node)
+        scalar = _scalar(node)
         if scalar:
             return scalar
         if node.kind in ("object", "map") and (self._custom or node.props):
-            return self._message(node)
+            return self._declare(node)
         return "dyn"
 
     def struct(self, kind: str, fields: dict[str, str]) -> str:
-        """The type of an object whose fields have these types: names that `type_of` gave, or `dyn`."""
-        name = f"{kind}{self._next()}"
-        file = self._file(name)
-        message = file.message_type.add(name=name)
+        """The type of an object whose fields have these types: names that `type_of` gave, `list<string>`, or `dyn`."""
+        message = self._new_message(kind)
         for number, (field, of) in enumerate(fields.items(), start=1):
-            self._add(message, number, field, of, _OPTIONAL)
-        self.pool.AddSerializedFile(file.SerializeToString())
-        return f"kproxy.{name}"
+            _add(message, number, field, of, _OPTIONAL)
+        return f"kproxy.{message.name}"
 
     def _empty(self, node: Node) -> bool:
         """Whether a map is a CRD's object of unknown fields, none of which can be named."""
         return self._custom and (node.item is None or node.item is DEDUCED)
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
+    def _new_message(self, kind: str) -> Any:
+        self._pool = None
+        return self._file.message_type.add(name=f"{kind}{len(self._file.message_type)}")
 
-    def _scalar(self, node: Node) -> str:
-        form = (node.schema or {}).get("format", "") or node.format
-        if node.kind == "string" and form in _FORMATS:
-            return _FORMATS[form]
-        return _SCALARS.get(node.kind, "")
-
-    def _message(self, node: Node) -> str:
-        """The message of an object; all that it reaches come into one file, since they may refer to one another."""
-        if id(node) not in self._names:
-            file = self._file(f"selfType{self._next()}")
-            self._declare(node, file)
-            self.pool.AddSerializedFile(file.SerializeToString())
-        return self._names[id(node)]
-
-    def _file(self, name: str) -> Any:
-        file = _protobuf().FileDescriptorProto(name=f"{name}.proto", package="kproxy", syntax="proto2")
-        file.dependency.extend(f"google/protobuf/{each}.proto" for each in _WELL_KNOWN)
-        file.dependency.extend(sorted({f"{each.removeprefix('kproxy.')}.proto" for each in self._files()}))
-        return file
-
-    def _files(self) -> list[str]:
-        return list(dict.fromkeys(self._of_file.values())) if hasattr(self, "_of_file") else []
-
-    def _declare(self, node: Node, file: Any) -> str:
+    def _declare(self, node: Node) -> str:
+        """The message of an object."""
         known = self._names.get(id(node))
         if known:
             return known
-        name = f"object{self._next()}"
-        self._names[id(node)] = f"kproxy.{name}"
+        message = self._new_message("object")
+        self._names[id(node)] = f"kproxy.{message.name}"
         self._kept.append(node)
-        message = file.message_type.add(name=name)
         number = 0
+        taken = frozenset(escape(field) or "" for field in node.props)
         for field, prop in node.props.items():
             escaped = escape(field)
             child = prop.node
@@ -154,55 +139,70 @@ class Declarations:
             if self._custom and child.name == "ObjectMeta":
                 child = _root_meta(child)
             number += 1
-            self._field(message, number, escaped, child, file)
+            self._field(message, number, escaped, child, taken)
         return self._names[id(node)]
 
-    def _field(self, message: Any, number: int, name: str, node: Node, file: Any) -> None:
+    def _field(self, message: Any, number: int, name: str, node: Node, taken: frozenset[str]) -> None:
+        """Adds a field; `taken`: the names of all fields of the message."""
         if node.kind == "list":
-            of = self._element(node.item, file)
+            of = self._element(node.item)
             if of:
-                self._add(message, number, name, of, _REPEATED)
+                _add(message, number, name, of, _REPEATED)
             else:
-                self._add(message, number, name, "google.protobuf.ListValue", _OPTIONAL)
+                _add(message, number, name, "google.protobuf.ListValue", _OPTIONAL)
         elif node.kind == "map" and not self._empty(node):
-            of = self._element(node.item, file)
-            if of:
-                self._add_map(message, number, name, of)
+            of = self._element(node.item)
+            entry = _entry_name(name)
+            if of and entry not in (*taken, *(each.name for each in message.nested_type)):
+                _add_map(message, number, name, of, entry)
             else:
-                self._add(message, number, name, "google.protobuf.Struct", _OPTIONAL)
+                _add(message, number, name, "google.protobuf.Struct", _OPTIONAL)
         else:
-            self._add(message, number, name, self._element(node, file) or _DYNAMIC, _OPTIONAL)
+            _add(message, number, name, self._element(node) or _DYNAMIC, _OPTIONAL)
 
-    def _element(self, node: Node | None, file: Any) -> str:
+    def _element(self, node: Node | None) -> str:
         """The type of one value in a field; empty: it cannot be said."""
         if node is None:
             return ""
-        scalar = self._scalar(node)
+        scalar = _scalar(node)
         if scalar:
             return scalar
         if node.kind == "object" and (self._custom or node.props):
-            return self._declare(node, file)
+            return self._declare(node)
         if node.kind == "map" and self._empty(node):
-            return self._declare(node, file)
+            return self._declare(node)
         return _DYNAMIC if node.kind not in ("list", "map") else ""
 
-    @staticmethod
-    def _add(message: Any, number: int, name: str, of: str, label: int) -> None:
-        of = _DYNAMIC if of == "dyn" else of
-        field = message.field.add(name=name, number=number, label=label, json_name=f"j{number}")
-        if of in _WIRE:
-            field.type = _WIRE[of]
-        else:
-            field.type, field.type_name = _MESSAGE, f".{of}"
 
-    def _add_map(self, message: Any, number: int, name: str, of: str) -> None:
-        # protobuf wants the entry's name made of the field's, in camel case
-        entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
-        entry = message.nested_type.add(name=entry_name)
-        entry.options.map_entry = True
-        self._add(entry, 1, "key", "string", _OPTIONAL)
-        self._add(entry, 2, "value", of, _OPTIONAL)
-        self._add(message, number, name, f"kproxy.{message.name}.{entry_name}", _REPEATED)
+def _scalar(node: Node) -> str:
+    form = node.schema.get("format", "") or node.format
+    if node.kind == "string" and form in _FORMATS:
+        return _FORMATS[form]
+    return _SCALARS.get(node.kind, "")
+
+
+def _add(message: Any, number: int, name: str, of: str, label: int) -> None:
+    of = _DYNAMIC if of == "dyn" else of
+    if of.startswith("list<"):
+        of, label = of[5:-1], _REPEATED
+    field = message.field.add(name=name, number=number, label=label, json_name=f"j{number}")
+    if of in _WIRE:
+        field.type = _WIRE[of]
+    else:
+        field.type, field.type_name = _MESSAGE, f".{of}"
+
+
+def _entry_name(name: str) -> str:
+    """The name that protobuf wants for the entries of a map: the field's in camel case."""
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"
+
+
+def _add_map(message: Any, number: int, name: str, of: str, entry_name: str) -> None:
+    entry = message.nested_type.add(name=entry_name)
+    entry.options.map_entry = True
+    _add(entry, 1, "key", "string", _OPTIONAL)
+    _add(entry, 2, "value", of, _OPTIONAL)
+    _add(message, number, name, f"kproxy.{message.name}.{entry_name}", _REPEATED)
 
 
 @cache

@@ -33,6 +33,11 @@ _NOT_WRONG: Final = (
 )
 """Findings of the library's checker that cel-go as Kubernetes sets it up does not have: it compares numbers of two
 types. At run time the library does, too; of a list's indexOf docs/apiserver.md tells."""
+_QUALIFIED: Final = re.compile(
+    r"(?P<before>ERROR: <input>:\d+:)(?P<column>\d+)(?P<between>: undeclared reference to ')(?P<name>[\w.]+)\.\w+"
+    r"(?P<rest>' [^\n]*\n \| [^\n]*\n \| )(?P<dots>\.*)\^"
+)
+"""An unknown name with a field: cel-go says that the name is unknown, where it begins."""
 _FINDING: Final = re.compile(r"^ERROR: <input>:", re.MULTILINE)
 _STATUS: Final = re.compile(r"^[A-Z_]+: ")
 _SAID: Final = (
@@ -99,16 +104,33 @@ def _findings(text: str) -> list[str]:
         return [text]
     found = ["ERROR: <input>:" + each.rstrip() for each in _FINDING.split(text)[1:]]
     found = [each for each in found if "'*error*'" not in each]
+    found = [_QUALIFIED.sub(_first_name, each) for each in found]
     found = [re.sub(r"(undefined field '[^']*') not found in struct '[^']*'", r"\1", each) for each in found]
     return [each for each in found if not any(it.search(each.partition("\n")[0]) for it in _NOT_WRONG)]
 
 
+def _first_name(found: re.Match[str]) -> str:
+    name, start = found["name"].partition(".")[0], int(found["column"]) - len(found["name"])
+    dots = "." * max(0, len(found["dots"]) - len(found["name"]))
+    return f"{found['before']}{start}{found['between']}{name}{found['rest']}{dots}^"
+
+
+@cache
+def _pool() -> Any:
+    return Declarations().pool
+
+
 @cache
 def _runtime() -> Any:
-    cel = library.cel()
-    pool = Declarations().pool
+    cel, pool = library.cel(), _pool()
     variables = dict.fromkeys(VARIABLES, cel.Type.DYN)
     return cel.NewEnv(pool, _config(), variables=variables, functions=functions.implemented(cel, pool))
+
+
+def authorizer() -> Any:
+    """The value of the variable `authorizer` (functions.DECIDE)."""
+    value = functions.authorizer()
+    return functions.message_classes(_pool())[value.kind](value=value.text)
 
 
 class Bound:
@@ -126,7 +148,10 @@ class Program:
     __slots__ = ("_compiled",)
 
     def __init__(self, expression: str) -> None:
-        self._compiled = _runtime().compile(expression, disable_check=True)
+        try:
+            self._compiled = _runtime().compile(expression, disable_check=True)
+        except RuntimeError as error:
+            raise CompileError("\n".join(_findings(str(error)))) from error
 
     @property
     def tree(self) -> bytes:
@@ -165,5 +190,9 @@ def _said(text: str) -> str:
 
 @lru_cache(4096)
 def program(expression: str) -> Program:
-    """The program of an expression that a checker has let pass."""
+    """The program of an expression.
+
+    Raises:
+        CompileError: it does not parse, which a checker would have said.
+    """
     return Program(expression)

@@ -8,8 +8,10 @@ which is a message with one text: equal texts are equal values.
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -20,7 +22,10 @@ from kproxy.apiserver.cel import library
 from kproxy.apiserver.schema.quantity import PATTERN, nanos
 
 PACKAGE: Final = "kubernetes"
-MESSAGES: Final = ("Quantity", "IP", "CIDR", "URL", "Semver")
+MESSAGES: Final = (
+    "Quantity", "IP", "CIDR", "URL", "Semver",
+    "Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision",
+)  # fmt: skip
 _TABLE: Final = """
     quantity(string) -> Quantity
     isQuantity(string) -> bool
@@ -78,6 +83,19 @@ _TABLE: Final = """
     list<dyn>.sum() -> dyn
     list<dyn>.min() -> dyn
     list<dyn>.max() -> dyn
+    Authorizer.serviceAccount(string,string) -> Authorizer
+    Authorizer.path(string) -> PathCheck
+    Authorizer.group(string) -> GroupCheck
+    GroupCheck.resource(string) -> ResourceCheck
+    ResourceCheck.subresource(string) -> ResourceCheck
+    ResourceCheck.namespace(string) -> ResourceCheck
+    ResourceCheck.name(string) -> ResourceCheck
+    PathCheck.check(string) -> Decision
+    ResourceCheck.check(string) -> Decision
+    Decision.allowed() -> bool
+    Decision.reason() -> string
+    Decision.errored() -> bool
+    Decision.error() -> string
 """
 _ROW: Final = re.compile(
     r"(?:(?P<of>[A-Z]\w*|string|list<dyn>)\.)?(?P<name>[\w.]+)\((?P<of_what>.*)\) -> (?P<result>.+)"
@@ -132,12 +150,15 @@ def declared(cel: Any) -> list[Any]:
     return [cel.FunctionDecl(name, overloads) for name, overloads in by_name.items()]
 
 
+def message_classes(pool: Any) -> dict[str, Any]:
+    """The classes of MESSAGES in a pool."""
+    make = library.protobuf("message_factory").GetMessageClass
+    return {name: make(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES}
+
+
 def implemented(cel: Any, pool: Any) -> list[Any]:
     """What evaluates them. All of MESSAGES are one kind to the library's dispatcher, so that they share an overload."""
-    message_factory = library.protobuf("message_factory")
-    classes = {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES
-    }
+    classes = message_classes(pool)
     by_name: dict[str, dict[tuple[str, ...], Any]] = {}
     for index, row in enumerate(rows()):
         kinds = tuple("message" if each in MESSAGES else each for each in (str(row.member), *row.parameters))
@@ -343,6 +364,37 @@ def _most(items: list[Any]) -> Any:
     return max(items)
 
 
+# --- what a user may ---
+
+Decide = Callable[[dict[str, str]], tuple[bool, str]]
+"""Whether what is asked is allowed, and why: verb, group, resource, subresource, namespace and name, or path; of the
+user of the request, or of serviceAccount (`namespace:name`)."""
+DECIDE: Final[ContextVar[Decide]] = ContextVar("DECIDE")
+"""Who decides in the request that is being admitted."""
+
+
+def authorizer() -> Value:
+    """The value of the variable `authorizer`."""
+    return Value("Authorizer", "{}")
+
+
+def _asks(kind: str, *fields: str) -> Callable[..., Value]:
+    """What adds to a question: a check of a kind with these fields."""
+
+    def add(value: Value, *given: str) -> Value:
+        return Value(kind, json.dumps(json.loads(value.text) | dict(zip(fields, given, strict=True))))
+
+    return add
+
+
+def _service_account(value: Value, namespace: str, name: str) -> Value:
+    return Value("Authorizer", json.dumps({"serviceAccount": f"{namespace}:{name}"}))
+
+
+def _check(value: Value, verb: str) -> Value:
+    return Value("Decision", json.dumps(DECIDE.get()(json.loads(value.text) | {"verb": verb})))
+
+
 _DOES: Final[dict[str, Callable[..., Any]]] = {
     "quantity": _quantity,
     "isQuantity": _valid(_quantity),
@@ -389,4 +441,16 @@ _DOES: Final[dict[str, Callable[..., Any]]] = {
     "sum": _total,
     "min": _least,
     "max": _most,
+    "serviceAccount": _service_account,
+    "path": _asks("PathCheck", "path"),
+    "group": _asks("GroupCheck", "group"),
+    "resource": _asks("ResourceCheck", "resource"),
+    "subresource": _asks("ResourceCheck", "subresource"),
+    "namespace": _asks("ResourceCheck", "namespace"),
+    "name": _asks("ResourceCheck", "name"),
+    "check": _check,
+    "allowed": lambda value: json.loads(value.text)[0],
+    "reason": lambda value: json.loads(value.text)[1],
+    "errored": lambda value: False,
+    "error": lambda value: "",
 }

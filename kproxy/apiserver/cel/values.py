@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -54,6 +54,24 @@ def _object(value: dict[str, Any], node: Node) -> dict[str, Any]:
         elif (escaped := escape(name)) is not None:
             found[escaped] = cel_value(item, prop.node)
     return found
+
+
+def given_back(value: Any) -> Any:
+    """The result of one expression as another can take it: times inside other values come as protobuf's messages."""
+    if isinstance(value, dict):
+        return {key: given_back(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [given_back(item) for item in value]
+    duration, timestamp = _messages()
+    if isinstance(value, timedelta):
+        made = duration()
+        made.FromTimedelta(value)
+        return made
+    if isinstance(value, datetime):
+        made = timestamp()
+        made.FromDatetime(value)
+        return made
+    return value
 
 
 def _formatted(text: str, form: str) -> Any:

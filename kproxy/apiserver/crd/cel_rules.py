@@ -62,8 +62,8 @@ def cel_errors(schema: Json, path: str) -> list[FieldError]:
 def _cel_errors(text: bytes, path: str) -> tuple[FieldError, ...]:
     # kept, since a definition is validated at each of its writes, most of which leave the schema as it is
     schema = msgspec.json.decode(text)
-    check = _SchemaCheck(Declarations(custom=True) if library.available() else None)
     node = compile_structural(schema, root=True)
+    check = _SchemaCheck(Declarations(custom=True) if library.available() else None)
     check.visit(schema, node, path, 1, "")
     return tuple(check.finish(path))
 
@@ -75,6 +75,15 @@ class _SchemaCheck:
         self._declarations = declarations
         self._errors: list[FieldError] = []
         self._costs: list[tuple[int, str]] = []
+        self._checkers: dict[tuple[str, str], engine.Checker] = {}
+
+    def _checker(self, of: str, before: str) -> engine.Checker:
+        """The checker of rules whose `self` and `oldSelf` have these types: making one takes milliseconds."""
+        assert self._declarations is not None
+        if (of, before) not in self._checkers:
+            types = {"self": of, "oldSelf": before}
+            self._checkers[of, before] = engine.Checker(self._declarations, types)
+        return self._checkers[of, before]
 
     def visit(self, schema: Json, node: Node, path: str, times: int | None, lost: str) -> None:
         """`times`: how many values of one object are held to the schema at most (None: the request's size decides);
@@ -106,7 +115,7 @@ class _SchemaCheck:
         text = rule["rule"]
         of = self._declarations.type_of(node)
         before = "dyn" if rule.get("optionalOldSelf") else of
-        checker = engine.Checker(self._declarations, {"self": of, "oldSelf": before})
+        checker = self._checker(of, before)
         try:
             if checker.check(text) not in ("BOOL", engine.DYNAMIC):
                 self._errors.append(_invalid_rule(f"{at}.rule", rule, "cel expression must evaluate to a bool"))
@@ -275,7 +284,7 @@ def _compile_rule(rule: Json, schema: Json) -> _Rule | None:
     text = rule.get("rule") or ""
     try:
         uses_old = "oldSelf" in identifiers(engine.program(text).tree)
-    except RuntimeError:
+    except engine.CompileError:
         return None  # a definition that was stored when rules were not compiled
     return _Rule(
         text, rule.get("message") or "", rule.get("messageExpression") or "", rule.get("reason") or "",
@@ -362,7 +371,7 @@ class Evaluation:
             text = _OLD.format(rule.message_expression) if rule.optional_old else rule.message_expression
             try:
                 found = engine.program(text).evaluate(bound)
-            except engine.EvaluationError:
+            except (engine.CompileError, engine.EvaluationError):
                 found = None
             if isinstance(found, str) and 0 < len(found.strip()) <= _LONGEST_MESSAGE and "\n" not in found.strip():
                 return found.strip()

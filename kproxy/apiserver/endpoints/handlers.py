@@ -117,7 +117,7 @@ class ResourceHandler:
             result = self._patch(request, resource)
         elif method == "DELETE" and "delete" in resource.verbs:
             options = request.delete_options(optional_body(request))
-            result = self._registry.delete(resource, target.namespace, target.name, options)
+            result = self._registry.delete(resource, target.namespace, target.name, options, request.user)
         else:
             raise method_not_allowed()
         return await self._write_response(request, resource, result, negotiated)
@@ -170,7 +170,7 @@ class ResourceHandler:
         for entry in selected:
             if table.head(entry.key) is None:
                 continue
-            result = self._registry.delete(resource, entry.namespace, entry.name, options)
+            result = self._registry.delete(resource, entry.namespace, entry.name, options, request.user)
             if result.done is not None:
                 futures.append(result.done)
         if futures:

@@ -23,6 +23,7 @@ from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry import deletion, last_applied
 from kproxy.apiserver.registry.admission import Admission
+from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.checks import (
     check_name,
     check_namespace,
@@ -41,6 +42,7 @@ from kproxy.apiserver.registry.patching import (
     decode_patched,
     patched_object,
 )
+from kproxy.apiserver.registry.policies import PLUGIN, Policies, Request
 from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
 from kproxy.apiserver.registry.typed import decode, empty, typed
 from kproxy.apiserver.registry.writes import (
@@ -68,14 +70,17 @@ class Access(Protocol):
     def require_create(self, resource: Resource, namespace: str, name: str, user: Any) -> None:
         """Raises ApiError before an update or apply creates what the user may not create."""
 
+    def decide(self, user: Any, asked: dict[str, str]) -> tuple[bool, str]:
+        """Whether a user may do what an admission policy asks, and why."""
+
 
 class Registry:
     """Writes to the resources of one store, whose tables are all there. `now` gives the time, `rng` draws names and
-    values, `access` knows what a user may write."""
+    values, `access` knows what a user may write, `catalog` what is served."""
 
     def __init__(
         self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access,
-        disabled_plugins: Set[str] = frozenset(),
+        catalog: Catalog, disabled_plugins: Set[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.store = store
         self.allocators = allocators
@@ -84,6 +89,7 @@ class Registry:
         self._access = access
         self._namespaces = store.tables["namespaces"]
         self._admission = Admission(store, disabled_plugins, self._suffix)
+        self._policies = Policies(store, catalog, access, enabled=PLUGIN not in disabled_plugins)
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -172,6 +178,8 @@ class Registry:
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
         self._access.check_write(resource, value, None, user)
+        asked = Request(resource, "CREATE", namespace, name, value, None, user, "", options.dry_run)
+        warnings += self._policies.check(asked)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         charged = self._admission.check(resource, namespace, value, None)
@@ -263,9 +271,12 @@ class Registry:
         errors += update_errors(resource, value, live, subresource)
         refuse(resource, name, errors)
         self._access.check_write(resource, value, live, user)
+        namespace = old.get("namespace", "")
+        asked = Request(resource, "UPDATE", namespace, name, value, live, user, subresource, options.dry_run)
+        warnings += self._policies.check(asked)
         charged = []
         if subresource in ("", "resize"):
-            charged = self._admission.check(resource, old.get("namespace", ""), value, live)
+            charged = self._admission.check(resource, namespace, value, live)
         if not subresource:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         if subresource != "status":
@@ -377,28 +388,35 @@ class Registry:
 
     # --- delete ---
 
-    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> WriteResult:
-        """Deletes an object, or marks it as being deleted when something holds it."""
+    def delete(
+        self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: Any = None
+    ) -> WriteResult:
+        """Deletes an object, or marks it as being deleted when something holds it. `user`: who asks for it; None: the
+        server itself, whom no admission policy stops."""
         deletion.check_deletable(resource, name)
         entry = self.head(resource, namespace, name)
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
+        asked = Request(resource, "DELETE", namespace, name, None, live, user, "", options.dry_run)
+        warnings = self._policies.check(asked)
         value = entry.value
         deletion.set_finalizers(value["metadata"], options.propagation, orphans=resource.strategy.orphans)
         context = self._context(options.dry_run)
         resource.strategy.prepare_delete(value, context)
         grace = resource.strategy.grace_period(value, options.grace)
         if grace > 0 or resource.strategy.has_finalizers(value):
-            return self._mark(resource, entry, value, grace, options)
+            result = self._mark(resource, entry, value, grace, options)
+            result.warnings += warnings
+            return result
         if not options.dry_run:
             resource.strategy.release(live, context)
             _, done = self.store.delete(self.table(resource), entry.key, value)
         else:
             done = None
         if resource.strategy.returns_deleted:
-            return WriteResult(live, done)
+            return WriteResult(live, done, 200, warnings)
         status = deletion.success(resource, name, value["metadata"]["uid"])
-        return WriteResult(live, done, 200, status=status)
+        return WriteResult(live, done, 200, warnings, status=status)
 
     def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> WriteResult:
         deletion.mark(resource, value, grace, self._now())

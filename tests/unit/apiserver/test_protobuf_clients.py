@@ -42,7 +42,10 @@ SCHEMA: dict[str, Any] = {
                 },
             },
             "x-kubernetes-validations": [
-                {"rule": "self.size > 0", "message": "small", "reason": "FieldValueInvalid", "optionalOldSelf": True}
+                {
+                    "rule": "self.size > 0 || oldSelf.hasValue()", "message": "small", "reason": "FieldValueInvalid",
+                    "optionalOldSelf": True,
+                },
             ],
         },
     },

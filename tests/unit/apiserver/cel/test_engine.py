@@ -97,6 +97,10 @@ REFUSED = (
     ("self.n == 3", "found no matching overload for '_==_' applied to '(double, int)'"),
     ("self.x > 1.5 && self.z", "undefined field 'z'"),
     ("foo(self.x)", "undeclared reference to 'foo' (in container '')"),
+    (
+        "1 == other.a.b",
+        "ERROR: <input>:1:6: undeclared reference to 'other' (in container '')\n | 1 == other.a.b\n | .....^",
+    ),
     ("other == 1", "undeclared reference to 'other' (in container '')"),
     ("['a'].sum() + quantity('1')", "found no matching overload for '_+_'"),
 )
@@ -122,6 +126,19 @@ def test_expressions_that_hold(checker: Checker) -> None:
     for expression in TRUE.strip().splitlines():
         checker.check(expression.strip())
         assert program(expression.strip()).evaluate(bound) is True, expression
+
+
+def test_names_that_protobuf_finds_too_much_alike() -> None:
+    """Fields and the entries of maps share names in a message: such maps are checked at run time only."""
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    named = dict.fromkeys(("foo_bar", "fooBar", "one"), texts) | {
+        "OneEntry": {"type": "string"},
+        "_": {"type": "string"},
+    }
+    declarations = Declarations(custom=True)
+    of = declarations.type_of(compile_structural({"type": "object", "properties": named}))
+    checker = Checker(declarations, {"self": of})
+    assert checker.check("self.foo_bar['a'] == self.fooBar['b'] && self.one['c'] == self.OneEntry + self._") == "BOOL"
 
 
 def test_expressions_that_do_not_compile(checker: Checker) -> None:
