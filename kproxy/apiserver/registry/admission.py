@@ -142,7 +142,7 @@ class Admission:
         else:
             classes = [each.value for each in self._store.tables[_PRIORITIES].heads()]
             defaults = [each for each in classes if each.get("globalDefault")]
-            found = min(defaults, key=lambda each: int(each["value"])) if defaults else {}
+            found = min(defaults, key=lambda each: int(each.get("value", 0))) if defaults else {}
             if found:
                 spec["priorityClassName"] = found["metadata"]["name"]
         for field, noun, wanted in (

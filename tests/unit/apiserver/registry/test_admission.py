@@ -112,14 +112,14 @@ def test_priorities(shared: Api, place: str) -> None:
         "the integer value of priority (8) must not be provided in pod spec; priority admission controller "
         "computed 7 from the given PriorityClass name"
     )
-    shared.ok("POST", classes, {"metadata": {"name": "all"}, "value": 3, "globalDefault": True})
+    shared.ok("POST", classes, {"metadata": {"name": "all"}, "globalDefault": True})
     again = {"metadata": {"name": "every"}, "value": 4, "globalDefault": True}
     assert refused(shared, classes, again) == (
         "PriorityClass all is already marked as default. Only one default can exist"
     )
     made = shared.ok("POST", f"{place}/pods", pod("by-default"))["spec"]
     shared.ok("DELETE", f"{classes}/all")
-    assert (made["priorityClassName"], made["priority"]) == ("all", 3)
+    assert (made["priorityClassName"], made["priority"]) == ("all", 0)
 
 
 def test_runtime_classes(shared: Api, place: str) -> None:
