@@ -188,6 +188,11 @@ def too_many_requests(message: str) -> ApiError:
     return ApiError(429, "TooManyRequests", message, {"retryAfterSeconds": 1}, headers=[(b"retry-after", b"1")])
 
 
+def unavailable(message: str) -> ApiError:
+    """503: nothing answers what would be passed on."""
+    return ApiError(503, "ServiceUnavailable", message)
+
+
 def timeout(message: str) -> ApiError:
     """504."""
     return ApiError(504, "Timeout", f"Timeout: {message}", {"retryAfterSeconds": 1})

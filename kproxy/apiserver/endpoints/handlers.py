@@ -16,6 +16,7 @@ from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.scale import handle_scale
+from kproxy.apiserver.endpoints.unreached import UNREACHED, refusal
 from kproxy.apiserver.errors import (
     bad_request,
     invalid,
@@ -47,7 +48,9 @@ class ResourceHandler:
             ApiError: it is refused.
         """
         target = request.target
-        if target.rest or (target.namespace and not resource.namespaced and not resource.strategy.is_namespace):
+        if (target.rest and target.subresource != "proxy") or (
+            target.namespace and not resource.namespaced and not resource.strategy.is_namespace
+        ):
             raise no_resource()
         if resource.strategy.is_namespace and target.namespace and target.name != target.namespace:
             raise no_resource()
@@ -185,11 +188,14 @@ class ResourceHandler:
         found = resource.subresource(target.subresource)
         if found is None or (resource.namespaced and not target.namespace):
             raise no_resource()
-        verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}.get(method, "")
+        verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create",
+                "DELETE": "delete"}.get(method, "")  # fmt: skip
         if verb not in found.verbs:
             raise method_not_allowed()
         if target.subresource == "exec":
             raise self._pod_streams.refuse(request)
+        if target.subresource in UNREACHED:
+            raise refusal(self._registry, request, resource)
         negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
             return await handle_binding(self._registry, request, resource, negotiated)

@@ -209,12 +209,16 @@ _POD_FIELDS: Final = (
     "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
     "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
 )  # fmt: skip
+_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _POD_PARTS: Final = (
+    Subresource("attach", "PodAttachOptions", ("create", "get")),
     Subresource("binding", "Binding", CREATE_ONLY),
     Subresource("ephemeralcontainers", "Pod"),
     Subresource("eviction", "Eviction", CREATE_ONLY, "policy", "v1"),
     Subresource("exec", "PodExecOptions", ("create", "get")),
     Subresource("log", "Pod", ("get",)),
+    Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
+    Subresource("proxy", "PodProxyOptions", _PROXY_VERBS),
     Subresource("resize", "Pod"),
 )
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
@@ -258,7 +262,7 @@ def _core() -> list[Resource]:
         ),
         _row(
             "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
-            fields=("spec.unschedulable",),
+            fields=("spec.unschedulable",), others=[Subresource("proxy", "NodeProxyOptions", _PROXY_VERBS)],
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
              fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
@@ -273,7 +277,7 @@ def _core() -> list[Resource]:
         ),
         _row(
             "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
-            fields=("spec.clusterIP", "spec.type"),
+            fields=("spec.clusterIP", "spec.type"), others=[Subresource("proxy", "ServiceProxyOptions", _PROXY_VERBS)],
         ),
     ]  # fmt: skip
 
