@@ -17,6 +17,11 @@ hypothesis.settings.load_profile("kproxy")
 CI = bool(os.environ.get("CI"))
 
 
+def pytest_sessionstart() -> None:
+    """Commands fold to $COLUMNS, which pytest-xdist sets in its workers: what is piped is not folded without it."""
+    os.environ.pop("COLUMNS", None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.geteuid() == 0:
         return
