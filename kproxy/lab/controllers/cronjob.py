@@ -36,6 +36,8 @@ SCHEDULED_AT: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _KIND: Final = "CronJob"
 _MANY: Final = 100
 """More missed times than this are told of."""
+_LONGEST: Final = 1_000_000_000
+"""Seconds; a startingDeadlineSeconds beyond this is as good as none."""
 _LATE: Final = 0.1
 """Seconds after its time at which a Job is made, so that it is never before."""
 
@@ -64,7 +66,7 @@ def missed(item: Object, schedule: Fields | Every, moment: datetime.datetime) ->
     """About how many times have passed and were not too late: the time between the first two is taken for all."""
     since, limit = seen_until(item), item["spec"].get("startingDeadlineSeconds")
     if limit is not None:
-        since = max(since, moment - datetime.timedelta(seconds=limit))
+        since = max(since, moment - datetime.timedelta(seconds=min(limit, _LONGEST)))
     first = schedule.following(since)
     second = schedule.following(first) if first is not None else None
     if first is None or second is None or first > moment:
@@ -193,10 +195,13 @@ class CronJobController(Controller):
     def _start(
         self, item: Object, status: Json, schedule: Fields | Every, start: datetime.datetime, moment: datetime.datetime
     ) -> None:
+        wanted, active = job_of(item, start), status["active"]
+        if any(each["name"] == wanted["metadata"]["name"] for each in active):
+            return  # of an earlier time in the same minute
         if missed(item, schedule, moment) > _MANY:
             text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
             self._say(item, "TooManyMissedTimes", text, WARNING)
-        policy, active = item["spec"].get("concurrencyPolicy"), status["active"]
+        policy = item["spec"].get("concurrencyPolicy")
         if policy == "Forbid" and active:
             text = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._say(item, "JobAlreadyActive", text)
@@ -205,7 +210,7 @@ class CronJobController(Controller):
             for each in active:
                 self._delete(item, {"metadata": each})
             status["active"] = []
-        made = self._create(item, job_of(item, start))
+        made = self._create(item, wanted)
         if made is None:
             return
         meta = made["metadata"]

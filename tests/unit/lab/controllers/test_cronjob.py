@@ -217,6 +217,16 @@ def test_a_job_whose_name_is_taken(cluster: Timed) -> None:
     assert cluster.active() == [name_at(10)]
 
 
+def test_two_times_of_a_minute_have_one_job(cluster: Timed) -> None:
+    create(cluster, schedule="@every 20s", startingDeadlineSeconds=1 << 60)
+    cluster.at(0.4)
+    assert cluster.active() == [name_at(0)]
+    cluster.at(0.75)
+    assert cluster.active() == [name_at(0)]
+    cluster.at(1.1)
+    assert cluster.active() == [name_at(0), name_at(1)]
+
+
 def test_a_schedule_without_times_is_told_of(cluster: Timed) -> None:
     create(cluster, schedule="0 0 30 2 *")
     assert cluster.at(10) is None
