@@ -129,6 +129,11 @@ def read_files(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem
     try:
         if Path(name).is_dir():
             files = sorted(str(item) for item in Path(name).iterdir() if item.suffix in SUFFIXES and not item.is_dir())
+            held = Path(name, "objects")  # of a snapshot, beside which there is snapshot.json at most
+            if held.is_dir() and not set(files) - {str(Path(name, "snapshot.json"))}:
+                message = f"no manifests in this directory; if it is a snapshot, they are in {held}"
+                problems.append(Problem(Location(name), message))
+                return
             if not files:
                 patterns = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
                 problems.append(Problem(Location(name), f"no manifests in this directory ({patterns})"))

@@ -64,6 +64,11 @@ def test_unreadable(tmp_path: Path) -> None:
         "while parsing a flow node",
         f"{tmp_path}/link.yaml: no such file or directory",
     ]
+    (empty / "objects").mkdir()
+    (empty / "snapshot.json").write_text("{}")
+    assert problems(empty) == [
+        f"{empty}: no manifests in this directory; if it is a snapshot, they are in {empty}/objects"
+    ]
     assert problems("a\0b") == ["a\0b: cannot be read: embedded null byte"]
     assert problems("") == ['"": the name of a file or directory expected, not an empty one']
 
