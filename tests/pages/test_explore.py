@@ -343,6 +343,7 @@ def test_what_one_host_does_is_not_said_to_be_an_answer(browser: Any, tmp_path: 
     with exploring("--rules", "before.save", "--against", "after.save", directory=tmp_path) as url:
         page = Page(browser, url)
         page.size(1400, 1000)
+        page.leave()
         page.open(place("compare"))
         page.shows('[data-test="verdict"]', "for packets")
         page.button("Show both ways").click()

@@ -29,17 +29,17 @@ def test_a_lab_is_followed_broken_healed_and_captured(tmp_path: Path) -> None:
             page.shows('[data-test="log"]', "Pod default/web-")
 
             page.item("node/node-2").click()
-            page.shows('[data-test="faults"]', "Break the link of node-2")
+            page.one('button[aria-label="Break the link of node-2"]')
             subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
             assert serious(page) == []
-            page.button("Break the link of node-2").click()
+            page.one('button[aria-label="Break the link of node-2"]').click()
             page.shows('[data-test="faults"] .note', "the link of node-2 is down")
             page.until(lambda: "bad" in page.item("node/node-2").get_attribute("class"), "a link that is down")
             page.open(place("ask", _from="node/node-1", to="svc/default/web"))
             page.until(lambda: page.all(".way-item"), "an answer")
             assert page.all(".way-item.ok") == []
             page.open(place("live", sel="node/node-2"))
-            page.button("Heal the link of node-2").click()
+            page.one('button[aria-label="Heal the link of node-2"]').click()
             page.until(lambda: "bad" not in page.item("node/node-2").get_attribute("class"), "a link that is up")
 
             page.open(place("live", _from="node/node-1", to="svc/default/web"))

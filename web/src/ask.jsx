@@ -167,11 +167,9 @@ function AskMap({ map, query, answer, way, moment, ask, to }) {
   }, [map, ask({})]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
-    <>
-      {answer && large && <div class="map-tools"><a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a></div>}
-      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} picks={{ from: query.from, to: query.to }}
-        label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
-    </>
+    <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} picks={{ from: query.from, to: query.to }} around={way ? 414 : 190}
+      more={answer && large ? <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a> : null}
+      label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
   );
 }
 
@@ -280,9 +278,10 @@ function Player({ way, moments, step, to, protocol }) {
           );
         }))}
       </ol>
-      <p class="now" aria-live="polite" data-test="now"><b>{hostName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}</p>
+      <p class={moment.last ? `now outcome-line ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
+        <b>{hostName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}{moment.last ? `: ${endWords(way)}.` : ""}
+      </p>
       <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
-      {moment.last && <p class={`outcome-line ${ENDS[way.end]?.kind ?? "open"}`}>{endWords(way)}.</p>}
     </section>
   );
 }

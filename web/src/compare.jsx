@@ -43,27 +43,31 @@ export function CompareView({ route, map, source, revision }) {
   const sides = sidesOf(chosenKind?.words ?? ["", ""], shown);
   const notes = [...(shown?.remarks ?? []), ...(shown?.notes ?? [])];
   return (
-    <section class="view">
-      <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
-      {!source.fixed && (
-        <ul class="cards">
-          {offered.map((item) => (
-            <li key={item.kind}><a class="card" href={to({ kind: item.kind, finding: "" })} aria-current={item.kind === kind ? "true" : undefined}><b>{item.title}</b><span>{item.about}</span></a></li>
-          ))}
-        </ul>
-      )}
-      {!kind && <p class="note">Choose what to compare. All packets are compared, not a sample; of many Services that takes a while.</p>}
-      <Problem error={error} />
-      {kind && shown && (
-        <>
+    <section class={`view${findings.length && map ? " split compared" : ""}`}>
+      <div class="main">
+        <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
+        {!source.fixed && (
+          <ul class="cards">
+            {offered.map((item) => (
+              <li key={item.kind}><a class="card" href={to({ kind: item.kind, finding: "" })} aria-current={item.kind === kind ? "true" : undefined}><b>{item.title}</b><span>{item.about}</span></a></li>
+            ))}
+          </ul>
+        )}
+        {!kind && <p class="note">Choose what to compare. All packets are compared, not a sample; of many Services that takes a while.</p>}
+        <Problem error={error} />
+        {kind && shown && (
           <p class={`outcome-line ${findings.length ? "bad" : undecided.length ? "open" : ""}`} role="status" data-test="verdict">
             {findings.length ? `${count(findings.length, "difference")} for packets.` : undecided.length ? "No difference was found, but not everything could be decided." : "Both sides treat every packet alike."}
           </p>
-          {map && <ComparedMap map={map} other={sides[1].source === "against" ? "api/map?source=against" : ""} revision={revision} findings={findings} chosen={query.finding ?? ""} words={sides.map((side) => side.words)} />}
+        )}
+        {kind && shown && map && <ComparedMap map={map} other={sides[1].source === "against" ? "api/map?source=against" : ""} revision={revision} findings={findings} chosen={query.finding ?? ""} words={sides.map((side) => side.words)} />}
+      </div>
+      {kind && shown && (
+        <div class="beside">
           <Findings findings={findings} sides={sides} names={podNames(map)} chosen={query.finding ?? ""} choose={map ? (place) => to({ finding: place }) : null} />
           <Undecided items={undecided} />
           {notes.length > 0 && <ul class="hints">{notes.map((item) => <li key={item}>{item}</li>)}</ul>}
-        </>
+        </div>
       )}
     </section>
   );
@@ -86,7 +90,7 @@ function ComparedMap({ map, other, revision, findings, chosen, words }) {
         <p class="counts">Marked: {finding ? `finding ${Number(chosen) + 1}` : "Services whose packets are treated differently"}.{other && data ? ` Chances are “${words[0]} → ${words[1]}”; what only the first has is crossed out.` : ""}</p>
         <Problem error={error} />
       </div>
-      <Drawing map={shown} layout={layout} hrefOf={onMap} touched={touched} before={other && data ? map : null} label="Map with what differs marked" />
+      <Drawing map={shown} layout={layout} hrefOf={onMap} touched={touched} before={other && data ? map : null} around={400} label="Map with what differs marked" />
     </>
   );
 }

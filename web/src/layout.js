@@ -21,6 +21,8 @@ const HOST_GAP = 20;
 const SERVICE_GAP = 14;
 /** More room before Services, for the lines to them and the chances on the lines. */
 const BEFORE = 56;
+/** Before groups of nodes, whose lines are for several endpoints. */
+const BEFORE_GROUPED = 78;
 const byName = new Intl.Collator("en", { numeric: true }).compare;
 const MAX_PODS = 9;
 const MAX_ROOMS = 6;
@@ -200,7 +202,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   const lane = slim ? SLIM.bar + 8 : LANE;
   const shift = Math.max(0, ...lanes.values()) * lane;
   if (slim) columns(graph, map, anchors, shown);
-  const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : BEFORE)])]);
+  const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : groups ? BEFORE_GROUPED : BEFORE)])]);
   const box = (id) => {
     const found = graph.node(id);
     return { x: found.x - found.width / 2 + (moved.get(id) ?? 0), y: found.y - found.height / 2, w: found.width, h: found.height };

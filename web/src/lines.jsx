@@ -67,11 +67,11 @@ function leads(layout, box) {
 
 /** Edges from endpoints to their Services, as wide as their chance. All of them where they are few, else the selected one's;
  *  of a question only those of the Service that is asked. */
-export function ServiceLines({ map, layout, selected, asked, before }) {
+export function ServiceLines({ map, layout, selected, asked, before, under }) {
   const all = useMemo(() => (before ? changedLines(map, before, layout) : linesOf(map, layout, selected)), [map, before, layout, selected]);
-  const lines = asked ? all.filter((line) => line.strong) : all;
+  const lines = all.filter((line) => (line.from.kind === "outside") === under && (line.strong || !asked));
   return (
-    <g class={`edges${lines.some((item) => item.strong) ? " chosen" : ""}${asked ? " faint" : ""}`}>
+    <g class={`edges${all.some((item) => item.strong) ? " chosen" : ""}${asked ? " faint" : ""}`}>
       {lines.map(({ key, from, to, chance, strong, gone, words }) => {
         const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
         const [x2, y2] = [to.x, to.y + to.h / 2];

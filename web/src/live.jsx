@@ -61,9 +61,10 @@ function Faults({ sel }) {
     setBusy(false);
   };
   const pair = (kind, name, words) => (
-    <p class="actions" key={kind}>
-      <button type="button" disabled={busy} onClick={() => act("fail", kind, name)}>Break {words}</button>
-      <button type="button" disabled={busy} onClick={() => act("heal", kind, name)}>Heal {words}</button>
+    <p class="fault" key={kind}>
+      <span>{words}</span>
+      <button type="button" class="breaks" disabled={busy} aria-label={`Break ${words}`} onClick={() => act("fail", kind, name)}>Break</button>
+      <button type="button" disabled={busy} aria-label={`Heal ${words}`} onClick={() => act("heal", kind, name)}>Heal</button>
     </p>
   );
   return (
@@ -129,17 +130,28 @@ function Laid({ row, before }) {
   const turns = row.direction === "back" && before?.direction !== "back";
   return (
     <tr class={`${row.same ? "" : "differs"}${turns ? " turns" : ""}`}>
-      <th scope="row"><span aria-hidden="true">{row.direction === "back" ? "← " : "→ "}</span>{row.place}{turns && <small> the answer</small>}</th>
+      <th scope="row"><span aria-hidden="true">{row.direction === "back" ? "← " : "→ "}</span>{row.place.replace(/^pod\/[^/]+\//, "")}{turns && <small> the answer</small>}</th>
       <td>
-        {row.same ? <code>{row.model ?? row.captured ?? "–"}</code> : (
+        {row.same ? <Seen text={row.model ?? row.captured} before={turns ? "" : (before?.model ?? before?.captured)} /> : (
           <dl class="apart">
-            <div><dt>model</dt><dd><code>{row.model ?? "no packet here"}</code></dd></div>
-            <div><dt>captured</dt><dd><code>{row.captured ?? "no packet here"}</code></dd></div>
+            <div><dt>model</dt><dd><Seen text={row.model} /></dd></div>
+            <div><dt>captured</dt><dd><Seen text={row.captured} before={row.model} /></dd></div>
           </dl>
         )}
       </td>
     </tr>
   );
+}
+
+const SEEN = /^(\S+) -> (\S+)(?:\s+in (.+))?$/;
+
+/** A packet's header in one line; lit is what is another one than before, and what is around it in a tunnel stands apart. */
+function Seen({ text, before = "" }) {
+  const found = SEEN.exec(text ?? "");
+  if (!found) return <code>{text ?? "no packet here"}</code>;
+  const was = SEEN.exec(before ?? "");
+  const [src, dst] = [1, 2].map((place) => (was && was[place] !== found[place] ? <mark>{found[place]}</mark> : found[place]));
+  return <span class="seen"><code>{src} → {dst}</code>{found[3] && <span class="tunnelled"><span class="visually-hidden"> in </span>{found[3].replace("->", "→")}</span>}</span>;
 }
 
 /** Packets and bytes of rules since the page asked first, the busiest first. */

@@ -61,12 +61,14 @@ function useSlim() {
  * @param touched identifiers that a change touched
  * @param before the map before the change: chances that differ are drawn with both
  * @param picks {from, to}
+ * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
+ * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, touched = null, before = null, picks = {}, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, touched = null, before = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
-  const scale = zoom * useFit(holder, layout);
+  const scale = zoom * useFit(holder, layout, around);
   useFollow(holder, layout, line, moment, scale);
   useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
   const keys = useArrows(holder, layout, selected);
@@ -94,7 +96,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
         </svg>
       </div>
-      <Zoom zoom={zoom} setZoom={setZoom} />
+      <Zoom zoom={zoom} setZoom={setZoom}>{more}</Zoom>
     </div>
   );
 }
@@ -103,9 +105,12 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
 function Still({ map, layout, hrefOf, selected, touched, way, before, picks }) {
   const passed = way ? new Set(way.map((hop) => hostId(hop.host))) : null;
   const amounts = amountsOf(map, layout, selected);
+  // Of endpoints outside they run beneath the nodes.
+  const lines = (under) => <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(way)} before={before} under={under} />;
   const common = { hrefOf, selected, touched, passed, picks, strong: related(map, selected) };
   return (
     <>
+      {lines(true)}
       {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
       <Cables map={map} layout={layout} />
       {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
@@ -115,7 +120,7 @@ function Still({ map, layout, hrefOf, selected, touched, way, before, picks }) {
         const box = layout.boxes.get(service.id);
         return box ? <Service key={service.id} service={service} box={box} empty={!service.skipped && !map.served.has(service.id)} {...common} /> : null;
       })}
-      <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(way)} before={before} />
+      {lines(false)}
     </>
   );
 }
@@ -190,11 +195,14 @@ function nearest(items, from, [dx, dy]) {
 }
 
 const SMALLEST = 0.66;
+const LARGEST = 1.4;
+/** What is wide enough is not drawn smaller than this to be seen whole. */
+const LOWEST = 0.76;
 /** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
 const widths = new Map();
 
-/** How much smaller the map must be to fit its frame; never so small that it cannot be read. */
-function useFit(holder, layout) {
+/** How much smaller the map must be to fit its frame, never so small that it cannot be read; or larger, on a large screen. */
+function useFit(holder, layout, around) {
   const place = `${parseHash(location.hash).path[0]} ${innerWidth}`;
   const [width, setWidth] = useState(widths.get(place) ?? 0);
   useLayoutEffect(() => {
@@ -208,7 +216,9 @@ function useFit(holder, layout) {
     watch.observe(holder.current);
     return () => watch.disconnect();
   }, []);
-  return width ? Math.min(1, Math.max(SMALLEST, width / layout.width)) : 1;
+  if (!width) return 1;
+  const [wide, tall] = [width / layout.width, (innerHeight - around) / layout.height];
+  return Math.max(SMALLEST, layout.slim ? Math.min(1, wide) : Math.min(LARGEST, wide, Math.max(LOWEST, tall)));
 }
 
 /** Keeps the packet in sight where the map is larger than its frame. */

@@ -33,7 +33,7 @@ export function MapView({ route, map, source, error, busy }) {
           <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
           <Busy busy={busy} words="Reading…" />
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-            <Field label="Search" name="q" value={q} hint="a name or an address" onEnter={(text) => go(to({ q: text }))} />
+            <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => go(to({ q: text }))} />
             <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
             {map.nodes.length > 1 && (
               <Select label="Chances for clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
@@ -210,10 +210,11 @@ function ServicePanel({ service, map, to, query }) {
           <section key={`${port.name} ${port.protocol}`}>
             <h3>{port.name || "port"} {port.port}/{port.protocol}{port.nodePort ? ` · node port ${port.nodePort}` : ""}</h3>
             {of.length === 0 && <p class="note">no endpoints</p>}
-            <ul class="plain">
+            <ul class="plain shares">
               {of.slice(0, 100).map((edge, place) => (
                 <li key={place} class={edge.used ? "" : "unused"}>
-                  <a href={to({ sel: edge.target })}>{plain(edge.target)}</a> <code>{edge.endpoint}</code> {edge.used ? <b>{percent(edge.chance)}</b> : <i>{edge.why || edge.state}</i>}
+                  {edge.used ? <b>{percent(edge.chance)}</b> : <b aria-hidden="true">–</b>}
+                  <span><a href={to({ sel: edge.target })}>{plain(edge.target)}</a> <code>{edge.endpoint}</code> {!edge.used && <i>{edge.why || edge.state}</i>}</span>
                 </li>
               ))}
             </ul>

@@ -121,12 +121,13 @@ export function Heading({ children, focus }) {
   return <h1 ref={heading} tabIndex={-1}>{children}</h1>;
 }
 
-export function Zoom({ zoom, setZoom }) {
+export function Zoom({ zoom, setZoom, children }) {
   return (
     <div class="zoom" role="group" aria-label="Size of the map">
       <button type="button" onClick={() => setZoom(Math.max(0.4, zoom / 1.25))} aria-label="Smaller">−</button>
       <button type="button" onClick={() => setZoom(1)}>{Math.round(zoom * 100)}%</button>
       <button type="button" onClick={() => setZoom(Math.min(3, zoom * 1.25))} aria-label="Larger">+</button>
+      {children}
     </div>
   );
 }

@@ -27,11 +27,24 @@ export function ServiceList({ route, map, error, busy }) {
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
-          item.skipped ? "" : <span class={used.size ? "" : "bad-text"}>{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
+          item.skipped ? "" : <span class={used.size ? "" : "bad-text"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
         ];
       }} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
     </section>
+  );
+}
+
+const MANY = 6;
+
+/** A square for each endpoint, filled if it gets packets. */
+function Squares({ used, left }) {
+  const [full, empty] = [Math.min(used, MANY), Math.min(left, Math.max(0, MANY - used))];
+  return (
+    <svg class="squares" viewBox="0 0 72 12" aria-hidden="true">
+      {Array.from({ length: full + empty }, (_, place) => <rect key={place} class={place < full ? "full" : ""} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
+      {used + left === 0 && <rect class="none" x={1} y={1.5} width={9} height={9} rx={2} />}
+    </svg>
   );
 }
 
@@ -43,6 +56,7 @@ export function ServiceView({ route, map, source, revision }) {
   const { data, error, busy } = useAnswer(wanted ? `${path}?${wanted}` : path, undefined, revision);
   const service = side ? null : map?.services.find((item) => item.namespace === namespace && item.name === name);
   const labels = source?.against?.kind && source.against.kind !== "rules" ? [source.label, source.against.label] : [];
+  const several = data && !embedded && (data.nodes.length > 1 || data.families.length > 1);
   const to = (changes) => href(route.path, { ...route.query, ...changes });
   return (
     <section class="view">
@@ -51,22 +65,18 @@ export function ServiceView({ route, map, source, revision }) {
         <h1>{name}</h1>
         {service && <p class="counts">{service.type}{embedded && data ? `, ${data.explanation.family} on node ${data.explanation.node}` : ""}{service.affinity && service.affinity !== "None" ? ` · ${service.affinity} affinity` : ""}</p>}
         <Busy busy={busy} />
+        {(labels.length > 0 || several) && (
+          <form class="filters" onSubmit={(event) => event.preventDefault()}>
+            {labels.length > 0 && <Select label="Source" value={side} onChange={(value) => go(to({ source: value, node: "" }))} options={[["", labels[0] === labels[1] ? "first" : labels[0]], ["against", labels[0] === labels[1] ? "second" : labels[1]]]} />}
+            {several && data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
+            {several && data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
+          </form>
+        )}
         <span class="actions">
           {service && !service.skipped && holds("ask") && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
           {!side && <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>}
         </span>
       </div>
-      {labels.length > 0 && (
-        <form class="filters" onSubmit={(event) => event.preventDefault()}>
-          <Select label="Source" value={side} onChange={(value) => go(to({ source: value, node: "" }))} options={[["", labels[0] === labels[1] ? "first" : labels[0]], ["against", labels[0] === labels[1] ? "second" : labels[1]]]} />
-        </form>
-      )}
-      {data && !embedded && (data.nodes.length > 1 || data.families.length > 1) && (
-        <form class="filters" onSubmit={(event) => event.preventDefault()}>
-          {data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
-          {data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
-        </form>
-      )}
       <Problem error={error} />
       {data && <Body data={data} />}
     </section>
@@ -165,7 +175,7 @@ function FanEnd({ item, y, shares }) {
       <rect x={612} y={y - 17} width={280} height={34} rx={7} />
       <text x={624} y={y - 2}>{fit(plain(item.target) || item.address, 26)}</text>
       <text class="tiny" x={624} y={y + 11}>{fit(`${item.target ? item.address : ""}${node ? ` on ${node}` : ""}`.trim(), 40)}</text>
-      {shares.length > 0 ? <text class="name" x={906} y={y + 5}>{chances}</text> : <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
+      {shares.length > 0 ? <text class="gets" x={906} y={y + 5}>{chances}</text> : <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
     </g>
   );
 }
