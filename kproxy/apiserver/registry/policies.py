@@ -26,6 +26,8 @@ PLUGIN: Final = "ValidatingAdmissionPolicy"
 GROUP: Final = "admissionregistration.k8s.io"
 POLICIES: Final = f"validatingadmissionpolicies.{GROUP}"
 BINDINGS: Final = f"validatingadmissionpolicybindings.{GROUP}"
+_EXEMPT: Final = ("admissionpolicies", "admissionpolicybindings")
+"""Policies say nothing of policies, so that a wrong one can be mended."""
 _CODES: Final = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413, "Invalid": 422}
 
 
@@ -78,7 +80,7 @@ class Policies:
             not bindings
             or not self._enabled
             or request.user is None
-            or request.resource.group == GROUP
+            or request.resource.plural.endswith(_EXEMPT)
             or not library.available()
         ):
             return []

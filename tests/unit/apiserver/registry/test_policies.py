@@ -191,6 +191,19 @@ def test_which_writes_match(shared: Api, match: Any, matches: bool) -> None:
         shared.ok("DELETE", f"{POLICIES}/matching")
 
 
+def test_policies_are_not_asked_about_policies(shared: Api) -> None:
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
+    body = policy("locked", "false", rules=everything)
+    body["spec"]["matchConstraints"].pop("namespaceSelector")
+    shared.ok("POST", POLICIES, body)
+    shared.ok("POST", BINDINGS, binding("locked"))
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    assert shared("POST", f"{hooks}?dryRun=All", {"metadata": {"name": "hooks"}, "webhooks": []})[0] == 422
+    shared.ok("DELETE", f"{BINDINGS}/locked-binding")
+    shared.ok("DELETE", f"{POLICIES}/locked")
+    assert shared("POST", f"{hooks}?dryRun=All", {"metadata": {"name": "hooks"}, "webhooks": []})[0] == 201
+
+
 def test_policies_that_do_not_compile(shared: Api) -> None:
     refused = policy("refused", "object.x +", "params.x == 1", "1 + 1", "variables.nope")
     refused["spec"] |= {
