@@ -187,6 +187,13 @@ class ClusterSource:
 
         return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate)
 
+    @property
+    def label(self) -> str:
+        """What pages call it."""
+        if self.is_live:
+            return self.connection.context or self.connection.client().config.server
+        return ", ".join("standard input" if name == "-" else name for name in self.filenames)
+
     def default_namespace(self) -> str:
         """The namespace of names that say none: that of -n, else the context's."""
         if self.namespace:

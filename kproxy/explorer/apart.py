@@ -26,7 +26,7 @@ from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.page import encode
 from kproxy.explorer.rendering import RenderedCluster
-from kproxy.explorer.source import Known, Still
+from kproxy.explorer.source import Known, ReadSource
 from kproxy.explorer.state import Explorer
 
 LARGE: Final = 1000
@@ -124,16 +124,8 @@ def _until_told(process: subprocess.Popen[bytes], task: bytes, check: Callable[[
 # --- the process ---
 
 
-@dataclass(frozen=True)
-class _Said(Still):
+class _Said(ReadSource):
     """A source as it was read before: the cluster is made again from its files."""
-
-    kind: str
-    known: Known
-
-    @property
-    def label(self) -> str:
-        return self.known.label
 
     def read(self) -> Known:
         known, files = self.known, self.known.files
@@ -143,9 +135,6 @@ class _Said(Still):
             cluster = RenderedCluster(files, known.config, known.features, known.mode, known.allocate)
         cluster.label = known.label
         return replace(known, cluster=cluster)
-
-    def away(self) -> str:
-        return ""
 
 
 def _told(task: _Task, work: Work) -> bytes:

@@ -357,7 +357,12 @@ def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
             facts = model.rendering.facts(host, family)
             analyses.append(analyse(facts, to_nftables=to_nftables, foreign=foreign))
     report = build_report(analyses, to_nftables=to_nftables)
-    sides = (_in_mode(model, asked.a.source, report.from_), _in_mode(model, asked.a.source, report.to))
+    return migrate_answer(model, report, asked.a.source)
+
+
+def migrate_answer(model: Model, report: MigrateReport, source: str = "") -> MigrateAnswer:
+    """A report with what shows its findings; `source` as in a question."""
+    sides = (_in_mode(model, source, report.from_), _in_mode(model, source, report.to))
     return MigrateAnswer("migrate", report, sides, tuple(_questions(model, each) for each in report.findings))
 
 

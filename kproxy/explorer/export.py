@@ -125,7 +125,7 @@ def _comparisons(explorer: Explorer, missing: list[str]) -> dict[str, dict[str, 
             missing.append(f"There is no {kind}: {' '.join(str(error).splitlines())}")
             continue
         compares[kind] = found
-        left = _both_ways(explorer, found, asks)
+        left = both_ways(explorer, found, asks)
         if left:
             missing.append(f"{left} questions that show findings of {kind} are not answered.")
         for side in found.sides:
@@ -142,7 +142,7 @@ def _question_of(kind: str, explorer: Explorer) -> Compare:
     return Compare(kind, to=other)
 
 
-def _both_ways(explorer: Explorer, found: DiffAnswer | MigrateAnswer, known: dict[str, object]) -> int:
+def both_ways(explorer: Explorer, found: DiffAnswer | MigrateAnswer, known: dict[str, object]) -> int:
     """Answers the questions that show the findings on each side, by the question; how many are left."""
     pairs = found.asks if isinstance(found, MigrateAnswer) else [each.asks for each in found.findings]
     left = 0

@@ -6,33 +6,43 @@ views alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from kproxy import __version__
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.reader import RawObject
 from kproxy.cluster.audit import Report as AuditReport
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import Journey
 from kproxy.cluster.journey.question import Question
+from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.dataplane.compare.compare import Comparison
 from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
 from kproxy.explorer.ask import MAX_WAYS, Answer, Ask, host_answer, journeys_answer, way_record
+from kproxy.explorer.comparing import migrate_answer
+from kproxy.explorer.edits import Edited, by_key, edited_files
+from kproxy.explorer.export import both_ways
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.owners import Doors
 from kproxy.explorer.page import page_with
+from kproxy.explorer.rendering import RenderedCluster
 from kproxy.explorer.services import ServiceQuery, service_page
-from kproxy.explorer.source import Known
+from kproxy.explorer.source import MANIFESTS, Known, ReadSource
+from kproxy.explorer.state import Explorer
 from kproxy.explorer.views import MapView
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.render import Features
 from kproxy.render.explain import Explanation
 
 if TYPE_CHECKING:
@@ -152,6 +162,41 @@ def diff_page(found: Comparison, labels: Sequence[str], text: str) -> str:
     against = {"label": labels[1], "warnings": [], "away": ""}
     data = {"compare": compared}
     return _page("diff", ("compare", {"kind": "diff"}), title, labels[0], data, text, against=against)
+
+
+def migrate_page(
+    report: MigrateReport,
+    label: str,
+    objects: Iterable[RawObject],
+    config: KubeProxyConfiguration,
+    features: Features,
+    text: str,
+) -> str:
+    """What changes with the mode, each finding with both ways of a packet, and the cluster's map.
+
+    Args:
+        label: of the objects.
+        config: kube-proxy's, of both modes.
+        text: what `kproxy migrate` prints.
+    """
+    files = edited_files(MemoryFiles(label), Edited(by_key(objects)))
+    cluster = RenderedCluster(files, config, features, report.from_)
+    cluster.label = label
+    known = Known(label, cluster, files, rendered=True, config=config, mode=report.from_, features=features)
+    explorer = Explorer(ReadSource(MANIFESTS, known))
+    found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
+    drawn: object = None
+    if _is_large(cluster):
+        missing.append("There is no map of so large a cluster in this file, and no way of a packet.")
+    else:
+        drawn = draw_map(explorer.model, "", Work(_SECONDS))
+        left = both_ways(explorer, found, asks)
+        if left:
+            missing.append(f"{left} questions that show findings are not answered.")
+    data = {"compare": found, "sideAsks": asks, "map": drawn, "missing": missing}
+    start = ("compare", {"kind": "migrate"})
+    title = f"{label}: from {report.from_} to {report.to} mode"
+    return _page("migrate", start, title, label, data, text, compares=["migrate"], modes=(report.from_,))
 
 
 def _records(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:

@@ -112,6 +112,24 @@ class Still:
         """Nothing was begun."""
 
 
+@dataclass(frozen=True)
+class ReadSource(Still):
+    """What a command has read already."""
+
+    kind: str
+    known: Known
+
+    @property
+    def label(self) -> str:
+        return self.known.label
+
+    def read(self) -> Known:
+        return self.known
+
+    def away(self) -> str:
+        return ""
+
+
 class SnapshotSource(Still):
     """A snapshot: a directory or an archive. Of a directory files are read when they are needed."""
 

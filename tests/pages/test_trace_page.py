@@ -230,7 +230,7 @@ def test_the_way_over_all_hosts_on_the_map(browser: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_pages_of_diff_and_audit(browser: Any, tmp_path: Path) -> None:
+def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> None:
     other = GOLDEN / "no-endpoints/cluster.yaml"
     file = tmp_path / "diff.html"
     command = [*KPROXY, "diff", MINI / "cluster.yaml", other, "--html", file]
@@ -249,6 +249,17 @@ def test_the_pages_of_diff_and_audit(browser: Any, tmp_path: Path) -> None:
     assert len(page.all(".pair section")) == 2
     assert page.text(".pair .ending").split()
     assert "KUBE-" in first.text
+    assert page.complaints() == []
+
+    file = tmp_path / "switch.html"
+    command = [*KPROXY, "migrate", "-f", MINI / "cluster.yaml", "--config", MINI / "config.yaml", "--html", file]
+    assert subprocess.run([*map(str, command)], capture_output=True, check=False).returncode == 1
+    page = Page(browser, file.as_uri())
+    page.open("")
+    page.shows('[data-test="verdict"]', "for packets")
+    assert page.all(".map .item.service")
+    page.button("Show both ways").click()
+    page.until(lambda: len(page.all(".pair .way-item")) >= 2, "the ways in both modes")
     assert page.complaints() == []
 
     file = tmp_path / "audit.html"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
-from kproxy.cli.output import output_option, report_note, working, write_answer, write_report
+from kproxy.cli.output import output_option, report_note, working, write_answer, write_files, write_report
 from kproxy.cli.text_files import read_rule_files
 from kproxy.extras import require
 from kproxy.netfilter import Family
@@ -39,6 +41,7 @@ from kproxy.render import Features, Target, select_target
 @only_family_options
 @feature_option
 @output_option
+@click.option("--html", metavar="FILE", help="Write a page that shows it, with both ways of a packet and the map.")
 @click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
 def command(
     source: ClusterSource,
@@ -51,6 +54,7 @@ def command(
     ipv6: bool,
     features: Features,
     output_format: str,
+    html: str | None,
     verify: bool,
 ) -> None:
     """Say what changes for packets when kube-proxy's mode is switched, and what to do about it.
@@ -69,6 +73,7 @@ def command(
       kproxy migrate --context prod --all-nodes
       kproxy migrate -f cluster.yaml --node n1 --rules v4.save --rules host.nft
       kproxy migrate -f cluster.yaml --config kube-proxy.yaml --verify
+      kproxy migrate -f cluster.yaml --all-nodes --html switch.html
       kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
     """
     if node is not None and all_nodes:
@@ -78,8 +83,9 @@ def command(
     for extra in ("linux", "pcap") if verify else ():
         require(extra, "--verify")
     gc.disable()  # many objects and next to no garbage
+    objects: list[RawObject] = []
     with working("reading the cluster"):
-        config, cluster = source.read(config_path)
+        config, cluster = source.read(config_path, objects=None if html is None else objects)
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:
@@ -117,6 +123,13 @@ def command(
                 report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs)
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
+    if html is not None:
+        from kproxy.explorer.exports import migrate_page
+
+        with working("drawing the page"):
+            objects += source.read_pods()
+            text = click.unstyle("\n".join(report_lines(report)))
+            write_files({Path(html): migrate_page(report, source.label, objects, config, features, text)})
     if output_format != "text":
         write_answer("Migration", report, output_format)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,33 @@ def test_json_is_a_contract(kproxy: Run, tmp_path: Path) -> None:
     assert witness["localAddresses"] == ["192.0.2.99", "192.168.0.2"]
     assert [fate["verdict"] for fate in witness["today"] + witness["then"]] == ["ACCEPT", "ACCEPT"]
     assert witness["today"][0]["text"].startswith("to 10.244.0.5:8080")
+
+
+def test_the_page_holds_what_is_printed_with_both_ways_and_the_map(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), *WEB])
+    page = tmp_path / "switch.html"
+    asked = ("migrate", "-f", cluster, "--config", config, "-4")
+    done = kproxy(*asked, "-o", "json", "--html", page)
+    assert (done.returncode, done.stderr) == (1, "")
+    text = page.read_text()
+    found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    held = json.loads(found[1])
+    answer = json.loads(done.stdout)
+    assert {"apiVersion": "kproxy/v1", "kind": "Migration", **held["compare"]["report"]} == answer
+    assert held["start"] == {"path": "compare", "query": {"kind": "migrate"}}
+    assert [each["name"] for each in held["map"]["nodes"]] == [NODE]
+    assert [each["id"] for each in held["map"]["services"]] == ["svc/shop/web"]
+    asks = [pair[0] for pair in held["compare"]["asks"] if pair[0] is not None]
+    assert asks
+    for side in held["compare"]["sides"]:
+        for asked_for in asks:
+            key = json.dumps([asked_for, side["edits"]], separators=(",", ":"))
+            assert held["sideAsks"][key]["journeys"]
+    assert "Node ports answer at other addresses" in re.sub(r"<script.*", "", text, flags=re.DOTALL), "as text"
+    wrong = kproxy(*asked, "--html", tmp_path / "not" / "there.html")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert str(tmp_path / "not") in wrong.stderr
 
 
 def test_equal_findings_of_all_nodes_are_one(kproxy: Run, tmp_path: Path) -> None:
