@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kproxy.dataplane.concrete.matches import header as header
 from kproxy.dataplane.concrete.matches import link as link
+from kproxy.dataplane.concrete.matches import opaque as opaque
 from kproxy.dataplane.concrete.matches import state as state
 from kproxy.dataplane.concrete.state import Answer, View, unknown
 from kproxy.netfilter.iptables.matches import (
@@ -62,7 +63,7 @@ EVALUATORS: Final[dict[type[Match], Evaluator]] = {
     MacMatch: link.mac,
     MarkMatch: header.mark,
     MultiportMatch: header.multiport,
-    OpaqueMatch: link.opaque,
+    OpaqueMatch: opaque.opaque,
     OwnerMatch: header.owner,
     PhysdevMatch: header.physdev,
     PkttypeMatch: link.pkttype,

@@ -1,0 +1,68 @@
+"""Matches without a class of their own: computed, or open under their names.
+
+`_OPEN` names those that only a running kernel can answer (time, string, socket, ...), with what they depend on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kproxy.dataplane.concrete.matches.computed import cluster, dccp, spi, u32
+from kproxy.dataplane.concrete.state import Answer, View, open_question, unknown
+from kproxy.netfilter.iptables.matches import OpaqueMatch
+
+_OPEN: Final = {
+    "ah": "the index of the security association (SPI)",
+    "bpf": "what the BPF program says",
+    "cgroup": "the sender's control group",
+    "cluster": "which node of the cluster takes the packet",
+    "connbytes": "how much the connection has carried",
+    "connlabel": "the connection's labels",
+    "connlimit": "how many connections there are",
+    "cpu": "which CPU handles the packet",
+    "dccp": "what the DCCP header says",
+    "devgroup": "the group of the interface",
+    "esp": "the index of the security association (SPI)",
+    "helper": "the connection's helper",
+    "ipcomp": "the compression index (CPI)",
+    "ipvs": "what IPVS does with the packet",
+    "l2tp": "the L2TP session",
+    "osf": "the sender's operating system",
+    "policy": "whether IPsec transforms the packet",
+    "quota": "how much of the quota is left",
+    "rateest": "the estimated rate",
+    "realm": "the routing realm",
+    "socket": "whether a local socket takes the packet",
+    "string": "the packet's content",
+    "tcpmss": "the maximum segment size that the packet offers",
+    "time": "the time of day",
+    "u32": "the packet's content",
+}
+"""What an open match depends on, by its name."""
+
+
+def _bpf(match: OpaqueMatch, view: View) -> bool | None:
+    from kproxy.dataplane.concrete.matches.bpf import bpf  # few rule sets have programs
+
+    return bpf(match, view)
+
+
+_COMPUTED: Final = {"ah": spi, "bpf": _bpf, "cluster": cluster, "dccp": dccp, "esp": spi, "u32": u32}
+_EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
+"""Matches on IPv6 extension headers; without the header they never apply, negated or not."""
+
+
+def opaque(match: OpaqueMatch, view: View) -> Answer:
+    """A match that needs more than the packet and the host: open, under its own name."""
+    if match.name in _EXTENSION_HEADERS and not view.state.packet.fragment:
+        return False
+    computed = _COMPUTED.get(match.name)
+    answer = None if computed is None else computed(match, view)
+    if answer is not None:
+        return answer
+    what = _OPEN.get(match.name)
+    if what is None:
+        return unknown(view, f"{match.to_save()} is not interpreted")
+    packet = view.state.packet
+    key = ("match", match, packet.src, packet.sport, packet.dst, packet.dport)
+    return open_question(view, key, f"{what} is not known ({match.to_save()})")
