@@ -24,8 +24,8 @@ from tests.support.paths import GOLDEN
 
 KEY = bytes(range(32))
 SCENARIOS = (
-    "both-policies-local", "dual-stack", "external-ips-local", "headless-and-externalname", "large-cluster",
-    "loadbalancer-source-ranges", "nodeport-addresses-cidr", "same-port-tcp-and-udp", "service-cidrs",
+    "both-policies-local", "dual-stack", "external-ips-local", "headless-and-externalname", "hints-node", "hints-zone",
+    "large-cluster", "loadbalancer-source-ranges", "nodeport-addresses-cidr", "same-port-tcp-and-udp", "service-cidrs",
     "session-affinity-nodeport", "terminating-local", "udp-and-sctp",
 )  # fmt: skip
 
