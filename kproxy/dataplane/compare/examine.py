@@ -157,7 +157,7 @@ class Examiner:
         self._one_sided: frozenset[str] | None = None
 
     def _find_one_sided(self) -> frozenset[str]:
-        """Matches that are not interpreted and that only one rule set has."""
+        """Matches whose answer nothing here tells, typed or not, and that only one rule set has."""
         opaque = {
             key.text for key in self._variables.free_variables if isinstance(key, FreeVariable) and key.kind in _UNUSUAL
         }
@@ -218,7 +218,7 @@ class Examiner:
                 texts = sorted(one_sided & {self._free_text(level) for level in diagrams.support(unsure)})
                 why = ", ".join(f"`{text}`" for text in texts)
                 findings.append(
-                    Finding(reason=f"depends on {why}, which is not interpreted, on one side only" if why else reason)
+                    Finding(reason=f"depends on {why}, whose answer is not known, on one side only" if why else reason)
                 )
         return findings
 

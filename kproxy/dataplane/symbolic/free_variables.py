@@ -47,7 +47,8 @@ class Stage:
 class FreeVariable(NamedTuple):
     """The key of a free variable. `text` is what is asked, as in the rule; `kind` says whose answer it is:
 
-    `opaque` (not interpreted), `set`, `rate`, `recent`, `owner`, `physdev`, `conntrack`, `header`.
+    `opaque` (a match that stays open, with a class or without), `set`, `rate`, `recent`, `owner`, `physdev`,
+    `conntrack`, `header`.
     """
 
     kind: str

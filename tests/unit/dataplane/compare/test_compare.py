@@ -351,6 +351,15 @@ def test_matches_that_are_not_interpreted() -> None:
     assert any("string" in item.reason for item in found.undecided)
 
 
+@pytest.mark.parametrize("match", ["-m string --algo bm --string evil", "-m mac --mac-source 02:00:00:00:00:01"])
+def test_what_only_one_side_asks_and_nothing_answers(match: str) -> None:
+    """Typed matches that stay open are interpreted: only their answer is missing."""
+    found = compare(rules(f"filter: -A FORWARD {match} -j DROP"), rules("filter: -A FORWARD -s 10.0.0.0/8 -j ACCEPT"))
+    assert f"depends on `{match}`, whose answer is not known, on one side only" in {
+        item.reason for item in found.undecided
+    }
+
+
 def test_targets_that_are_not_interpreted() -> None:
     one = rules("filter: -A FORWARD -d 192.0.2.7/32 -j SYNPROXY --mss 1460")
     assert compare(one, rules("filter: -A FORWARD -d 192.0.2.7/32 -m comment --comment x -j SYNPROXY --mss 1460")).alike
