@@ -1,4 +1,8 @@
-"""A server in a thread, for tests."""
+"""An API server in a thread, of any configuration, with its data in a directory of the caller's.
+
+kproxy's own tests use it, and `kproxy.testing` does: that is for the tests of controllers, in other
+projects too, where the data go with the server and clients are made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A server in a thread whose data go with it, and clients of it."""
+"""`api_server`, for the tests of controllers: an API server whose data go with it, and the clients of users.
+
+It runs `running_apiserver` of `kproxy.apiserver.testing`, which is for kproxy's own tests: of any configuration, with
+data that stay.
+"""
 
 from __future__ import annotations
 
