@@ -152,6 +152,9 @@ class _SaveParser:
         rules = self._rules.get(chain)
         if rules is None:
             self._text = whole
+            if chain in BUILTIN_CHAINS.get(self._table, ()):
+                # No policy is guessed: iptables-legacy-restore leaves the kernel's, iptables-nft-restore sets ACCEPT.
+                self._fail(f"chain {chain} with its policy expected before its rules, as `:{chain} ACCEPT [0:0]`")
             self._fail(f"a declared chain expected, not {chain}" if self._table else "*TABLE expected before a rule")
         try:
             rule = self._reader.read(rest[0] if rest else "", counters)

@@ -87,6 +87,12 @@ def test_empty(text: str) -> None:
         ("*filter\n:X - [0:0]\n", 2, "COMMIT expected before the end of table filter"),
         ("*filter\n*nat\nCOMMIT\n", 2, "COMMIT expected before the end of table filter"),
         ("*filter\n-A X -j DROP\nCOMMIT\n", 2, "a declared chain expected, not X"),
+        (
+            "*filter\n:INPUT DROP [0:0]\n-A FORWARD -j DROP\nCOMMIT\n",
+            3,
+            "chain FORWARD with its policy expected before its rules, as `:FORWARD ACCEPT [0:0]`",
+        ),
+        ("*filter\n-A PREROUTING -j DROP\nCOMMIT\n", 2, "a declared chain expected, not PREROUTING"),
         ("*filter\n:X - [0:0]\n:X - [0:0]\nCOMMIT\n", 3, "chain X only once expected"),
         ("-A X -j DROP\n", 1, "*TABLE expected before a rule"),
         (":X - [0:0]\n", 1, "*TABLE expected"),
