@@ -7,6 +7,7 @@ views alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,22 +23,23 @@ from kproxy.cluster.journey.question import Question
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
-from kproxy.dataplane.compare.compare import Comparison
+from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
 from kproxy.explorer.ask import MAX_WAYS, Answer, Ask, host_answer, journeys_answer, way_record
-from kproxy.explorer.comparing import migrate_answer
+from kproxy.explorer.comparing import SideWords, migrate_answer
 from kproxy.explorer.edits import Edited, by_key, edited_files
 from kproxy.explorer.export import both_ways
+from kproxy.explorer.findings import Sent, services_at
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work
 from kproxy.explorer.owners import Doors
 from kproxy.explorer.page import page_with
 from kproxy.explorer.rendering import RenderedCluster
 from kproxy.explorer.services import ServiceQuery, service_page
-from kproxy.explorer.source import MANIFESTS, Known, ReadSource
+from kproxy.explorer.source import AGAINST, MANIFESTS, Known, ReadSource
 from kproxy.explorer.state import Explorer
 from kproxy.explorer.views import MapView
 from kproxy.netfilter.address import format_address
@@ -140,11 +142,25 @@ def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
     return _page("audit", ("audit", {}), report.source, report.source, data, text, created=report.created)
 
 
-def diff_page(found: Comparison, labels: Sequence[str], text: str) -> str:
-    """Where two rule sets differ, each difference with both ways of a packet. `text` is what `kproxy diff` prints."""
+def diff_page(
+    found: Comparison, labels: Sequence[str], text: str, sides: Sequence[Rendered | None] = (None, None)
+) -> str:
+    """Where two rule sets differ, each difference with both ways of a packet, and the map of sides with objects.
+
+    Args:
+        text: what `kproxy diff` prints.
+        sides: what each was rendered from; None of one that was not.
+    """
+    missing: list[str] = []
+    models = [None if side is None else Model(side.known(label), 1) for side, label in zip(sides, labels, strict=True)]
+    maps = [
+        None if side is None or model is None else _side_map(model, side.node, missing)
+        for side, model in zip(sides, models, strict=True)
+    ]
     record = comparison_record(found, labels)
     findings = [
         {
+            "services": _services_of(item, models),
             "destinations": item.destinations,
             "from": item.sources,
             "conditions": item.conditions,
@@ -158,38 +174,69 @@ def diff_page(found: Comparison, labels: Sequence[str], text: str) -> str:
     notes = [f"{found.unexamined} more destinations differ: kproxy diff --all has them"] if found.unexamined else []
     compared: dict[str, object] = {"kind": "diff", "a": labels[0], "b": labels[1], "findings": findings, "notes": notes}
     compared |= {name: record[name] for name in ("alike", "undecided", "remarks")}
+    both = None not in maps
+    compared["sides"] = [SideWords(labels[0]), SideWords(labels[1], AGAINST if both else "")]
     title = f"{labels[0]} and {labels[1]}"
     against = {"label": labels[1], "warnings": [], "away": ""}
-    data = {"compare": compared}
+    data = {"compare": compared, "map": maps[0] or maps[1], "missing": list(dict.fromkeys(missing))}
+    if both:
+        data["maps"] = {AGAINST: maps[1]}
     return _page("diff", ("compare", {"kind": "diff"}), title, labels[0], data, text, against=against)
 
 
-def migrate_page(
-    report: MigrateReport,
-    label: str,
-    objects: Iterable[RawObject],
-    config: KubeProxyConfiguration,
-    features: Features,
-    text: str,
-) -> str:
+def _services_of(item: Difference, models: Iterable[Model | None]) -> tuple[str, ...]:
+    """The Services that a difference is about, as far as objects are known."""
+    sent = Sent.of(item)
+    if sent is None:
+        return ()
+    return tuple(dict.fromkeys(name for model in models if model is not None for name in services_at(model, sent)))
+
+
+def _side_map(model: Model, node: str, missing: list[str]) -> MapView | None:
+    """The map of a side, as clients on its node have it; None of a large one."""
+    if _is_large(model.cluster):
+        missing.append("There is no map of so large a cluster in this file.")
+        return None
+    return draw_map(model, node if node in model.nodes else "", Work(_SECONDS))
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a command rendered rules from.
+
+    Attributes:
+        config: kube-proxy's, with its mode.
+        node: whose rules they are; "" for all.
+    """
+
+    objects: Sequence[RawObject]
+    config: KubeProxyConfiguration
+    features: Features
+    node: str = ""
+
+    def known(self, label: str, mode: str | None = None) -> Known:
+        """The cluster; `mode` goes before the configuration's."""
+        files = edited_files(MemoryFiles(label), Edited(by_key(self.objects)))
+        cluster = RenderedCluster(files, self.config, self.features, mode)
+        cluster.label = label
+        return Known(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
+
+
+def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:
     """What changes with the mode, each finding with both ways of a packet, and the cluster's map.
 
     Args:
         label: of the objects.
-        config: kube-proxy's, of both modes.
         text: what `kproxy migrate` prints.
     """
-    files = edited_files(MemoryFiles(label), Edited(by_key(objects)))
-    cluster = RenderedCluster(files, config, features, report.from_)
-    cluster.label = label
-    known = Known(label, cluster, files, rendered=True, config=config, mode=report.from_, features=features)
+    known = rendered.known(label, report.from_)
     explorer = Explorer(ReadSource(MANIFESTS, known))
     found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
     drawn: object = None
-    if _is_large(cluster):
+    if _is_large(explorer.model.cluster):
         missing.append("There is no map of so large a cluster in this file, and no way of a packet.")
     else:
-        drawn = draw_map(explorer.model, "", Work(_SECONDS))
+        drawn = draw_map(explorer.model, rendered.node, Work(_SECONDS))
         left = both_ways(explorer, found, asks)
         if left:
             missing.append(f"{left} questions that show findings are not answered.")

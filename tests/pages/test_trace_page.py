@@ -245,6 +245,7 @@ def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> No
         str(MINI / "cluster.yaml"),
         str(other),
     ]
+    assert page.all(".map .item.service.touched"), "both clusters' objects are known"
     page.button("Show both ways").click()
     assert len(page.all(".pair section")) == 2
     assert page.text(".pair .ending").split()

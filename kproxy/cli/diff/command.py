@@ -155,7 +155,9 @@ def command(
         from kproxy.explorer.exports import diff_page
 
         lines = comparison_text(found, labels, counts, None if everything else most)
-        write_files({Path(html): diff_page(found, labels, click.unstyle("\n".join(lines)))})
+        with working("drawing the page"):
+            page = diff_page(found, labels, click.unstyle("\n".join(lines)), [each.rendered() for each in sides])
+        write_files({Path(html): page})
     if output_format != "text":
         write_answer("Comparison", comparison_record(found, labels), output_format)
     else:

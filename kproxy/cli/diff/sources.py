@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection
 from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
@@ -18,6 +20,9 @@ from kproxy.netfilter import Family, Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
+
+if TYPE_CHECKING:
+    from kproxy.explorer.exports import Rendered
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -74,6 +79,19 @@ class SideInput:
         if self._files is None:
             return _rendered(self._text, self._choices, None)[0]
         return Family.IPV4
+
+    def rendered(self) -> Rendered | None:
+        """What a page shows a map of; None of rules that were not rendered, or without some of the objects."""
+        from kproxy.explorer.exports import Rendered
+
+        if self._files is not None or self._choices.without:
+            return None
+        source, node = _cluster_source(self._text, self._choices)
+        objects: list[RawObject] = []
+        config, cluster = source.read(self._choices.config, self._choices.mode, objects=objects)
+        target = select_target(cluster.nodes, config, node or None)
+        objects += source.read_pods()
+        return Rendered(objects, config, self._choices.features or Features(), target.node_name)
 
     def rules(self, family: Family) -> SideRules:
         """The rules that packets of a family meet.

@@ -124,12 +124,12 @@ def command(
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
     if html is not None:
-        from kproxy.explorer.exports import migrate_page
+        from kproxy.explorer.exports import Rendered, migrate_page
 
         with working("drawing the page"):
             objects += source.read_pods()
             text = click.unstyle("\n".join(report_lines(report)))
-            write_files({Path(html): migrate_page(report, source.label, objects, config, features, text)})
+            write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, features), text)})
     if output_format != "text":
         write_answer("Migration", report, output_format)
     else:

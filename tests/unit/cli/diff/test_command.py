@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -336,3 +337,25 @@ def test_without_names_what_is_there(
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("note:") <= 1, "what both sides have is said once"
+
+
+@pytest.mark.parametrize(
+    ("second", "more", "of_both"),
+    [
+        ("no-endpoints/cluster.yaml", (), True),
+        ("minikube/cluster.yaml", ("--without", "svc/default/crd-array-watchers"), False),
+    ],
+)
+def test_the_page_has_the_map_of_sides_whose_objects_are_known(
+    kproxy: Run, tmp_path: Path, second: str, more: tuple[str, ...], of_both: bool
+) -> None:
+    page = tmp_path / "diff.html"
+    done = kproxy("diff", GOLDEN / "minikube/cluster.yaml", GOLDEN / second, *more, "--html", page)
+    assert done.returncode == 1
+    found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    held = json.loads(found[1])
+    assert "svc/default/crd-array-watchers" in {each["id"] for each in held["map"]["services"]}
+    assert [each["source"] for each in held["compare"]["sides"]] == ["", "against" if of_both else ""]
+    assert list(held.get("maps", ())) == (["against"] if of_both else [])
+    assert any("svc/default/crd-array-watchers" in each["services"] for each in held["compare"]["findings"])
