@@ -201,9 +201,9 @@ def test_a_capture_opens_its_row_where_it_differs_from_the_model(browser: Any, t
     opened = [[item.text for item in row.find_elements("css selector", ".apart dd")] for row in rows]
     assert opened == [
         [],
-        ["10.244.1.7:20000 -> 10.244.1.5:80", "10.244.1.7:20000 -> 10.244.2.5:80"],
-        ["10.244.1.7:20000 -> 10.244.1.5:80", "no packet here"],
-        ["no packet here", "10.244.1.7:20000 -> 10.244.2.5:80"],
+        ["10.244.1.7:20000 → 10.244.1.5:80", "10.244.1.7:20000 → 10.244.2.5:80"],
+        ["10.244.1.7:20000 → 10.244.1.5:80", "no packet here"],
+        ["no packet here", "10.244.1.7:20000 → 10.244.2.5:80"],
     ]
     assert page.complaints() == []
 

@@ -218,8 +218,8 @@ def test_a_client_that_prefers_cbor_gets_json_and_one_that_insists_is_refused(sh
     assert patch.status == 415
 
 
-@pytest.mark.parametrize("part", ["attach", "portforward", "resize"])
-def test_what_pods_cannot_do_is_not_found(shared: Api, part: str) -> None:
+@pytest.mark.parametrize("part", ["attach", "portforward"])
+def test_a_stream_of_a_pod_that_is_not_there_is_not_found(shared: Api, part: str) -> None:
     path = f"/api/v1/namespaces/default/pods/p/{part}"
     for method, headers in (
         ("POST", {"Connection": "Upgrade", "Upgrade": "SPDY/3.1"}),
