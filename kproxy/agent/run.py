@@ -42,6 +42,7 @@ from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequen
 from kproxy.agent.sources.apiserver import Source
 from kproxy.agent.sources.files import FileSnapshot, FileSource, FileWatch
 from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
+from kproxy.agent.stop_event import StopEvent
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
@@ -96,7 +97,7 @@ class Agent:
         self._snapshot = snapshot
         self._config_file = config_file
         self._observe = observe
-        self._stop = threading.Event()
+        self._stop = StopEvent()
         self._reason = ""
         self._exit_code = 0
         self._source: Source | None = None

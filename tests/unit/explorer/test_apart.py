@@ -77,7 +77,7 @@ def test_a_process_that_nobody_waits_for_is_ended(
     explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/sh")
-    monkeypatch.setattr(apart, "ARGUMENTS", ("-c", "sleep 600"))
+    monkeypatch.setattr(apart, "ARGUMENTS", ("-c", "exec sleep 600"))
     work = Work(60)
     looks = itertools.count()
     monkeypatch.setattr(work, "check", lambda: work.cancel() if next(looks) == 1 else Work.check(work))
