@@ -7,15 +7,12 @@ pkg/admission/plugin/webhook/matchconditions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from kproxy.apiserver.cel.engine import Bound, CompileError, EvaluationError, program
-from kproxy.apiserver.cel.values import given_back
+from kproxy.apiserver.cel.engine import SPENT, Bound, CompileError, EvaluationError, program
+from kproxy.apiserver.cel.values import given_back, message_of
 
 Json = dict[str, Any]
-
-_LONGEST_MESSAGE: Final = 5 * 1024
-_SPENT: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
 class Denial(NamedTuple):
@@ -64,15 +61,13 @@ def _evaluate(text: str, bound: Bound) -> Any:
     except CompileError as error:  # of a policy that was stored when nothing compiled it
         return _Failure(f"expression '{text}' resulted in error: compilation failed: {error}")
     except EvaluationError as error:
-        return _Failure(_SPENT if error.exceeded else f"expression '{text}' resulted in error: {error}")
+        return _Failure(SPENT if error.exceeded else f"expression '{text}' resulted in error: {error}")
 
 
 def _message(validation: Json, scope: _Scope) -> str:
-    if validation.get("messageExpression"):
-        found = scope.evaluate(validation["messageExpression"])
-        text = found.strip() if isinstance(found, str) else ""
-        if text and len(text) <= _LONGEST_MESSAGE and "\n" not in text:
-            return text
+    expression = validation.get("messageExpression")
+    if expression and (text := message_of(scope.evaluate(expression))):
+        return text
     return (validation.get("message") or "").strip() or f"failed expression: {validation['expression'].strip()}"
 
 

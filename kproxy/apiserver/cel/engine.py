@@ -26,6 +26,8 @@ DYNAMIC: Final = "DYN"
 """The type of what only an evaluation can tell."""
 LIMIT: Final = "operation cancelled: actual cost limit exceeded"
 """What an evaluation that goes on for too long says."""
+SPENT: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
+"""What is said when nothing more is evaluated, since it went on for too long."""
 _NUMBER: Final = "(?:int|uint|double)"
 _NOT_WRONG: Final = (
     re.compile(rf"found no matching overload for '_(?:<|<=|>|>=)_' applied to '\({_NUMBER}, {_NUMBER}\)'$"),

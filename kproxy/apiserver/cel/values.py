@@ -17,6 +17,7 @@ from kproxy.apiserver.cel import library
 from kproxy.apiserver.cel.declarations import ROOT_META, escape
 from kproxy.apiserver.schema.types import Node
 
+_LONGEST_MESSAGE: Final = 5 * 1024
 _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
@@ -72,6 +73,12 @@ def given_back(value: Any) -> Any:
         made.FromDatetime(value)
         return made
     return value
+
+
+def message_of(result: Any) -> str:
+    """What a messageExpression gave, if it may be a message: one line that is not too long; else ""."""
+    text = result.strip() if isinstance(result, str) else ""
+    return text if len(text) <= _LONGEST_MESSAGE and "\n" not in text else ""
 
 
 def _formatted(text: str, form: str) -> Any:

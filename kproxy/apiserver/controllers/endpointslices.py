@@ -23,7 +23,7 @@ from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import DeleteOptions, Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS, DeleteOptions
 from kproxy.apiserver.storage.store import Entry, Event
 from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, matching
 
@@ -33,7 +33,6 @@ MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 HEADLESS: Final = "service.kubernetes.io/headless"
 _ZONE: Final = "topology.kubernetes.io/zone"
-_OPTIONS: Final = Options(field_manager="kproxy-apiserver")
 
 
 def zone_hints(distribution: str, endpoint: Json) -> Json | None:
@@ -370,10 +369,10 @@ class EndpointSliceController:
             return
         changes = reconcile(service, desired_endpoints(service, pods, self._zone_of), existing)
         namespace = found.metadata.namespace
-        futures = [self._registry.create(resource, namespace, body, _OPTIONS).done for body in changes.create]
+        futures = [self._registry.create(resource, namespace, body, SERVER_OPTIONS).done for body in changes.create]
         for body in changes.update:
             name = body["metadata"]["name"]
-            futures.append(self._registry.update(resource, namespace, name, body, _OPTIONS).done)
+            futures.append(self._registry.update(resource, namespace, name, body, SERVER_OPTIONS).done)
         for body in changes.delete:
             options = DeleteOptions(uid=body["metadata"]["uid"])
             futures.append(self._registry.delete(resource, namespace, body["metadata"]["name"], options).done)

@@ -13,7 +13,7 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import DeleteOptions, Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS, DeleteOptions
 from kproxy.apiserver.storage.store import Entry, Event, Table
 
 
@@ -174,7 +174,7 @@ async def edit_metadata(registry: Registry, resource: Resource, entry: Entry, ch
     value = entry.value
     change(value["metadata"])
     body = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(value)}
-    result = registry.update(resource, entry.namespace, entry.name, body, Options(field_manager="kproxy-apiserver"))
+    result = registry.update(resource, entry.namespace, entry.name, body, SERVER_OPTIONS)
     if result.done is not None:
         await result.done
 

@@ -24,7 +24,7 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import DeleteOptions, Options, timestamp
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS, DeleteOptions, Options, timestamp
 from kproxy.apiserver.storage.store import Entry, Event, Table
 
 _EVENT_LIFE: Final = timedelta(hours=1)
@@ -155,9 +155,7 @@ class Controllers:
         value, now = entry.value, timestamp(self._registry.now())
         value["status"]["conditions"] = _merged(value["status"].get("conditions") or (), _remaining(left), now)
         body = {"kind": "Namespace", "apiVersion": "v1", **value}
-        self._registry.update(
-            namespaces, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status"
-        )
+        self._registry.update(namespaces, "", name, body, SERVER_OPTIONS, subresource="status")
 
     async def _delete_all(self, resources: list[Resource], namespace: str) -> dict[Resource, list[Entry]]:
         """Deletes the objects of some resources in a namespace; returns those that are left."""
@@ -212,7 +210,7 @@ class Controllers:
         status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}
         status["conditions"] = conditions
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
-        self._registry.update(crds, "", name, body, Options(field_manager="kproxy-apiserver"), subresource="status")
+        self._registry.update(crds, "", name, body, SERVER_OPTIONS, subresource="status")
 
     async def _empty_crd(self, name: str) -> None:
         """Deletes the objects of a CRD that is being deleted; once none is left, lets it go."""

@@ -6,8 +6,6 @@ kubernetes/kubernetes pkg/controller/endpointslicemirroring. Unlike that one it 
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from kproxy.api import EndpointSlice
@@ -18,10 +16,8 @@ from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import DeleteOptions, Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS, DeleteOptions
 from kproxy.apiserver.storage.store import Event
-
-_OPTIONS: Final = Options(field_manager="kproxy-apiserver")
 
 
 class MirroringController:
@@ -70,11 +66,11 @@ class MirroringController:
         ]
         for each, body in wanted.items():
             if each not in held:
-                writes.append(self._registry.create(self._resource, namespace, body, _OPTIONS))
+                writes.append(self._registry.create(self._resource, namespace, body, SERVER_OPTIONS))
                 continue
             old = held[each].value
             body["metadata"] = old["metadata"] | body["metadata"]
-            writes.append(self._registry.update(self._resource, namespace, each, body, _OPTIONS))
+            writes.append(self._registry.update(self._resource, namespace, each, body, SERVER_OPTIONS))
         for result in writes:
             if result.done is not None:
                 await result.done

@@ -16,10 +16,9 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.policies import GROUP, POLICIES
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS
 from kproxy.apiserver.storage.store import Event
 
-_OPTIONS = Options(field_manager="kproxy-apiserver")
 _MOST_TYPES = 10
 
 
@@ -58,7 +57,7 @@ class PolicyStatusController:
         checked: Json = {"expressionWarnings": found} if (found := list(self._warnings(policy["spec"]))) else {}
         policy["status"] = {**status, "observedGeneration": generation, "typeChecking": checked}
         body = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, **policy}
-        result = self._registry.update(self._resource, "", name, body, _OPTIONS, subresource="status")
+        result = self._registry.update(self._resource, "", name, body, SERVER_OPTIONS, subresource="status")
         if result.done is not None:
             await result.done
 

@@ -13,10 +13,9 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.quotas import QUOTAS, used_of
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS
 from kproxy.apiserver.storage.store import Event, Table
 
-_OPTIONS = Options(field_manager="kproxy-apiserver")
 _FREES = frozenset({"persistentvolumeclaims", "pods", "services"})
 """Resources whose objects may use less after a change."""
 
@@ -71,6 +70,8 @@ class QuotaController:
             if quota.get("status") == status:
                 continue
             body = {"kind": "ResourceQuota", "apiVersion": "v1", **quota, "status": status}
-            result = self._registry.update(self._resource, namespace, entry.name, body, _OPTIONS, subresource="status")
+            result = self._registry.update(
+                self._resource, namespace, entry.name, body, SERVER_OPTIONS, subresource="status"
+            )
             if result.done is not None:
                 await result.done

@@ -18,7 +18,7 @@ from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import ApiError, Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.writes import Options
+from kproxy.apiserver.registry.writes import SERVER_OPTIONS
 from kproxy.apiserver.storage.store import Event
 
 ROOT_CA: Final = "kube-root-ca.crt"
@@ -26,7 +26,6 @@ _RESYNC: Final = 10.0
 """Seconds after which the cluster's objects are looked at anyway."""
 _CLUSTER: Final = ""
 """The key of the objects that are of no namespace; the others are the namespaces' names."""
-_MANAGER: Final = Options(field_manager="kproxy-apiserver")
 _CA_NOTE: Final = {
     "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using "
     "internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across "
@@ -122,8 +121,8 @@ class SystemObjects:
         with contextlib.suppress(ApiError):
             if self._accounts:
                 account = {"metadata": {"name": "default", "namespace": name}}
-                bootstrap.ensure(self._registry, accounts, name, account, _MANAGER)
+                bootstrap.ensure(self._registry, accounts, name, account, SERVER_OPTIONS)
             if self._root_ca:
                 bootstrap.ensure(
-                    self._registry, maps, name, config, _MANAGER, differs=lambda held: held.get("data") != data
+                    self._registry, maps, name, config, SERVER_OPTIONS, differs=lambda held: held.get("data") != data
                 )

@@ -29,7 +29,7 @@ from kproxy.api.fielderror import (
 from kproxy.apiserver.cel import engine, library
 from kproxy.apiserver.cel.cost import MAX_REQUEST, Shape, estimate, identifiers, least_bytes, shape_of
 from kproxy.apiserver.cel.declarations import Declarations
-from kproxy.apiserver.cel.values import cel_value
+from kproxy.apiserver.cel.values import cel_value, message_of
 from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.schema.types import Node
@@ -40,12 +40,10 @@ _MOST_OF_RULE, _MOST_OF_SCHEMA = 10_000_000, 100_000_000
 """What a rule, and all rules of a schema, may cost by estimate."""
 _EVALUATIONS: Final = 100_000
 """Rules that are evaluated for one object; each of them is bounded by the library (10,000 turns of its loops)."""
-_LONGEST_MESSAGE: Final = 5 * 1024
 _HINT: Final = (
     " (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are "
     "declared)"
 )
-_SPENT: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 _OLD: Final = "cel.bind(oldSelf, 'old' in variables ? optional.of(variables.old) : optional.none(), (\n{}\n))"
 """How a rule gets an oldSelf that may be absent."""
 
@@ -336,7 +334,7 @@ class Evaluation:
             if rule.uses_old and old is None and not rule.optional_old:
                 continue
             if self._left <= 0:
-                self.errors.append(invalid(path or "<nil>", rules.kind, _SPENT))
+                self.errors.append(invalid(path or "<nil>", rules.kind, engine.SPENT))
                 raise _SpentError
             self._left -= 1
             self._evaluate(rule, rules, value, path, unchanged, bound, plain, before if old is not None else None)
@@ -369,12 +367,9 @@ class Evaluation:
     def _message(rule: _Rule, bound: engine.Bound) -> str:
         if rule.message_expression:
             text = _OLD.format(rule.message_expression) if rule.optional_old else rule.message_expression
-            try:
-                found = engine.program(text).evaluate(bound)
-            except (engine.CompileError, engine.EvaluationError):
-                found = None
-            if isinstance(found, str) and 0 < len(found.strip()) <= _LONGEST_MESSAGE and "\n" not in found.strip():
-                return found.strip()
+            with suppress(engine.CompileError, engine.EvaluationError):
+                if said := message_of(engine.program(text).evaluate(bound)):
+                    return said
         return rule.message.strip() or f"failed rule: {rule.text.strip()}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kproxy.api.load.mirror import SERVICE_NAME_LABEL
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.errors import ApiError, bad_request, unavailable
 from kproxy.apiserver.kinds.resources import Resource
@@ -17,7 +18,6 @@ from kproxy.apiserver.registry.registry import Registry
 UNREACHED: Final = frozenset({"attach", "portforward", "proxy"})
 """Subresources."""
 _SLICES: Final = "endpointslices.discovery.k8s.io"
-_SERVICE_NAME: Final = "kubernetes.io/service-name"
 
 
 def refusal(registry: Registry, request: Request, resource: Resource) -> ApiError:
@@ -50,7 +50,7 @@ def _has_endpoints(registry: Registry, namespace: str, service: str) -> bool:
     found: list[dict[str, Any]] = [
         entry.value
         for entry in registry.store.tables[_SLICES].heads_in(namespace)
-        if entry.labels.get(_SERVICE_NAME) == service
+        if entry.labels.get(SERVICE_NAME_LABEL) == service
     ]
     return any(
         (each.get("conditions") or {}).get("ready", True) for value in found for each in value.get("endpoints") or ()

@@ -85,14 +85,13 @@ class Policies:
         ):
             return []
         warnings: list[str] = []
-        denied: list[str | tuple[str, Denial]] = []
+        denied: list[tuple[str, str]] = []
         for policy in self._policies.heads():
             own = [each for each in map(self._value, self._bindings.heads()) if _policy_of(each) == policy.name]
             if own:
                 self._ask(self._value(policy), own, request, warnings, denied)
-        for each in denied:
-            message, denial = each if isinstance(each, tuple) else (each, Denial(each))
-            raise _refusal(request, message, denial.reason)
+        if denied:
+            raise _refusal(request, *denied[0])
         return warnings
 
     def _value(self, entry: Entry) -> Json:
@@ -106,8 +105,9 @@ class Policies:
         return known[1]
 
     def _ask(
-        self, policy: Json, bindings: list[Json], request: Request, warnings: list[str], denied: list[Any]
+        self, policy: Json, bindings: list[Json], request: Request, warnings: list[str], denied: list[tuple[str, str]]
     ) -> None:
+        """Adds to `warnings`, and to what is `denied`: a message and a reason."""
         spec, name = policy["spec"], policy["metadata"]["name"]
         version = self._matched(spec.get("matchConstraints") or {}, request)
         if version is None:
@@ -128,13 +128,13 @@ class Policies:
                 if spec.get("failurePolicy") != "Ignore":
                     why = f"failed to configure binding: {error}"
                     said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound_name}' denied request: {why}"
-                    denied.append((said, Denial(why)))
+                    denied.append((said, Denial(why).reason))
                 continue
             for denial in found:
                 actions = bound.get("validationActions") or ()
                 if "Deny" in actions:
                     said = f"ValidatingAdmissionPolicy '{name}' with binding '{bound_name}' denied request: "
-                    denied.append((said + denial.message, denial))
+                    denied.append((said + denial.message, denial.reason))
                 if "Warn" in actions:
                     said = f"Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{bound_name}': "
                     warnings.append(said + denial.message)

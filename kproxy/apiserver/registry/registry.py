@@ -42,7 +42,7 @@ from kproxy.apiserver.registry.patching import (
     decode_patched,
     patched_object,
 )
-from kproxy.apiserver.registry.policies import PLUGIN, Policies, Request
+from kproxy.apiserver.registry.policies import PLUGIN, Decides, Policies, Request
 from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
 from kproxy.apiserver.registry.typed import decode, empty, typed
 from kproxy.apiserver.registry.writes import (
@@ -61,7 +61,7 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Options()
 
 
-class Access(Protocol):
+class Access(Decides, Protocol):
     """What is asked of the authorizer in the middle of a write; a user of None is the server itself."""
 
     def check_write(self, resource: Resource, value: Json, old: Json | None, user: Any) -> None:
@@ -69,9 +69,6 @@ class Access(Protocol):
 
     def require_create(self, resource: Resource, namespace: str, name: str, user: Any) -> None:
         """Raises ApiError before an update or apply creates what the user may not create."""
-
-    def decide(self, user: Any, asked: dict[str, str]) -> tuple[bool, str]:
-        """Whether a user may do what an admission policy asks, and why."""
 
 
 class Registry:

@@ -37,6 +37,10 @@ class Options:
         return warnings
 
 
+SERVER_OPTIONS: Final = Options(field_manager="kproxy-apiserver")
+"""Of what the server writes itself."""
+
+
 @dataclass(slots=True)
 class DeleteOptions:
     """metav1.DeleteOptions."""
