@@ -45,7 +45,9 @@ _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
 _LOOK: Final = 1.0
 """Seconds between looks at what runs; each reads all of /proc."""
-_PROBES: Final = "pods are echo servers on their containerPorts; commands of probes are this machine's (docs/lab.md)"
+_PROBES: Final = (
+    "pods are echo servers on their containerPorts; commands of probes are this machine's (documentation: lab)"
+)
 Say = Callable[[str], None]
 
 
