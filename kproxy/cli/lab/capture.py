@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import signal
-import threading
 from collections.abc import Sequence
 
 import click
 
+from kproxy.cli.interrupts import SIGNALS
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.trace import write_bytes
 from kproxy.cluster.journey.network import POD
@@ -44,12 +46,14 @@ def command(name: str, path: str, hosts: Sequence[str], seconds: float | None) -
         pods = [f"{POD}{pod.key}" for pod in cluster.pods if pod.netns and not pod.host_network]
         chosen = [CLIENT, FABRIC, *(node.name for node in cluster.nodes), *pods]
     write_bytes(path, b"")  # an unusable file is an error before anything is waited for
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopped.set())
+    # A handler may not set a threading.Event that is waited for (kproxy.agent.stop_event).
+    stopped: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for number in SIGNALS:
+        signal.signal(number, lambda _number, _frame: stopped.put(None))
     with Capture({host: model.netns(host) for host in chosen}) as capture:
         click.echo(f"capturing on {len(chosen)} hosts", err=True)
-        stopped.wait(seconds)
+        with contextlib.suppress(queue.Empty):
+            stopped.get(timeout=seconds)
         capture.stop()
     frames = capture.frames
     write_bytes(path, pcapng(frames))
