@@ -1,4 +1,4 @@
-"""Causes of differences: rules that only one side has and that the witness meets.
+"""Causes of differences: rules, and elements of nftables' sets and maps, that only one side has and the witness meets.
 
 Rules are compared chain by chain, by what counts in them; regular chains of one side alone say nothing, since what
 leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. A rule that
@@ -14,7 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kproxy.dataplane.concrete.trace import TraceResult
+from kproxy.dataplane.compare.elements import SideElements
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.concrete.graph import Step
+from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
@@ -34,13 +37,15 @@ name; names of native tables have two words, so that none is both."""
 
 
 class Cause(NamedTuple):
-    """A rule that only one side has.
+    """A rule that only one side has, or an element of a set or map that a rule of both asks.
 
     Attributes:
         side: 0 or 1.
         rule: its number in the chain.
-        action: what it does, in words.
+        text: the rule's, or the element's.
+        action: what the rule does, in words; of an element, what has it.
         same_but_chance: the other side has the rule, too, with another chance.
+        set: the name of the set or map whose element it is; "" if it is the rule.
     """
 
     side: int
@@ -50,9 +55,12 @@ class Cause(NamedTuple):
     text: str
     action: str
     same_but_chance: bool = False
+    set: str = ""
 
     def words(self, sides: Sequence[str] = ("A", "B")) -> str:
         """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
+        if self.set:
+            return f"element `{self.text}` of {self.action} is only in {sides[self.side]}"
         other = sides[1 - self.side]
         how = f"has another chance in {other}" if self.same_but_chance else f"is only in {sides[self.side]}"
         return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
@@ -70,10 +78,11 @@ class Causes:
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
         self._alone: dict[tuple[int, ChainKey], dict[int, bool]] = {}
+        self._elements = SideElements(sides, family)
 
-    def of(self, traces: tuple[TraceResult, TraceResult]) -> Cause | None:
-        """The first rule of one side alone that a witness meets, one that the other side has with another chance last;
-        of rules equally early, the first side's."""
+    def of(self, traces: tuple[TraceResult, TraceResult], situations: tuple[Situation, Situation]) -> Cause | None:
+        """The first rule or element of one side alone that a witness meets, one that the other side has with another
+        chance last; of those equally early, the first side's."""
         found: list[tuple[bool, int, int, Cause]] = []
         for side, result in enumerate(traces):
             for outcome in result.outcomes:
@@ -88,7 +97,20 @@ class Causes:
                         found.append((by_chance, position, side, cause))
                         if not by_chance:
                             break
+                    elif (met := self._element(side, key, step, outcome, situations[side])) is not None:
+                        found.append((False, position, side, met))
+                        break
         return min(found)[3] if found else None
+
+    def _element(self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation) -> Cause | None:
+        chain = self._chains[side].get(key)
+        if not isinstance(chain, _NativeChain):
+            return None
+        met = self._elements.met(side, step, chain.rules[step.rule - 1], outcome, situation)
+        if met is None:
+            return None
+        action = f"{'map' if met.is_map else 'set'} {met.set}"
+        return Cause(met.side, *key[1:], step.rule, met.text, action, set=met.set)
 
     def _alone_in(self, side: int, key: ChainKey) -> Mapping[int, bool]:
         """The numbers of a chain's rules that the other side's chain does not have, and of each whether it has it with

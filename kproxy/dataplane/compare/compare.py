@@ -234,7 +234,7 @@ def _with_causes(
     found = []
     for item in differences:
         traces = trace_witness(indexes, item)
-        found.append(replace(item, cause=causes.of(traces), traces=traces))
+        found.append(replace(item, cause=causes.of(traces, item.situations), traces=traces))
     return tuple(found)
 
 

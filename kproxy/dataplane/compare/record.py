@@ -61,7 +61,7 @@ def difference_record(item: Difference) -> dict[str, object]:
 def _cause_record(cause: Cause) -> dict[str, object]:
     return {
         "side": SIDES[cause.side].lower(), "table": cause.table, "chain": cause.chain, "rule": cause.rule,
-        "text": cause.text,
+        "text": cause.text, **({"set": cause.set} if cause.set else {}),
     }  # fmt: skip
 
 

@@ -11,8 +11,10 @@ from kproxy.api.load.manifests import load_contents
 from kproxy.dataplane.compare.compare import compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, parse_save
-from kproxy.render import Features, render_target, select_target
+from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.render import Features, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.save import nft_ruleset
 from kproxy.services import IPFamily
 from tests.support.paths import ROOT
 
@@ -98,3 +100,113 @@ def test_another_chance_is_a_cause_where_nothing_else_is() -> None:
     assert {item.cause.words() for item in found.differences if item.cause} == {
         "rule 1 of FORWARD, `-j DROP`, has another chance in B"
     }
+
+
+def table(manifests: str) -> SideRules:
+    """What kube-proxy writes on worker-1 in nftables mode."""
+    cluster = load_contents({"shop.yaml": manifests.encode()})
+    config = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16", mode="nftables")
+    target = select_target(cluster.nodes, config, "worker-1")
+    rendered = render_table(target, IPFamily.IPV4, cluster.services, cluster.endpoint_slices, config, Features())
+    return SideRules((), nft_ruleset(rendered.restore_text))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            changed("nodePort: 30080", "nodePort: 30081"),
+            {"element `tcp . 30080 : goto external-KHN6ECMT-shop/web/tcp/http` of map service-nodeports is only in A",
+             "element `tcp . 30081 : goto external-KHN6ECMT-shop/web/tcp/http` of map service-nodeports is only in B"},
+            id="another node port",
+        ),
+        pytest.param(
+            changed("port: 80, targetPort: 8080, nodePort", "port: 81, targetPort: 8080, nodePort"),
+            {"element `10.96.0.80 . tcp . 80 : goto service-KHN6ECMT-shop/web/tcp/http` of map service-ips is only "
+             "in A",
+             "element `10.96.0.80 . tcp . 81 : goto service-KHN6ECMT-shop/web/tcp/http` of map service-ips is only "
+             "in B"},
+            id="another port of the Service",
+        ),
+        pytest.param(
+            changed(SECOND, ""),
+            {"rule 1 of service-KHN6ECMT-shop/web/tcp/http, `meta l4proto tcp dnat ip to numgen random mod 2 map "
+             "{ 0 : 10.244.1.11 . 8080, 1 : 10.244.2.12 . 8080 }`, is only in A"},
+            id="an endpoint less: the rule that has all of them",
+        ),
+    ],
+)  # fmt: skip
+def test_elements_of_maps_are_causes(change: Callable[[], str], expected: set[str]) -> None:
+    found = compare(table(SHOP), table(change()), family=Family.IPV4)
+    assert {item.cause.words() for item in found.differences if item.cause} == expected
+    assert all(item.cause for item in found.differences)
+
+
+def native(rules: str, elements: str) -> SideRules:
+    """A table with a set of addresses, and rules for packets that are passed on."""
+    return SideRules((), parse_nft(f"""
+        table ip t {{
+          set listed {{ type ipv4_addr; flags interval; elements = {{ {elements} }} }}
+          chain here {{
+            type filter hook forward priority 0; policy accept;
+            {rules}
+          }}
+        }}
+    """))  # fmt: skip
+
+
+def causes(one: SideRules, other: SideRules) -> set[str]:
+    """Those of all differences, in words."""
+    found = compare(one, other, family=Family.IPV4).differences
+    assert found
+    return {item.cause.words() for item in found if item.cause}
+
+
+@pytest.mark.parametrize("rule", ["ip daddr @listed drop", "ip daddr != @listed drop"])
+def test_elements_of_sets_are_causes(rule: str) -> None:
+    """Also where the packet meets the rule on the side that has not got the element."""
+    one, other = native(rule, "192.0.2.0/24, 198.51.100.0/24"), native(rule, "192.0.2.0/24")
+    assert causes(one, other) == {"element `198.51.100.0/24` of set listed is only in A"}
+    assert causes(other, one) == {"element `198.51.100.0/24` of set listed is only in B"}
+
+
+def test_a_translated_destination_is_looked_up() -> None:
+    def translating(elements: str) -> SideRules:
+        chain = "chain before { type nat hook prerouting priority dstnat; ip daddr 192.0.2.1 dnat to 10.0.0.7; }"
+        return SideRules((), parse_nft(f"""
+            table ip t {{
+              set listed {{ type ipv4_addr; elements = {{ {elements} }} }}
+              {chain}
+              chain here {{ type filter hook forward priority 0; ct status dnat ip daddr @listed drop; }}
+            }}
+        """))  # fmt: skip
+
+    words = causes(translating("10.0.0.7, 10.0.0.8"), translating("10.0.0.8"))
+    assert words == {"element `10.0.0.7` of set listed is only in A"}
+
+
+def test_elements_that_hold_the_same_are_no_cause() -> None:
+    one = native("ip daddr @listed accept\nip saddr 198.51.100.1 drop", "192.0.2.0/24")
+    other = native("ip daddr @listed accept", "192.0.2.0/25, 192.0.2.128/25")
+    assert causes(one, other) == {"rule 2 of here, `ip saddr 198.51.100.1 drop`, is only in A"}
+
+
+def test_what_rules_change_is_no_cause() -> None:
+    """Elements that packets have put there are what a host remembers."""
+
+    def remembering(end: str, elements: str) -> SideRules:
+        return SideRules((), parse_nft(f"""
+            table ip t {{
+              set seen {{ type ipv4_addr; flags dynamic, timeout; timeout 60s; {elements} }}
+              chain here {{
+                type filter hook forward priority 0; policy accept;
+                ip saddr @seen jump next
+                update @seen {{ ip saddr }}
+              }}
+              chain next {{ {end} }}
+            }}
+        """))  # fmt: skip
+
+    source = compare(remembering("drop", ""), remembering("accept", "")).differences[0].witness.packet.source
+    one = remembering("drop", f"elements = {{ {source.partition(':')[0]} }}")
+    assert causes(one, remembering("accept", "")) == {"rule 1 of next, `drop`, is only in A"}

@@ -1,0 +1,104 @@
+"""Elements of named sets and maps as causes of differences.
+
+A rule of nftables that both sides have may treat a packet differently because the set or map that it asks holds other
+elements. What the witness asks for is evaluated again, at each rule that it meets, and looked up on both sides. Sets
+that rules change are state, and no cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.concrete.graph import Step
+from kproxy.dataplane.concrete.nft.expressions import evaluate
+from kproxy.dataplane.concrete.nft.index import NftTable
+from kproxy.dataplane.concrete.nft.values import Drawn, is_known
+from kproxy.dataplane.concrete.state import TRACKED, RuleRef, State, View
+from kproxy.dataplane.concrete.trace import Outcome
+from kproxy.dataplane.model.packet import Packet
+from kproxy.dataplane.symbolic.nftables.structure import changed_sets, parts_of, table_name
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.expression import Expression, MapLookup, SetReference
+from kproxy.netfilter.nftables.printer.expressions import print_element
+from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.ruleset import Rule
+from kproxy.netfilter.nftables.statement import Match, VerdictMap
+
+
+class ElementOfOne(NamedTuple):
+    """An element that only one side has. `set` names the set or map, `text` is the element as nft prints it."""
+
+    side: int
+    set: str
+    text: str
+    is_map: bool
+
+
+class SideElements:
+    """The sets and maps of two sides."""
+
+    def __init__(self, sides: tuple[SideRules, SideRules], family: Family) -> None:
+        self._tables = tuple({table_name(each): NftTable(each) for each in side.tables(family)} for side in sides)
+        self._state: dict[tuple[int, str], frozenset[str]] = {}
+
+    def met(self, side: int, step: Step, rule: Rule, outcome: Outcome, situation: Situation) -> ElementOfOne | None:
+        """The first element of one side alone that a packet meets at a rule which both sides have.
+
+        Args:
+            side: 0 or 1, whose trace it is.
+            step: the rule in that trace, on the way to `outcome`.
+        """
+        ours, theirs = self._tables[side].get(step.table), self._tables[1 - side].get(step.table)
+        if ours is None or theirs is None:
+            return None
+        state = self._changed(0, step.table) | self._changed(1, step.table)
+        for key, name in _asked(rule):
+            if name in state or theirs.table.set(name) is None:
+                continue
+            for packet in _packets(situation.packet, outcome):
+                found = State(packet, situation.connection, TRACKED)
+                view = View(situation.host, step.hook, RuleRef(step.table, step.chain, step.rule), found)
+                value = evaluate(key, view, ours)
+                if isinstance(value, Drawn) or not is_known(value):
+                    continue
+                one, other = (each.elements(SetReference(name)).find(value) for each in (ours, theirs))
+                if (one is None, one and one.data) == (other is None, other and other.data):
+                    continue
+                if one is not None:
+                    return _described(side, ours, name, one)
+                if other is not None:
+                    return _described(1 - side, theirs, name, other)
+        return None
+
+    def _changed(self, side: int, table: str) -> frozenset[str]:
+        known = self._state.get((side, table))
+        if known is None:
+            known = self._state[side, table] = changed_sets(self._tables[side][table].table)
+        return known
+
+
+def _asked(rule: Rule) -> Iterator[tuple[Expression, str]]:
+    """The keys that a rule looks up, and the names of the sets and maps."""
+    for part in parts_of(rule.statements):
+        if isinstance(part, Match) and isinstance(part.right, SetReference):
+            yield part.left, part.right.name
+        elif isinstance(part, (VerdictMap, MapLookup)) and isinstance(part.map, SetReference):
+            yield part.key, part.map.name
+
+
+def _packets(packet: Packet, outcome: Outcome) -> Iterator[Packet]:
+    """The packet as rules may see it: as it came, and with its translated destination."""
+    yield packet
+    if outcome.dnat:
+        yield packet.replace(dst=outcome.packet.dst, dport=outcome.packet.dport)
+
+
+def _described(side: int, table: NftTable, name: str, element: Element) -> ElementOfOne:
+    held = table.table.set(name)
+    assert held is not None
+    text = print_element(element, held.types, held.data_types, BOOKWORM, objects=held.object_kind is not None)
+    return ElementOfOne(side, name, text, held.is_map)
