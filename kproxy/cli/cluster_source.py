@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
+from kproxy.api.load.manifests import SUFFIXES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
 from kproxy.cli.output import report_note
@@ -30,6 +33,7 @@ from kproxy.errors import InputError
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
+    from kproxy.cluster.snapshot.files import Files
     from kproxy.explorer.source import Source
     from kproxy.render import Features
 
@@ -38,7 +42,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 PLUGIN: Final = "kubectl"
 """The root context's `obj` under `kubectl-kproxy`: without -f a command asks the API server that kubectl would."""
 
-FILES_HELP: Final = "Manifests: a file, a directory, or - for stdin; repeatable. YAML, JSON or JSON lines."
+FILES_HELP: Final = "Manifests: a file, a directory, a snapshot, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
 ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]) for Services that have none."
 WITHOUT_HELP: Final = (
@@ -89,12 +93,44 @@ class Connection:
         return RestClient(load_client_config(self.kubeconfig, self.context, overrides=Overrides(**self.flags)))
 
 
+_Found = tuple[KubeProxyConfiguration, tuple[Manifests, list[RawObject]]]
+
+
+class Reads:
+    """What the sources of one command have read. Two that name the same get the same objects, which are read once: what
+    an API server has may be another a moment later."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[object, Manifests, list[RawObject]]] = []
+        self._snapshots: dict[str, Files | None] = {}
+
+    def snapshot(self, name: str) -> Files | None:
+        """The files of a snapshot, a directory or an archive; None of anything else. Raises InputError."""
+        if name == "-" or Path(name).suffix in SUFFIXES:
+            return None
+        if name not in self._snapshots:
+            from kproxy.cluster.snapshot.files import is_snapshot, open_files
+
+            self._snapshots[name] = open_files(name) if is_snapshot(name) else None
+        return self._snapshots[name]
+
+    def of(self, key: object, read: Callable[[list[RawObject]], Manifests]) -> tuple[Manifests, list[RawObject]]:
+        """What was read by this key, and every object as it was; else what `read` gives, which fills the list."""
+        for known, cluster, objects in self._known:
+            if known == key:
+                return cluster, objects
+        objects = []
+        cluster = read(objects)
+        self._known.append((key, cluster, objects))
+        return cluster, objects
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
     """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
 
     `live` says that an API server is meant although no option names one. `allocate` gives Services of manifests that
-    have no cluster IP one. `without` names what is to be gone.
+    have no cluster IP one. `without` names what is to be gone. Sources that share `reads` read what both name once.
     """
 
     filenames: tuple[str, ...] = ()
@@ -103,6 +139,7 @@ class ClusterSource:
     live: bool = False
     allocate: tuple[Network, ...] = ()
     without: tuple[str, ...] = ()
+    reads: Reads = field(default_factory=Reads, compare=False)
 
     @property
     def is_live(self) -> bool:
@@ -120,8 +157,6 @@ class ClusterSource:
             raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
         if self.allocate and not self.filenames:
             raise click.UsageError("--allocate goes with -f: an API server has allocated what it has")
-        if self.allocate and self.without:
-            raise click.UsageError("--allocate and --without exclude each other: without a Service others get its IP")
         if self.without and not self.is_given:
             raise click.UsageError("--without goes with -f, --kubeconfig or --context")
         if required and not self.is_given:
@@ -135,11 +170,14 @@ class ClusterSource:
         narrow: bool = True,
         objects: list[RawObject] | None = None,
         used: Collection[str] = (),
+        node: str | None = None,
     ) -> tuple[KubeProxyConfiguration, Manifests]:
         """Reads kube-proxy's configuration and the objects.
 
         Args:
-            config_path: a file instead of the cluster's ConfigMap, or of kube-proxy's defaults for manifests.
+            config_path: a file instead of the cluster's ConfigMap, of what a snapshot has, or of kube-proxy's defaults
+                for manifests.
+            node: whose configuration a snapshot is asked for.
             mode: goes before what the configuration says.
             narrow: leave out Services that are not in the namespace of -n.
             objects, used: see `kproxy.cluster.inputs.read_cluster`.
@@ -147,34 +185,50 @@ class ClusterSource:
         Raises:
             InputError: what is wrong in either. ServerError: the API server refused or did not answer.
         """
-        seen: list[RawObject] = [] if objects is None else objects
         if self.is_live:
-            config, cluster = self._read_live(config_path, mode, narrow, seen if self.without else objects)
+            config, (cluster, seen) = self._read_live(config_path, mode, (self.namespace or "") if narrow else "")
         else:
-            config, cluster = self._read_files(config_path, mode, seen, used)
+            config, (cluster, seen) = self._read_files(config_path, mode, used, node)
+        if objects is not None:
+            objects += seen
         if self.without:
             from kproxy.cli.without import manifests_without
 
-            cluster = manifests_without(seen, self.without, self.default_namespace())
+            cluster = manifests_without(cluster, seen, self.without, self.default_namespace())
         if narrow and self.namespace:
             cluster = in_namespace(cluster, self.namespace)
             if not cluster.services:
                 report_note(f"there are no Services in namespace {self.namespace}")
         return config, cluster
 
-    def _read_files(
-        self, config_path: str | None, mode: str | None, seen: list[RawObject], used: Collection[str]
-    ) -> tuple[KubeProxyConfiguration, Manifests]:
-        config, cluster = read_both(
-            partial(read_config, config_path, report_note, mode),
-            partial(
-                read_cluster, self.filenames, report_note, objects=seen, used=used, allocate=self.allocate,
+    def _read_files(self, config_path: str | None, mode: str | None, used: Collection[str], node: str | None) -> _Found:
+        def unpack(name: str) -> Mapping[str, bytes] | None:
+            from kproxy.cluster.snapshot.cluster import object_contents
+
+            files = self.reads.snapshot(name)
+            return None if files is None else object_contents(files)
+
+        def read(objects: list[RawObject]) -> Manifests:
+            return read_cluster(
+                self.filenames, report_note, objects=objects, used=used, allocate=self.allocate,
                 hint="; --allocate 10.96.0.0/12, say, gives addresses",
-            ),
-        )  # fmt: skip
-        for remark in (*remark_no_slices(cluster), *(remark_no_config(cluster, seen) if config_path is None else ())):
+                unpack=unpack,
+            )  # fmt: skip
+
+        config, (cluster, seen) = read_both(
+            partial(read_config, config_path, report_note, mode),
+            partial(self.reads.of, ("files", self.filenames, self.allocate), read),
+        )
+        told = config_path is not None
+        for files in filter(None, map(self.reads.snapshot, () if told else self.filenames)):
+            from kproxy.cluster.snapshot.cluster import known_config
+
+            found = known_config(files, seen, node)
+            if found is not None:
+                config, told = msgspec.structs.replace(found, mode=mode or found.mode), True
+        for remark in (*remark_no_slices(cluster), *(() if told else remark_no_config(cluster, seen))):
             report_note(remark)
-        return config, cluster
+        return config, (cluster, seen)
 
     def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
@@ -209,18 +263,18 @@ class ClusterSource:
             decode_cluster(dict(read_pods(self.connection.client())), report_note, objects=found, used=("v1/Pod",))
         return found
 
-    def _read_live(
-        self, config_path: str | None, mode: str | None, narrow: bool, objects: list[RawObject] | None
-    ) -> tuple[KubeProxyConfiguration, Manifests]:
+    def _read_live(self, config_path: str | None, mode: str | None, namespace: str) -> _Found:
         from kproxy.client.cluster import read_objects
 
         client = self.connection.client()
+
+        def read(objects: list[RawObject]) -> Manifests:
+            return decode_cluster(dict(read_objects(client, namespace, report_note)), report_note, objects=objects)
+
         try:
-            namespace = (self.namespace or "") if narrow else ""
-            contents = dict(read_objects(client, namespace, report_note))
             return read_both(
                 partial(_live_config, client, config_path, mode),
-                partial(decode_cluster, contents, report_note, objects=objects),
+                partial(self.reads.of, ("live", self.connection, namespace), read),
             )
         finally:
             client.close()

@@ -82,7 +82,7 @@ def command(
         _write_page(html, source, (config_path, mode, features), key, node, family)
         return
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, mode, narrow=False)
+        config, cluster = source.read(config_path, mode, narrow=False, node=node)
     tell_unused_options(config.mode)
     target = select_target(cluster.nodes, config, node)
     key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"

@@ -90,7 +90,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
     def read_request(self, *, libiptc: bool = False) -> NodeRequest:
         """Reads the configuration and the objects. Raises InputError and ServerError."""
         with working("reading the cluster"):
-            config, cluster = self.source.read(self.config_path, self.mode)
+            config, cluster = self.source.read(self.config_path, self.mode, node=self.node)
         tell_unused_options(config.mode)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),

@@ -121,7 +121,7 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, mode)
+        config, cluster = source.read(config_path, mode, node=node)
     if config.mode == MODE_NFTABLES and (output_format == "list" or table):
         raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
     tell_unused_options(config.mode)

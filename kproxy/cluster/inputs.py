@@ -25,6 +25,7 @@ Tell = Callable[[str], None]
 
 _GZIP: Final = b"\x1f\x8b"
 _Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
+_Cluster = TypeVar("_Cluster")
 
 
 def named_file(name: str) -> Path:
@@ -51,7 +52,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         if error.object[:2] == _GZIP:
-            raise InputError(f"{path}: a gzip archive; if it is a snapshot, unpack it and name a file in it") from error
+            raise InputError(f"{path}: a gzip archive: text expected, and no snapshot") from error
         raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
@@ -94,6 +95,7 @@ def read_cluster(
     used: Collection[str] = (),
     allocate: Sequence[Network] = (),
     hint: str = "",
+    unpack: Callable[[str], Mapping[str, bytes] | None] | None = None,
 ) -> Manifests:
     """Reads manifests, Endpoints mirrored.
 
@@ -102,11 +104,12 @@ def read_cluster(
         objects: gets every object as it was read.
         used: kinds (`v1/Pod`) that the caller takes from `objects`: they do not count as skipped.
         allocate: gives Services without cluster IPs addresses. hint: how the user would say that.
+        unpack: see `load_manifests`.
 
     Raises:
         InputError: they cannot be used.
     """
-    loaded = load_manifests(filenames, on_object=None if objects is None else objects.append)
+    loaded = load_manifests(filenames, on_object=None if objects is None else objects.append, unpack=unpack)
     return _told(allocate_cluster_ips(loaded, allocate) if allocate else loaded, tell, used, hint)
 
 
@@ -151,25 +154,19 @@ def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") 
 
 
 def read_both(
-    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], Manifests]
-) -> tuple[KubeProxyConfiguration, Manifests]:
+    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], _Cluster]
+) -> tuple[KubeProxyConfiguration, _Cluster]:
     """Reads both, so that what is wrong in one does not hide what is wrong in the other.
 
     Raises:
         InputError: what is wrong in either.
     """
-    problems = []
-    found, manifests = KubeProxyConfiguration(), Manifests()
     try:
-        found = config()
+        found = cluster()
     except InputError as error:
-        problems.append(error)
-    try:
-        manifests = cluster()
-    except InputError as error:
-        problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise InputError("\n".join(map(str, problems)))
-    return found, manifests
+        try:
+            config()
+        except InputError as other:
+            raise InputError(f"{other}\n{error}") from error
+        raise
+    return config(), found

@@ -19,8 +19,8 @@ from kproxy.cluster.completeness import remark_no_cluster_ips, remark_no_slices
 from kproxy.cluster.inputs import named_file, read_config
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
-from kproxy.cluster.snapshot.files import Files, MemoryFiles, open_files
-from kproxy.cluster.snapshot.layout import OBJECTS
+from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, open_files
+from kproxy.cluster.snapshot.layout import CONFIGZ, OBJECTS
 from kproxy.dataplane import IpSet
 from kproxy.errors import InputError
 from kproxy.explorer.rendering import RenderedCluster
@@ -199,7 +199,7 @@ class ManifestSource(Still):
         warnings: list[str] = []
         files = MemoryFiles(self.label)
         for path, data in self._contents():
-            files.put(f"{OBJECTS}/{path}", data)
+            files.put(path, data)
         config = None
         if self._config_path is not None:
             config = read_config(self._config_path, warnings.append)
@@ -218,11 +218,19 @@ class ManifestSource(Still):
         )
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:
-        """The manifests, by names in `objects/`: their content decides what they are, so each may have any of these."""
+        """The manifests, by names in `objects/`: their content decides what they are, so each may have any of these. Of
+        a snapshot also the configurations of its nodes, unless one is given."""
         problems: list[Problem] = []
         for name in self._filenames:
+            if name != "-" and is_snapshot(name):
+                held = open_files(name)
+                wanted = (f"{OBJECTS}/",) if self._config_path is not None else (f"{OBJECTS}/", f"/{CONFIGZ}")
+                for path in held.paths():
+                    if path.startswith(wanted) or path.endswith(wanted):
+                        yield path, held.read(path) or b""
+                continue
             for path, data in read_files(name, self._stdin, problems):
-                yield "stdin.yaml" if path == "-" else _plain(Path(path)), data
+                yield f"{OBJECTS}/{'stdin.yaml' if path == '-' else _plain(Path(path))}", data
         if problems:
             raise ManifestError(problems)
 

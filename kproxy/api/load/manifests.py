@@ -64,12 +64,15 @@ def load_manifests(
     paths: Sequence[str | os.PathLike[str]],
     stdin: BinaryIO | bytes | None = None,
     on_object: Callable[[RawObject], None] | None = None,
+    unpack: Callable[[str], Mapping[str, bytes] | None] | None = None,
 ) -> Manifests:
     """Load files, directories (their *.yaml, *.yml, *.json and *.jsonl, not recursively) and `-` for standard input.
 
     Args:
         stdin: stands in for the process's standard input.
         on_object: gets each object before it is validated, those of other kinds too.
+        unpack: of a path, contents by the names that messages give them, if it is something that holds files, as an
+            archive does; else None.
 
     Raises:
         ManifestError: every problem found.
@@ -77,7 +80,8 @@ def load_manifests(
     reader = Reader(on_object)
     for path in paths:
         name = os.fspath(path)
-        for file, data in read_files(name, stdin, reader.problems):
+        held = None if unpack is None else unpack(name)
+        for file, data in read_files(name, stdin, reader.problems) if held is None else held.items():
             reader.read(file, data)
     return _finish(reader, [os.fspath(path) for path in paths])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -84,9 +85,12 @@ def command(
                                        prints them, or scripts of nft -f, each
                                        recognised by its content; - for stdin
       netns:NAME                       what a network namespace holds now
+      SNAPSHOT[@NODE]                  what a node of a snapshot had (archive or
+                                       directory)
       manifests:PATH[,PATH...][@NODE]  what kube-proxy would program on a node;
                                        names of YAML, JSON and JSON lines files
-                                       and of folders need no `manifests:`
+                                       and of folders need no `manifests:`; a
+                                       snapshot's objects do
       cluster:[CONTEXT][@NODE]         the same from an API server's objects;
                                        --kubeconfig and --context hold for both
 
@@ -101,6 +105,7 @@ def command(
       kproxy diff cluster.yaml@n1 --without pod/shop/web-0
       kproxy diff cluster:@n1 --without node/n2
       kproxy diff node.dump cluster:@worker-1
+      kproxy diff prod.tar.gz@n1 manifests:prod.tar.gz@n1
       kproxy diff before.save after.save --html changes.html
       iptables-save | kproxy diff - expected.save -o json
     """
@@ -133,9 +138,10 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
+    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace)
     sides = (
-        SideInput(one, Choices(configs[0], mode_a or mode, features, variant, connection, namespace)),
-        SideInput(other, Choices(configs[1], mode_b or mode, features, variant, connection, namespace, without)),
+        SideInput(one, common),
+        SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)

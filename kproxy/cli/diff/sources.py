@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, Connection
+from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
 from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.rules import HostRules
+from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, render_table, render_target, select_target
+from kproxy.render import Features, Target, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
 
 if TYPE_CHECKING:
@@ -29,13 +32,14 @@ MANIFESTS = "manifests:"
 CLUSTER = "cluster:"
 _MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _NFT_JSON = re.compile(r'\s*\{\s*"nftables"')
+_SHOWN = 5
 _START = 200
 """How many characters of a file tell whether it is nft's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What options say about a side."""
+    """What options say about a side. Sides with the same `reads` read what both name once."""
 
     config: str | None = None
     mode: str | None = None
@@ -44,6 +48,7 @@ class Choices:
     connection: Connection = field(default_factory=Connection)
     namespace: str | None = None
     without: tuple[str, ...] = ()
+    reads: Reads = field(default_factory=Reads)
 
 
 class SideInput:
@@ -68,6 +73,8 @@ class SideInput:
         self.mode = ""
         if is_live(text):
             self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
+        elif (held := _in_snapshot(text)) is not None:
+            self._files = _read_snapshot(*held, choices.reads)
         elif not is_rendered(text):
             self._files = _read_files(text, self.label)
         for sentence in () if self._files is None else self._files.assumptions():
@@ -76,9 +83,10 @@ class SideInput:
 
     def usual_family(self) -> Family:
         """The family of a side that can be read for either, if the other side does not tell."""
-        if self._files is None:
-            return _rendered(self._text, self._choices, None)[0]
-        return Family.IPV4
+        if self._files is not None:
+            return Family.IPV4
+        config, _, target, _ = self._cluster
+        return target.primary_family(config)
 
     def rendered(self) -> Rendered | None:
         """What a page shows a map of; None of rules that were not rendered, or without some of the objects."""
@@ -86,11 +94,8 @@ class SideInput:
 
         if self._files is not None or self._choices.without:
             return None
-        source, node = _cluster_source(self._text, self._choices)
-        objects: list[RawObject] = []
-        config, cluster = source.read(self._choices.config, self._choices.mode, objects=objects)
-        target = select_target(cluster.nodes, config, node or None)
-        objects += source.read_pods()
+        config, _, target, objects = self._cluster
+        objects = [*objects, *_cluster_source(self._text, self._choices)[0].read_pods()]
         return Rendered(objects, config, self._choices.features or Features(), target.node_name)
 
     def rules(self, family: Family) -> SideRules:
@@ -102,8 +107,19 @@ class SideInput:
         if self._files is not None:
             native = self._files.nftables
             return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
-        _, rules, self.mode = _rendered(self._text, self._choices, family)
-        return rules
+        config, cluster, target, _ = self._cluster
+        self.mode = config.mode
+        with working(f"rendering {label(self._text)}"):
+            return _rendered(target, family, cluster, config, self._choices.features or Features())
+
+    @cached_property
+    def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
+        """Of a side that is rendered: the configuration, the objects, the node, and the objects as they were read."""
+        source, node = _cluster_source(self._text, self._choices)
+        objects: list[RawObject] = []
+        with working(f"reading {label(self._text)}"):
+            config, cluster = source.read(self._choices.config, self._choices.mode, objects=objects, node=node or None)
+            return config, cluster, select_target(cluster.nodes, config, node or None), objects
 
 
 def _families(files: HostRules) -> frozenset[Family]:
@@ -140,6 +156,8 @@ def is_rendered(text: str) -> bool:
     JSON or a folder."""
     if text.startswith((MANIFESTS, CLUSTER)):
         return True
+    if _in_snapshot(text) is not None:
+        return False
     if text.startswith(NETNS) or Path(text).is_file():
         return _holds_manifests(Path(text))
     first = Path(text.rpartition("@")[0].partition(",")[0] or text.partition(",")[0])
@@ -167,6 +185,39 @@ def is_cluster(text: str) -> bool:
     return text.startswith(CLUSTER)
 
 
+def _in_snapshot(text: str) -> tuple[str, str] | None:
+    """A snapshot and the name of one of its nodes ("" for the only one), if a side is what a node had."""
+    if text.startswith((NETNS, MANIFESTS, CLUSTER)) or text == "-":
+        return None
+    path, _, node = text.rpartition("@")
+    return next(((name, host) for name, host in ((text, ""), (path, node)) if name and is_snapshot(name)), None)
+
+
+def _read_snapshot(path: str, node: str, reads: Reads) -> HostRules:
+    """The rules that a node of a snapshot had. Raises InputError."""
+    from kproxy.cluster.snapshot.cluster import host_names
+    from kproxy.cluster.snapshot.host import HostFacts
+
+    files = reads.snapshot(path)
+    assert files is not None
+    names = host_names(files)
+    if not node and len(names) == 1:
+        node = names[0]
+    if node not in names:
+        there = (
+            f"there is {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}" if names else "it has none"
+        )
+        asked = f"no files of node {node}" if node else f"the name of a node expected, as in {path}@NODE"
+        raise InputError(f"{path}: {asked}: {there}")
+    with working(f"reading {path}"):
+        found = HostFacts(files, node).host_rules
+    if found is None:
+        raise InputError(
+            f"{path}: no rules of node {node}; those that kube-proxy would program there are {MANIFESTS}{path}@{node}"
+        )
+    return found
+
+
 def _read_namespace(name: str, variant: str | None) -> HostRules:
     from kproxy.cli.trace.live import read_live_rules
 
@@ -175,22 +226,19 @@ def _read_namespace(name: str, variant: str | None) -> HostRules:
     return read_live_rules(name, variant)
 
 
-def _rendered(text: str, choices: Choices, family: Family | None) -> tuple[Family, SideRules, str]:
-    """What kube-proxy would program, for a family or for the node's first, and in which mode."""
-    source, node = _cluster_source(text, choices)
-    with working(f"rendering {label(text)}"):
-        config, cluster = source.read(choices.config, choices.mode)
-        target = select_target(cluster.nodes, config, node or None)
-        family = family or target.primary_family(config)
-        services, slices, features = cluster.services, cluster.endpoint_slices, choices.features or Features()
-        if config.mode == MODE_NFTABLES:
-            table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
-            from kproxy.render.nftables.save import nft_ruleset
+def _rendered(
+    target: Target, family: Family, cluster: Manifests, config: KubeProxyConfiguration, features: Features
+) -> SideRules:
+    """What kube-proxy would program."""
+    services, slices = cluster.services, cluster.endpoint_slices
+    if config.mode == MODE_NFTABLES:
+        table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
+        from kproxy.render.nftables.save import nft_ruleset
 
-            return family, SideRules((), nft_ruleset(table.restore_text)), config.mode
-        rendered = render_target(target, family, services, slices, config, features)
-        ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return family, SideRules.of(Ruleset(family, ruleset.tables)), config.mode
+        return SideRules((), nft_ruleset(table.restore_text))
+    rendered = render_target(target, family, services, slices, config, features)
+    ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
+    return SideRules.of(Ruleset(family, ruleset.tables))
 
 
 def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
@@ -204,10 +252,12 @@ def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
         named = text.removeprefix(CLUSTER)
         context, _, node = named.rpartition("@") if "@" in named else (named, "", "")
         connection = replace(choices.connection, context=context or choices.connection.context)
-        return ClusterSource((), connection, choices.namespace, live=True, without=choices.without), node
+        source = ClusterSource((), connection, choices.namespace, live=True)
+        return replace(source, without=choices.without, reads=choices.reads), node
     text = text.removeprefix(MANIFESTS)
     paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
     filenames = tuple(path for path in paths.split(",") if path)
     if not filenames:
         raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
-    return ClusterSource(filenames, namespace=choices.namespace, without=choices.without), node
+    source = ClusterSource(filenames, namespace=choices.namespace)
+    return replace(source, without=choices.without, reads=choices.reads), node

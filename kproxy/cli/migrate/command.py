@@ -85,7 +85,7 @@ def command(
     gc.disable()  # many objects and next to no garbage
     objects: list[RawObject] = []
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, objects=None if html is None else objects)
+        config, cluster = source.read(config_path, objects=None if html is None else objects, node=node)
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:

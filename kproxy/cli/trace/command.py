@@ -34,6 +34,7 @@ from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 
 LIMITS = {"within": True, "above": False}
+_USED = ("v1/Pod",)
 
 
 @click.command("trace")
@@ -176,7 +177,7 @@ def command(
     else:
         with working("reading the cluster"):
             objects: list[RawObject] = []
-            config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=("v1/Pod",))
+            config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=_USED, node=node)
         tell_unused_options(config.mode)
         target = select_target(cluster.nodes, config, node)
         traced = ManifestSource(cluster, config, target, features, host, local_ips)

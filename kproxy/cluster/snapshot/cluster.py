@@ -56,20 +56,19 @@ class Cluster:
         self.files = files
         self.label = files.label
         self.info: SnapshotInfo = read_info(files)
-        paths = files.paths()
-        contents = {path: files.read(path) or b"" for path in paths if is_objects(path)}
-        names = sorted({path.split("/")[1] for path in paths if path.startswith(f"{NODES}/") and path.count("/") > 1})
-        if not contents and not names and self.info is UNKNOWN:
+        objects_there = list(filter(is_objects, files.paths()))
+        names = host_names(files)
+        if not objects_there and not names and self.info is UNKNOWN:
             raise InputError(f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it")
         objects: list[RawObject] = []
-        labelled = {f"{files.label}: {path}": data for path, data in contents.items() if data.strip()}
-        loaded = load_contents(labelled, on_object=objects.append) if labelled else Manifests()
+        contents = object_contents(files)
+        loaded = load_contents(contents, on_object=objects.append) if contents else Manifests()
         self.manifests = loaded.with_mirrored_slices()
         self.pods: Mapping[str, Pod] = MappingProxyType(read_pods(objects))
         self.objects: Sequence[RawObject] = objects
         self.proxy_config = _proxy_config(objects, files.label)
         self._kinds = frozenset(map(kind_of_object, objects))
-        self._files_of_objects = frozenset(path.rpartition("/")[2].partition(".")[0] for path in contents)
+        self._files_of_objects = frozenset(path.rpartition("/")[2].partition(".")[0] for path in objects_there)
         for warning in (*self.manifests.warnings, *_remarks(self.manifests)):
             tell(warning)
         known = {node.metadata.name for node in self.manifests.nodes}
@@ -118,6 +117,39 @@ def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = la
     return Cluster(open_files(path), tell=tell)
 
 
+def object_contents(files: Files) -> dict[str, bytes]:
+    """The files of a snapshot that hold objects, by the names that messages give them; empty ones are left out.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    found = {f"{files.label}: {path}": files.read(path) or b"" for path in files.paths() if is_objects(path)}
+    return {label: data for label, data in found.items() if data.strip()}
+
+
+def known_config(files: Files, objects: Sequence[RawObject], node: str | None) -> KubeProxyConfiguration | None:
+    """The configuration of a node's kube-proxy as far as a snapshot tells: its own, else that of the ConfigMap, else
+    another node's without its name; None if there is none.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    own = None if node is None else HostFacts(files, node).proxy_config
+    found = own or _proxy_config(objects, files.label)
+    if found is not None:
+        return found
+    others = (HostFacts(files, name).proxy_config for name in host_names(files))
+    first = next(filter(None, others), None)
+    return None if first is None else msgspec.structs.replace(first, hostname_override="")
+
+
+def host_names(files: Files) -> list[str]:
+    """The hosts of which a snapshot has files, in order."""
+    return sorted(
+        {path.split("/")[1] for path in files.paths() if path.startswith(f"{NODES}/") and path.count("/") > 1}
+    )
+
+
 def is_objects(path: str) -> bool:
     """Whether a file of a snapshot holds objects."""
     return path.startswith(f"{OBJECTS}/") and path.endswith(SUFFIXES)
@@ -145,7 +177,7 @@ def kind_of_object(each: RawObject) -> str:
     return str(each["kind"]) if isinstance(each, dict) else _HEADER.decode(each).kind
 
 
-def _proxy_config(objects: list[RawObject], label: str) -> KubeProxyConfiguration | None:
+def _proxy_config(objects: Sequence[RawObject], label: str) -> KubeProxyConfiguration | None:
     """The configuration in kube-proxy's ConfigMap. Raises InputError."""
     for each in objects:
         if kind_of_object(each) != "ConfigMap":

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
+from kproxy.api.load.manifests import SUFFIXES
 from kproxy.cluster.snapshot.layout import INFO, MAX_FILE, MAX_FILES, MAX_TOTAL, NODES, OBJECTS
 from kproxy.errors import InputError
 from kproxy.extras import missing_extra
@@ -138,11 +139,15 @@ def open_files(path: str | os.PathLike[str]) -> Files:
 
 
 def is_snapshot(path: str | os.PathLike[str]) -> bool:
-    """Whether a snapshot is there, as far as can be told without reading it: a directory with its files, an archive."""
+    """Whether a snapshot is there, as far as can be told without reading it: an archive, or a directory with its files
+    and no manifests beside them."""
     found = Path(path)
     try:
         if found.is_dir():
-            return any((found / name).exists() for name in (INFO, OBJECTS, NODES))
+            if (found / INFO).exists():
+                return True
+            has_parts = any((found / name).is_dir() for name in (OBJECTS, NODES))
+            return has_parts and not any(each.suffix in SUFFIXES for each in found.iterdir())
         with found.open("rb") as file:
             begin = file.read(512)
     except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tarfile
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.support import paths
 from tests.support.cli import Run
 
 ROOT = paths.ROOT
+EXAMPLES = ROOT / "docs" / "examples"
 GOLDEN = ROOT / "rules_golden"
 MINI = GOLDEN / "minikube"
 RULES = MINI / "expected" / "minikube.v4.save"
@@ -261,12 +263,50 @@ def test_what_nft_prints_as_json_is_rules_and_no_manifest(kproxy: Run, tmp_path:
     assert done.stderr == f"error: {other}: nftables[0].metainfo.json_schema_version: the version 1 expected, not 2\n"
 
 
-def test_a_snapshot_that_is_packed_is_no_rules(kproxy: Run, tmp_path: Path) -> None:
+def test_a_snapshot_is_what_its_nodes_had_or_what_its_objects_ask_for(kproxy: Run, tmp_path: Path) -> None:
+    """As a directory and packed: each side in both ways."""
+    snapshot = tmp_path / "shop"
+    node = snapshot / "nodes/worker-1"
+    (node / "kube-proxy").mkdir(parents=True)
+    (snapshot / "objects").mkdir()
+    (snapshot / "objects/all.yaml").write_bytes((EXAMPLES / "shop.yaml").read_bytes())
+    (node / "iptables-save").write_bytes((EXAMPLES / "worker-1.save").read_bytes())
+    (node / "kube-proxy/configz").write_bytes((EXAMPLES / "kube-proxy.yaml").read_bytes())
+    packed = tmp_path / "shop.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(snapshot, "shop")
+    config = ("--config-b", EXAMPLES / "kube-proxy.yaml")
+    for path in (snapshot, packed):
+        had, asked = f"{path}@worker-1", f"manifests:{path}@worker-1"
+        for side in (had, path):
+            assert kproxy("diff", side, EXAMPLES / "worker-1.save").returncode == 0
+        done = kproxy("diff", asked, f"{EXAMPLES / 'shop.yaml'}@worker-1", *config)
+        assert (done.returncode, done.stderr) == (0, ""), "the node's own configuration counts"
+        done = kproxy("diff", had, asked)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert "1. rule 3 of KUBE-SVC-67NZLRHBNDSAWJRO, jump to" in done.stdout
+        assert kproxy("diff", asked, "--without", "svc/shop/web").returncode == 1
+        for side, said in (
+            (f"{path}@worker-3", f"{path}: no files of node worker-3: there is worker-1"),
+            (f"manifests:{path}@worker-3", "worker-3"),
+        ):
+            done = kproxy("diff", side, had)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert said in done.stderr
+    (node / "iptables-save").unlink()
+    done = kproxy("diff", f"{snapshot}@worker-1", RULES)
+    there = f"manifests:{snapshot}@worker-1"
+    message = f"error: {snapshot}: no rules of node worker-1; those that kube-proxy would program there are {there}\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+def test_an_archive_that_holds_something_else_is_no_snapshot(kproxy: Run, tmp_path: Path) -> None:
     packed = tmp_path / "cluster.tar.gz"
     packed.write_bytes(gzip.compress(b"*filter\nCOMMIT\n"))
     done = kproxy("diff", packed, RULES)
-    assert done.returncode == 2
-    assert done.stderr == f"error: {packed}: a gzip archive; if it is a snapshot, unpack it and name a file in it\n"
+    assert (done.returncode, done.stderr) == (2, f"error: {packed}: a damaged archive: truncated header\n")
+    done = kproxy("diff", f"{packed},{RULES}", RULES)
+    assert (done.returncode, done.stderr) == (2, f"error: {packed}: a gzip archive: text expected, and no snapshot\n")
 
 
 def test_one_removed_rule_is_one_finding(kproxy: Run, tmp_path: Path) -> None:
@@ -337,6 +377,19 @@ def test_without_names_what_is_there(
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("note:") <= 1, "what both sides have is said once"
+
+
+def test_what_both_sides_name_is_read_once(kproxy: Run) -> None:
+    """Also standard input, which ends after the first time."""
+    shop = (EXAMPLES / "shop.yaml").read_text()
+    for more in (
+        ("--without", "svc/shop/web"),
+        ("manifests:-@worker-2",),
+        ("manifests:-@worker-1", "--mode-b", "nftables"),
+    ):
+        done = kproxy("diff", "manifests:-@worker-1", *more, stdin=shop)
+        assert done.returncode in (0, 1), done.stderr
+        assert done.stderr.count("note:") == 1, "and told of once"
 
 
 @pytest.mark.parametrize(
