@@ -32,9 +32,9 @@ _ADDRESS_TYPES: Final = frozenset({"IPv4", "IPv6", "FQDN"})
 _SPECIAL_V4: Final = ("0.", "127.", "169.254.", "224.0.0.")
 
 
-def validate_endpoint_slice(item: EndpointSlice) -> list[FieldError]:
-    """Every error of one EndpointSlice, [] when the API server would accept it."""
-    errors = list(validate_meta(item.metadata, check_dns_subdomain))
+def validate_endpoint_slice(item: EndpointSlice, *, metadata: bool = True) -> list[FieldError]:
+    """Every error of one EndpointSlice, [] when the API server would accept it; of its metadata only if `metadata`."""
+    errors = list(validate_meta(item.metadata, check_dns_subdomain)) if metadata else []
     if not item.address_type:
         errors.append(required("addressType"))
     elif item.address_type not in _ADDRESS_TYPES:
@@ -136,9 +136,9 @@ def unusable_ports(item: EndpointSlice) -> list[FieldError]:
     ]
 
 
-def validate_endpoints(item: Endpoints) -> list[FieldError]:
-    """Every error of one Endpoints object, [] when the API server would accept it."""
-    errors = list(validate_meta(item.metadata, check_dns_subdomain))
+def validate_endpoints(item: Endpoints, *, metadata: bool = True) -> list[FieldError]:
+    """Every error of one Endpoints object, [] when the API server would accept it; of metadata only if `metadata`."""
+    errors = list(validate_meta(item.metadata, check_dns_subdomain)) if metadata else []
     for index, subset in enumerate(item.subsets):
         path = f"subsets[{index}]"
         if not subset.addresses and not subset.not_ready_addresses:

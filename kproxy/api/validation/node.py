@@ -9,13 +9,13 @@ from kproxy.api.validation.meta import validate_meta
 from kproxy.api.validation.names import check_dns_subdomain
 
 
-def validate_node(node: Node) -> list[FieldError]:
-    """Every error of one Node, [] when the API server would accept it.
+def validate_node(node: Node, *, metadata: bool = True) -> list[FieldError]:
+    """Every error of one Node, [] when the API server would accept it; of its metadata only if `metadata`.
 
     Like the API server's, this leaves status.addresses alone but for duplicates: a type of its own or an address that
     is not an IP is legal, and kube-proxy skips what it does not understand.
     """
-    errors = list(validate_meta(node.metadata, check_dns_subdomain, namespaced=False))
+    errors = list(validate_meta(node.metadata, check_dns_subdomain, namespaced=False)) if metadata else []
     cidrs = node.pod_cidrs
     for index, text in enumerate(cidrs):
         errors += (invalid(f"spec.podCIDRs[{index}]", text, message) for message in check_cidr(text, False))

@@ -38,10 +38,11 @@ _KUBELET_PORT: Final = 10250
 _ONLY_LB: Final = "may only be used when `type` is 'LoadBalancer'"
 
 
-def validate_service(service: Service) -> list[FieldError]:
-    """Every error of one Service, [] when the API server would accept it."""
+def validate_service(service: Service, *, metadata: bool = True) -> list[FieldError]:
+    """Every error of one Service, [] when the API server would accept it; of its metadata only if `metadata`."""
     spec = service.spec
-    errors = [*validate_meta(service.metadata, check_dns_label), *_validate_type(spec)]
+    errors = list(validate_meta(service.metadata, check_dns_label)) if metadata else []
+    errors += _validate_type(spec)
     names: set[str] = set()
     for index, port in enumerate(spec.ports):
         if not _usual(port, names, len(spec.ports)):

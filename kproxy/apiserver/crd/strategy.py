@@ -9,7 +9,7 @@ from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
 from kproxy.apiserver.crd.structural import default_values, embedded_errors, prune
 from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Findings, Strategy
 from kproxy.apiserver.schema.types import Node
 
 _BLOCKING: Final = (ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY)
@@ -80,36 +80,30 @@ class CustomResourceStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
 
-    def validate_create(self, value: Json) -> list[FieldError]:
-        return self._rule_errors(value, None)
-
-    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        return self._rule_errors(value, old)
-
     def _compiled_rules(self) -> Rules | None:
         if not self._rules:  # most definitions that a server reads at its start see no write
             self._rules.append(compile_rules(self._schema, self._node))
         return self._rules[0]
 
-    def _rule_errors(self, value: Json, old: Json | None) -> list[FieldError]:
-        """What the rules in CEL say, unless the object is not even what they are written for (hasBlockingErr)."""
+    def check(self, value: Json, old: Json | None, subresource: str = "") -> Findings:
+        """Also what the rules in CEL say, unless the object is not even what they are written for (hasBlockingErr), and
+        warnings of rules that an update goes on breaking."""
+        errors, warnings = super().check(value, old, subresource)
         rules = self._compiled_rules()
         if rules is None:
-            return []
-        if any(each.type in _BLOCKING or " must be of type " in each.message for each in self.validate(value)):
-            return [invalid("<nil>", "null", _UNCHECKED)]
-        return Evaluation(rules, value, old).errors
+            return Findings(errors, warnings)
+        if any(each.type in _BLOCKING or " must be of type " in each.message for each in errors):
+            return Findings([invalid("<nil>", "null", _UNCHECKED), *errors], [])
+        found = Evaluation(rules, value, old)
+        return Findings(found.errors + errors, found.warnings + warnings)
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
-        """Rules that an update goes on breaking, and finalizers without a slash that the write adds
-        (customresource/strategy.go of apiextensions-apiserver)."""
-        rules = self._compiled_rules() if old is not None else None
-        broken = Evaluation(rules, value, old).warnings if rules is not None else []
+        """Of finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""
         before = (old or {}).get("metadata", {}).get("finalizers") or ()
         added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
         advice = (
             "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
         )
-        return broken + [
+        return [
             f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
         ]

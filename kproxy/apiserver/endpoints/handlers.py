@@ -96,7 +96,7 @@ class ResourceHandler:
         self, request: Request, resource: Resource, result: WriteResult, negotiated: MediaType
     ) -> Response:
         if result.done is not None:
-            await asyncio.shield(result.done)
+            await result.done
         request.warnings = result.warnings
         if result.status is not None:
             return encoded_response(negotiation.encode(result.status), negotiated, result.code)

@@ -149,16 +149,16 @@ class Request:
     @property
     def attributes(self) -> Attributes:
         """What RBAC decides on: verb, resource, namespace, name."""
-        target = self.target
+        target, verb = self.target, self.verb
         if target.group is None:
-            return Attributes(self.verb, path=self.path)
+            return Attributes(verb, path=self.path)
         name = target.name
-        if not name and self.verb in ("list", "watch", "deletecollection"):
+        if not name and verb in ("list", "watch", "deletecollection"):
             # A list of one object by name may be allowed to users that may get only that object.
             selector = self.query.get("fieldSelector", "")
             if selector.startswith("metadata.name=") and "," not in selector:
                 name = selector.removeprefix("metadata.name=").removeprefix("=")
-        return Attributes(self.verb, target.group, target.resource, target.subresource, target.namespace, name)
+        return Attributes(verb, target.group, target.resource, target.subresource, target.namespace, name)
 
     def dry_run(self, given: Any = None) -> bool:
         """Whether nothing is to be written.
@@ -244,6 +244,8 @@ def parse_query(text: bytes) -> dict[str, str]:
 
     Raises: ApiError: 400 for an invalid query.
     """
+    if not text:
+        return {}
     try:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict")
     except (ValueError, UnicodeDecodeError) as error:

@@ -7,6 +7,7 @@ traceback; they never end another client's connection.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
@@ -45,6 +46,8 @@ _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
 _LARGE: Final = 64 * 1024
 """Bytes of a body that may fill the buffer."""
+_audit_ids = itertools.count(secrets.randbits(120))
+"""No two requests have the same, nor those of another server."""
 _UNCACHED: Final = (b"cache-control", b"no-cache, private")
 _LINGER: Final = 2.0
 _MAX_DRAINED: Final = 8 * 1024 * 1024
@@ -135,7 +138,7 @@ class App:
     async def _respond(self, request: Request, response: Response, receive: Receive, send: Send, scope: Scope) -> None:
         self._health.count(request, response.code)
         headers = [
-            (b"audit-id", secrets.token_hex(16).encode()),
+            (b"audit-id", b"%032x" % next(_audit_ids)),
             *([] if any(name == b"cache-control" for name, _ in response.headers) else [_UNCACHED]),
             (b"content-type", response.media.encode()),
             (b"content-length", b"%d" % len(response.body)),
@@ -217,7 +220,7 @@ class App:
     ) -> None:  # fmt: skip
         """Sends an answer in pieces, until it ends or the client goes, which `stop` is told of."""
         headers = [
-            (b"audit-id", secrets.token_hex(16).encode()),
+            (b"audit-id", b"%032x" % next(_audit_ids)),
             _UNCACHED,
             (b"content-type", media.encode()),
             *_warnings(request),

@@ -140,7 +140,6 @@ class TLSProtocol(asyncio.Protocol):
                 self.inner.data_received(plain)
                 if not self._ready:
                     return
-            self._send()
         except SSL.Error:
             self._send()
             self._raw.close()

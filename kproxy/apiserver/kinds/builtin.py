@@ -125,7 +125,7 @@ class NodeStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "Node", **value}, structs.WireNode)
-        found = validate_node(convert_node(spelled)) + strict_errors(spelled)
+        found = validate_node(convert_node(spelled), metadata=False) + strict_errors(spelled)
         return [each for each in found if each.type != ErrorType.DUPLICATE] + _TAINTS.errors(value, "")
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
@@ -162,7 +162,7 @@ class EndpointSliceStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "EndpointSlice", **value}, structs.WireEndpointSlice)
-        return validate_endpoint_slice(convert_endpoint_slice(spelled)) + strict_errors(spelled)
+        return validate_endpoint_slice(convert_endpoint_slice(spelled), metadata=False) + strict_errors(spelled)
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
         if value.get("addressType") != old.get("addressType"):
@@ -182,7 +182,7 @@ class EndpointsStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "Endpoints", **value}, structs.WireEndpoints)
-        return validate_endpoints(convert_endpoints(spelled)) + strict_errors(spelled)
+        return validate_endpoints(convert_endpoints(spelled), metadata=False) + strict_errors(spelled)
 
 
 class ConfigMapStrategy(Strategy):

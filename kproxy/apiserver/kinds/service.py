@@ -115,7 +115,7 @@ class ServiceStrategy(Strategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spelled = msgspec.convert({"kind": "Service", **value}, structs.WireService)
-        errors = validate_service(convert_service(spelled))
+        errors = validate_service(convert_service(spelled), metadata=False)
         spec = value["spec"]
         if spec.get("clusterIPs") and not spec.get("clusterIP"):
             errors.append(required("spec.clusterIP", "may not be empty if `clusterIPs` is set"))

@@ -7,7 +7,7 @@ or `prepare_update` (which put back what the client may not write), then validat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from kproxy.api.fielderror import FieldError
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
@@ -35,6 +35,13 @@ class Context:
         self.allocators = allocators
         self.now = now
         self.dry_run = dry_run
+
+
+class Findings(NamedTuple):
+    """What is wrong with a write; what only to warn of, where nothing is."""
+
+    errors: list[FieldError]
+    warnings: list[str]
 
 
 class Strategy:
@@ -99,8 +106,20 @@ class Strategy:
         """What counts as a change of the desired state."""
         return value.get("spec")
 
+    def check(self, value: Json, old: Json | None, subresource: str = "") -> Findings:
+        """What is wrong, beyond the metadata, with a new object, or with a change of `old` through a subresource. What
+        was wrong with `old` already is not told again."""
+        errors = self.validate(value)
+        if old is None:
+            errors += self.validate_create(value)
+        else:
+            known = set(self.validate(old)) if errors else ()
+            change = self.part_checks.get(subresource, self.validate_update)
+            errors = change(value, old) + [each for each in errors if each not in known]
+        return Findings(errors, [] if errors or subresource == "status" else self.warnings(value, old))
+
     def validate(self, value: Json) -> list[FieldError]:
-        """What is wrong beyond the metadata."""
+        """What is wrong with an object, new or old."""
         return []
 
     def validate_create(self, value: Json) -> list[FieldError]:

@@ -1,4 +1,4 @@
-"""Checks that every write shares: its namespace, its metadata, what an update adds in errors."""
+"""Checks that every write shares: its namespace, its metadata, what its kind says of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.registry.metadata import metadata_errors
+from kproxy.apiserver.kinds.warnings import warnings_for
+from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Table
 
@@ -79,21 +80,19 @@ def check_unchanged(resource: Resource, meta: Json, old: Json) -> None:
         raise conflict(resource.group, resource.plural, old["name"], why)
 
 
-def object_metadata_errors(resource: Resource, value: Json) -> list[FieldError]:
-    """Errors of an object's metadata, by the rules of its kind."""
+def check_object(resource: Resource, value: Json, old: Json | None, subresource: str = "") -> list[str]:
+    """What to warn the writer of; `old` is None for a new object.
+
+    Raises:
+        ApiError: 422, with all that is wrong.
+    """
     strategy = resource.strategy
-    return metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
-
-
-def update_errors(resource: Resource, value: Json, live: Json, subresource: str) -> list[FieldError]:
-    """Errors of the new object that the old one did not have, and those of the change itself."""
-    check = resource.strategy.part_checks.get(subresource)
-    errors = resource.strategy.validate_update(value, live) if check is None else check(value, live)
-    found = resource.strategy.validate(value)
-    if found:
-        known = set(resource.strategy.validate(live))
-        found = [error for error in found if error not in known]
-    return errors + found
+    errors = metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
+    if old is not None:
+        errors += metadata_update_errors(value, old)
+    found = strategy.check(value, old, subresource)
+    refuse(resource, value["metadata"].get("name", ""), errors + found.errors)
+    return found.warnings if subresource == "status" else found.warnings + warnings_for(resource.storage, value, old)
 
 
 def refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:

@@ -20,22 +20,20 @@ from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
-from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry import deletion, last_applied
 from kproxy.apiserver.registry.admission import Admission
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.checks import (
     check_name,
     check_namespace,
+    check_object,
     check_patched_uid,
     check_unchanged,
     convertible,
-    object_metadata_errors,
     refuse,
     require_namespace,
-    update_errors,
 )
-from kproxy.apiserver.registry.metadata import drop_repeated_owners, metadata_update_errors
+from kproxy.apiserver.registry.metadata import drop_repeated_owners
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
     check_applied,
@@ -164,14 +162,12 @@ class Registry:
         meta["creationTimestamp"] = now
         if owners:
             meta["managedFields"] = owners
-        context = self._context(options.dry_run, user)
+        context = Context(self.allocators, now, options.dry_run, user)
         if resource.namespaced:
             require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
         self._admission.complete(resource, namespace, value)
         resource.strategy.prepare_create(value, context)
-        errors = object_metadata_errors(resource, value)
-        errors += resource.strategy.validate(value) + resource.strategy.validate_create(value)
-        refuse(resource, meta.get("name", ""), errors)
+        warnings += options.note(check_object(resource, value, None))
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
         self._access.check_write(resource, value, None, user)
@@ -181,7 +177,6 @@ class Registry:
             raise already_exists(resource.group, resource.plural, name)
         charged = self._admission.check(resource, namespace, value, None)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
-        warnings += resource.strategy.warnings(value, None) + warnings_for(resource.storage, value, None)
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
@@ -263,10 +258,7 @@ class Registry:
             before = old.get("generation", 1)
             changed = resource.strategy.generation_of(value) != resource.strategy.generation_of(live)
             meta["generation"] = before + 1 if changed else before
-        errors = object_metadata_errors(resource, value)
-        errors += metadata_update_errors(value, live)
-        errors += update_errors(resource, value, live, subresource)
-        refuse(resource, name, errors)
+        warnings += options.note(check_object(resource, value, live, subresource))
         self._access.check_write(resource, value, live, user)
         namespace = old.get("namespace", "")
         asked = Request(resource, "UPDATE", namespace, name, value, live, user, subresource, options.dry_run)
@@ -276,8 +268,6 @@ class Registry:
             charged = self._admission.check(resource, namespace, value, live)
         if not subresource:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
-        if subresource != "status":
-            warnings += resource.strategy.warnings(value, live) + warnings_for(resource.storage, value, live)
         resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
             return WriteResult(live, self._pending(resource, entry), 200, warnings, entry)

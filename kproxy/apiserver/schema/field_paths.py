@@ -18,6 +18,7 @@ from kproxy.apiserver.schema.types import Node
 Path = tuple[str, ...]
 Paths = set[Path]
 
+_CONTAINERS: Final = (dict, list)
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -192,12 +193,16 @@ def _children(value: Any, node: Node) -> Iterable[tuple[str, Any, Node]]:
 def everything(value: Any, node: Node, path: Path, found: Paths) -> None:
     """Adds a value with all that is in it, containers included."""
     found.add(path)
-    if _granular(value, node):
-        for element, item, child in _children(value, node):
-            if isinstance(item, dict | list):
-                everything(item, child, (*path, element), found)
-            else:
-                found.add((*path, element))
+    shape = _granular(value, node)
+    if shape == "map":
+        for key, item in value.items():
+            if isinstance(item, _CONTAINERS):
+                everything(item, child_node(node, key), (*path, f"f:{key}"), found)
+            elif item is not None:
+                found.add((*path, f"f:{key}"))
+    elif shape:
+        for item in value:
+            everything(item, node.item or DEDUCED, (*path, item_element(item, node)), found)
 
 
 def named_by(value: Any, node: Node, path: Path, found: Paths) -> None:
@@ -223,7 +228,7 @@ def compare(old: Any, new: Any, node: Node, path: Path, changed: Paths, removed:
         if old != new or type(old) is not type(new):
             changed.add(path)
         return
-    before = {element: (item, child) for element, item, child in _children(old or (), node)}
+    before = {element: (item, child) for element, item, child in _children(old, node)} if old else {}
     for element, item, child in _children(new or (), node):
         inner = (*path, element)
         if element in before:

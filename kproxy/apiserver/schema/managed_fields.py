@@ -152,7 +152,7 @@ def managed_fields_errors(entries: Any) -> list[FieldError]:
             errors.append(too_long(f"{path}.manager", _LONGEST_MANAGER))
         errors += [
             invalid(f"{path}.manager", name, f"invalid character U+{ord(character):04X} (at position {position})")
-            for position, character in enumerate(name)
+            for position, character in enumerate("" if name.isprintable() else name)
             if not character.isprintable()
         ]
         if len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:

@@ -14,9 +14,9 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kproxy.errors import KproxyError
 
@@ -42,11 +42,10 @@ class StorageError(KproxyError):
     """The data directory cannot be used, or a write failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One change. `key` is `namespace/name` or `name`; `created` is the revision that made the object, `previous` the
-    one before this (0: none), `time` seconds since the epoch. `body` is JSON without kind and apiVersion; that of a
-    deletion is the last state with the revision of the deletion."""
+class Row(NamedTuple):
+    """One change, and a row of the table. `key` is `namespace/name` or `name`; `created` is the revision that made the
+    object, `previous` the one before this (0: none), `time` seconds since the epoch. `body` is JSON without kind and
+    apiVersion; that of a deletion is the last state with the revision of the deletion."""
 
     revision: int
     resource: str
@@ -67,7 +66,7 @@ class Log:
     def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL") -> None:
         self._path = path
         self._on_commit = on_commit
-        self._queue: queue.SimpleQueue[Row | int | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Row] | int | None] = queue.SimpleQueue()
         self._failed: Exception | None = None
         try:
             self._reader = self._open(synchronous)
@@ -92,9 +91,9 @@ class Log:
     def start(self) -> None:
         self._thread.start()
 
-    def append(self, row: Row) -> None:
-        """Hands a change to the writer; rows must come in the order of their revisions."""
-        self._queue.put(row)
+    def append(self, rows: Sequence[Row]) -> None:
+        """Hands changes to the writer; rows must come in the order of their revisions."""
+        self._queue.put(rows)
 
     def compact(self, revision: int) -> None:
         """Lets the writer drop what was superseded or deleted at or before `revision`."""
@@ -172,34 +171,32 @@ class Log:
                 while True:
                     if item is None:
                         running = False
-                    elif isinstance(item, Row):
-                        batch.append(item)
-                    else:
-                        self._write(connection, batch)
+                    elif isinstance(item, int):
+                        self._write_all(connection, batch)
                         batch = []
                         self._compact(connection, item)
+                    else:
+                        batch += item
                     if len(batch) >= _MAX_ROWS:
                         break
                     try:
                         item = self._queue.get_nowait()
                     except queue.Empty:
                         break
-                self._write(connection, batch)
+                self._write_all(connection, batch)
         finally:
             connection.close()
 
+    def _write_all(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
+        for start in range(0, len(rows), _MAX_ROWS):
+            self._write(connection, rows[start : start + _MAX_ROWS])
+
     def _write(self, connection: sqlite3.Connection, batch: list[Row]) -> None:
-        if not batch:
-            return
         if self._failed is None:
             try:
                 # One statement: SQLite gives up the GIL at each, and getting it back may take a switch interval.
                 values = ",".join(["(?,?,?,?,?,?,?,?)"] * len(batch))
-                parameters: list[object] = []
-                for row in batch:
-                    parameters += (row.revision, row.resource, row.key, row.created, row.previous)
-                    parameters += (int(row.deleted), row.time, row.body)
-                connection.execute(f"INSERT INTO log VALUES {values}", parameters)
+                connection.execute(f"INSERT INTO log VALUES {values}", list(chain.from_iterable(batch)))
             except sqlite3.Error as error:
                 self._failed = error  # memory is ahead of the disk from here on: nothing more is accepted
         self._on_commit(batch, self._failed)

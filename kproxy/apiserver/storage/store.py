@@ -204,6 +204,7 @@ class Store:
         self._events: dict[int, tuple[Table, Event]] = {}
         self._futures: dict[int, asyncio.Future[None]] = {}
         self._unsaved: dict[str, list[Row]] = {}
+        self._gathered: list[Row] = []
 
     def open(self) -> None:
         """Reads the log. Tables added later find their rows.
@@ -271,8 +272,15 @@ class Store:
         self._events[revision] = (table, event)
         future = self._futures[revision] = self._loop.create_future()
         before = 0 if previous is None else previous.revision
-        self._log.append(Row(revision, table.resource, key, created, before, deleted, time(), body))
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(Row(revision, table.resource, key, created, before, deleted, time(), body))
         return entry, future
+
+    def _hand_over(self) -> None:
+        """Gives the log what this turn of the loop has written: it becomes one transaction."""
+        rows, self._gathered = self._gathered, []
+        self._log.append(rows)
 
     def _committed_in_thread(self, rows: Sequence[Row], error: Exception | None) -> None:
         revisions = [row.revision for row in rows]
@@ -333,8 +341,9 @@ class Store:
         table.took = self._loop.time() - table.woken
 
     def waiting(self, revision: int) -> asyncio.Future[None] | None:
-        """What is done when a revision is on disk; None if it is."""
-        return self._futures.get(revision)
+        """What is done when a revision is on disk; None if it is. Who gives up waiting does not disturb the writer."""
+        future = self._futures.get(revision)
+        return None if future is None else asyncio.shield(future)
 
     # --- history ---
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.cel import library
+from kproxy.apiserver.cel import engine, library
 from kproxy.apiserver.crd.cel_rules import Evaluation, cel_errors, compile_rules
 from kproxy.apiserver.crd.structural import compile_structural
 from tests.support.apiserver.definitions import definition
@@ -216,6 +216,38 @@ def test_an_update_warns_of_what_it_leaves_broken(shared: Api) -> None:
     assert answer.status == 200, answer.read()
     assert answer.headers["Warning"] == '299 - "spec: Invalid value: failed rule: self.x > 0"'
     assert shared("PATCH", f"{space}/a", {"spec": {"x": -1}}, MERGE)[0] == 422
+
+
+def test_each_write_evaluates_each_rule_once(shared: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str] = []
+    program = engine.program
+
+    def noted(expression: str) -> engine.Program:
+        evaluated.append(expression)
+        return program(expression)
+
+    space = "/apis/example.org/v1/namespaces/default/papayas"
+    shared.ok("POST", CRDS, crd("papayas", schema(x=NUMBER | rules("self < 7"))))
+    shared.ok("POST", f"{space}?dryRun=All", {"metadata": {"name": "a"}, "spec": {"x": 1}})  # compiles the rules
+    monkeypatch.setattr(engine, "program", noted)
+    shared.ok("POST", space, {"metadata": {"name": "a"}, "spec": {"x": 1}})
+    assert evaluated.count("self < 7") == 1
+    shared.ok("PATCH", f"{space}/a", {"spec": {"x": 2}}, MERGE)
+    assert evaluated.count("self < 7") == 2
+
+
+def test_what_the_schema_refuses_now_but_not_then_hides_no_rule(shared: Api) -> None:
+    """CRDValidationRatcheting: an error that the stored object has already blocks nothing."""
+    space = "/apis/example.org/v1/namespaces/default/kiwis"
+    shared.ok("POST", CRDS, crd("kiwis", schema(x=NUMBER, y=NUMBER)))
+    shared.ok("POST", space, {"metadata": {"name": "a"}, "spec": {"x": 1, "y": 1}})
+    strict = schema(x=NUMBER | rules("self < 7"), y=NUMBER | {"enum": [2]})
+    shared.ok(
+        "PATCH", f"{CRDS}/kiwis.example.org", {"spec": {"versions": crd("kiwis", strict)["spec"]["versions"]}}, MERGE
+    )
+    shared.ok("PATCH", f"{space}/a", {"spec": {"x": 2}}, MERGE)
+    status, answer = shared("PATCH", f"{space}/a", {"spec": {"x": 7}}, MERGE)
+    assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, ["spec.x"])
 
 
 def test_without_the_library_rules_are_stored(shared: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,16 @@ def test_names_that_make_odd_host_names_are_warned_of_once(api: Api) -> None:
     assert warned(api, "PATCH", f"{path}/a.b/status", {"status": {"message": "x"}}, merge) == (200, [])
 
 
+def test_warnings_stand_beside_refusals_that_come_after_validation(shared: Api) -> None:
+    """k8s.io/apiserver pkg/registry/rest BeforeCreate warns before it is known that the name is taken."""
+    path, body = "/api/v1/namespaces/default/services", {
+        "metadata": {"name": "twice"}, "spec": {"ports": [{"port": 80}], "trafficDistribution": "PreferClose"},
+    }  # fmt: skip
+    status, texts = warned(shared, "POST", path, body)
+    assert (status, len(texts)) == (201, 1)
+    assert warned(shared, "POST", path, body) == (409, texts)
+
+
 def test_a_refusal_says_what_an_acceptance_would_warn_of_before_it(shared: Api) -> None:
     """Unknown fields are found before the object is looked at (k8s.io/apiserver pkg/endpoints/handlers)."""
     body = {"metadata": {"name": "Bad_Name"}, "data": {}, "bogus": 1}

@@ -29,6 +29,8 @@ JSON_PATCH, APPLY, YAML = "application/json-patch+json", "application/apply-patc
         ('{"a":1,"a":2,"a":3}', [], ['duplicate field "a"']),
         ('{"a":{"b":1,"b":2},"c":[{"d":1,"d":2}]}', [], ['duplicate field "a.b"', 'duplicate field "c[0].d"']),
         ('{"a":"\\"a\\":","b":1}', [], []),
+        ('{"a":"\\u0022:","b":1,"b":2}', [], ['duplicate field "b"']),
+        ('{"a\\\\":1,"a\\\\":2}', [], ['duplicate field "a\\"']),
         ('{"a":1,"x":{"b":1,"b":2},"x":1,"a":2}', ["x"], ['unknown field "x"', 'duplicate field "a"']),
         ('{"a":[1,2],"z":0}', ["z"], ['unknown field "z"']),
     ],
