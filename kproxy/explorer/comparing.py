@@ -6,34 +6,22 @@ sides, and no packet meets rules of two Services. Nodes whose rules read alike a
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-
 import msgspec
 
-from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.api.types.discovery import EndpointSlice
-from kproxy.cluster.migrate import ForeignRules, NodeFacts, analyse, build_report
+from kproxy.cluster.migrate import ForeignRules, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.migrate.report import Finding as MigrateFinding
-from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.dataplane.compare.compare import Comparison, compare
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.edits import Edit, EditWords
 from kproxy.explorer.errors import Refusal, bad_input
 from kproxy.explorer.findings import AskHint, Finding, Findings, Gathered, Open, Sent, question
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
-from kproxy.explorer.rendering import own_rules, with_foreign
+from kproxy.explorer.node_by_node import NodeByNode
 from kproxy.explorer.source import BY_OBJECTS
-from kproxy.explorer.standing import EXAMINED, compare_there, drift, host_of, paired, unpaired
+from kproxy.explorer.standing import compare_there, drift, paired, unpaired
 from kproxy.explorer.views import MapView
 from kproxy.netfilter import Family
-from kproxy.render import RenderedTable, RenderedTarget
-from kproxy.services.names import LABEL_SERVICE_NAME
 
 
 class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,7 +106,7 @@ def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswe
         drawn = draw_map(copy, asked.node if asked.node.removeprefix("node/") in copy.nodes else "", work)
     found = compare_models(model, copy, work) if asked.compare else Findings(True, (), (), ())
     touched = dict.fromkeys(each for item in words for each in item.touches)
-    touched |= dict.fromkeys(each for item in found.findings for each in item.services)
+    touched |= dict.fromkeys(found.services)
     notes = [*found.notes]
     notes += [f"packets to and from node {name}, and its pods, are lost" for name in sorted(copy.edited.gone)]
     if not model.known.rendered:
@@ -189,7 +177,7 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
     common = [name for name in other.nodes if name in one.nodes]
     names = common if is_copy and not node else paired(one, other, node)
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
-    nodes = _NodeByNode(one, other, len(names), work)
+    nodes = NodeByNode(one, other, len(names), work)
     report = Gathered(one, other)
     longest = 0.0
     for name in names:
@@ -205,136 +193,10 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
                 report.left_out(name)
                 continue
             longest = max(longest, begin - work.left)
-            report.add((name, name), each, found)
+            report.add((name, name), each, found.found, found.stands_for, found.first)
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
     return report.findings(notes)
-
-
-class _NodeByNode:
-    """Compares the nodes of two clusters: those whose rules read alike once."""
-
-    def __init__(self, one: Model, other: Model, count: int, work: Work) -> None:
-        """`count`: how many nodes are compared."""
-        self._models = (one, other)
-        self._changed = _Changed.between(one.manifests, other.manifests)
-        self._some = [_of_services(model.manifests, self._changed.services) for model in self._models]
-        self._count = count
-        self._work = work
-        self._seen: dict[tuple[object, ...], Comparison] = {}
-
-    def compared(self, name: str, family: Family) -> Comparison:
-        """One node. Raises Refusal: the time is over."""
-        self._work.check()
-        whole = name in self._changed.nodes or _configurations_differ(*self._models, name)
-        if not whole and not self._changed.services:
-            return Comparison(True)
-        one, other = (
-            _Side.of(model, name, family, None if whole else mine)
-            for model, mine in zip(self._models, self._some, strict=True)
-        )
-        key: tuple[object, ...] = (family, one.key, other.key)
-        if one.key == other.key:
-            return Comparison(True)
-        host = host_of(self._models[0], name, self._count)
-        if host is not None:
-            key = (*key, name)
-        if key not in self._seen:
-            self._seen[key] = compare(
-                one.rules(), other.rules(), family=family, host=host, progress=self._work.check, examine=EXAMINED
-            )
-        return self._seen[key]
-
-
-@dataclass(frozen=True)
-class _Changed:
-    """Which Services, and which Nodes, are others on the two sides."""
-
-    services: frozenset[str]
-    nodes: frozenset[str]
-
-    @classmethod
-    def between(cls, one: Manifests, other: Manifests) -> _Changed:
-        slices = [_slices(each) for each in (one, other)]
-        # A slice may be another Service's on the other side: both are others then.
-        moved = {side[key][0] for key in _differing(*slices) for side in slices if key in side}
-        services = _differing(_services(one), _services(other))
-        return cls(frozenset(services | moved), frozenset(_differing(_nodes(one), _nodes(other))))
-
-
-def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
-    """The keys with values that are not the same on both sides."""
-    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
-
-
-def _services(manifests: Manifests) -> dict[str, object]:
-    return {each.metadata.key: (each.spec, each.ingress, dict(each.metadata.labels)) for each in manifests.services}
-
-
-def _slices(manifests: Manifests) -> dict[str, tuple[str, object]]:
-    """The Service of each EndpointSlice, and what else decides rules."""
-    return {
-        each.metadata.key: (
-            _service_of(each),
-            (each.address_type, each.endpoints, each.ports, dict(each.metadata.labels)),
-        )
-        for each in manifests.endpoint_slices
-    }
-
-
-def _service_of(item: EndpointSlice) -> str:
-    return f"{item.metadata.namespace}/{item.metadata.labels.get(LABEL_SERVICE_NAME, '')}"
-
-
-def _nodes(manifests: Manifests) -> dict[str, object]:
-    return {
-        each.metadata.name: (each.addresses, each.pod_cidrs, dict(each.metadata.labels)) for each in manifests.nodes
-    }
-
-
-def _of_services(manifests: Manifests, wanted: frozenset[str]) -> Manifests:
-    """The Services that are wanted and their EndpointSlices, with all other objects."""
-    return dataclasses.replace(
-        manifests,
-        services=tuple(each for each in manifests.services if each.metadata.key in wanted),
-        endpoint_slices=tuple(each for each in manifests.endpoint_slices if _service_of(each) in wanted),
-    )
-
-
-def _configurations_differ(one: Model, other: Model, name: str) -> bool:
-    first, second = (model.rendering.config_of(model.cluster.hosts[name]) for model in (one, other))
-    return first != second
-
-
-@dataclass
-class _Side:
-    """A node's rules for some Services, or for all."""
-
-    model: Model
-    host: HostFacts
-    family: Family
-    facts: NodeFacts
-
-    @classmethod
-    def of(cls, model: Model, name: str, family: Family, some: Manifests | None) -> _Side:
-        """`some`: the objects of the Services that count; None for all."""
-        host, rendering = model.cluster.hosts[name], model.rendering
-        facts = rendering.facts(host, family) if some is None else rendering.facts_of(some, host, family)
-        return cls(model, host, family, facts)
-
-    @cached_property
-    def rendered(self) -> RenderedTarget | RenderedTable:
-        return self.model.rendering.rendered_of(self.facts, self.host)
-
-    @cached_property
-    def key(self) -> object:
-        """Equal for sides with equal rules."""
-        return self.rendered.restore_text, "" if self.host.host_rules is None else self.host.name
-
-    def rules(self) -> SideRules:
-        own, _ = own_rules(self.rendered, self.family)
-        mode = MODE_NFTABLES if isinstance(self.rendered, RenderedTable) else MODE_IPTABLES
-        return with_foreign(own, self.host, self.family, mode)
 
 
 # --- migrate ---

@@ -5,8 +5,10 @@ it on the map.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -24,6 +26,14 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 
 MAX_FINDINGS: Final = 200
+_DESTINATION: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]:|([0-9.]+):|any (?:other )?address, port )(\d+)/(\w+)")
+"""`10.96.0.10:53/udp`, `any address, port 30053/udp`: as `Site.text` writes them."""
+MAX_SERVICES: Final = 100
+"""So many Services of a finding are listed."""
+
+StandsFor = Mapping[str, Sequence[str]]
+"""For each Service that was compared, `namespace/name`, those that are treated as it is."""
+
 TIME_OVER: Final = "not compared: the time for it was over"
 
 
@@ -37,7 +47,8 @@ class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 class Finding(msgspec.Struct, frozen=True, rename={"sources": "from"}):
     """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`; `asks` are the questions
-    that show it on the two sides, `ask` the first of them."""
+    that show it on the two sides, `ask` the first of them. Of Services that are at none of the `destinations`
+    the same holds with their own addresses, node ports and endpoints; `more` are not listed."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -51,6 +62,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from"}):
     witness: object
     ask: AskHint | None
     asks: tuple[AskHint | None, AskHint | None]
+    more: int = 0
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -68,6 +80,8 @@ class Findings(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
+    services: tuple[str, ...] = ()
+    """All that findings are about, also those that they do not list."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +133,12 @@ class Sent:
 
     def may_go_to(self, address: str) -> bool:
         """Whether packets to an address of the node show the same."""
+        return self.to_host and self.goes_alike_to(address)
+
+    def goes_alike_to(self, address: str) -> bool:
+        """Whether packets to an address show the same."""
         family, value = parse_ip(address)
-        return self.to_host and family is self.family and self.extent.has_destination(value)
+        return family is self.family and self.extent.has_destination(value)
 
     @property
     def family(self) -> Family:
@@ -142,17 +160,39 @@ class Gathered:
         self._left_out: dict[str, None] = {}
         self._alike = True
         self._more = 0
+        self._compared_for: dict[str, dict[str, None]] = {}
+        self._stand = self._stood_for = 0
+        self._services: dict[str, None] = {}
 
-    def add(self, nodes: tuple[str, str], family: Family, found: Comparison) -> None:
-        """Takes what two rule sets of a node differ in; `nodes` is what it is called on each side."""
+    def add(
+        self,
+        nodes: tuple[str, str],
+        family: Family,
+        found: Comparison,
+        stands_for: StandsFor = MappingProxyType({}),
+        first: str = "",
+    ) -> None:
+        """Takes what two rule sets of a node differ in.
+
+        Args:
+            nodes: what it is called on each side.
+            stands_for: for each Service that was compared those that are treated alike, if not all were.
+            first: the node that was compared for this one, if one was.
+        """
         self._alike = self._alike and found.alike
-        self._more += found.unexamined
         name = nodes[0] if self._models[0].known.cluster is not None else nodes[1]
+        if first in ("", name):
+            self._more += found.unexamined
+        elif found.differences:
+            self._compared_for.setdefault(first, {})[name] = None
+        if len(stands_for) > self._stand:
+            self._stand, self._stood_for = len(stands_for), sum(map(len, set(stands_for.values())))
         for item in found.differences:
             key = (item.destinations, item.sources, item.conditions, item.one, item.other)
             group = self._found.setdefault(key, _Group(item, nodes))
             group.nodes[name] = None
             group.families[family.value] = None
+            group.alike.append(stands_for)
         self._undecided += [Open(item.where, item.reason, name) for item in found.undecided]
 
     def left_out(self, node: str) -> None:
@@ -167,11 +207,14 @@ class Gathered:
         left_out = (Open("all packets", TIME_OVER, name) for name in self._left_out)
         left = len(self._found) - len(shown)
         more += [f"{left} more findings are not listed"] if left else []
+        more += [_alike_services(self._stand, self._stood_for)] if self._stand < self._stood_for else []
+        more += [_alike_nodes(first, list(others)) for first, others in self._compared_for.items()]
         return Findings(
             self._alike,
             tuple(map(self._finding, shown)),
             (*left_out, *self._undecided)[:MAX_FINDINGS],
             (*notes, *more),
+            tuple(self._services),
         )
 
     def _finding(self, group: _Group) -> Finding:
@@ -183,10 +226,20 @@ class Gathered:
             one, other = (question(model, node, sent) for model, node in zip(self._models, group.shown_on, strict=True))
             asks = (one, other)
             services = dict.fromkeys(name for model in self._models for name in services_at(model, sent))
+        if any(group.alike):
+            services |= dict.fromkeys(
+                name for model in self._models for text in item.destinations for name in services_of(model, text)
+            )
+            stand = dict.fromkeys(name for alike in group.alike for name in alike)
+            services |= dict.fromkeys(f"svc/{name}" for name in stand if self._is_about(name, sent))
+            services |= dict.fromkeys(
+                f"svc/{name}" for alike in group.alike for each in list(services) for name in alike.get(each[4:], ())
+            )
+        self._services |= services
         return Finding(
             nodes=tuple(group.nodes),
             families=tuple(group.families),
-            services=tuple(services),
+            services=tuple(services)[:MAX_SERVICES],
             statement=item.statement("before", "after"),
             destinations=item.destinations,
             sources=item.sources,
@@ -196,17 +249,51 @@ class Gathered:
             witness=difference_record(item)["witness"],
             ask=asks[0],
             asks=asks,
+            more=max(0, len(services) - MAX_SERVICES),
         )
+
+    def _is_about(self, service: str, sent: Sent | None) -> bool:
+        """Whether a Service answers at one of the addresses to which packets show the same."""
+        if sent is None:
+            return False
+        return any(
+            service in model.doors.at(address, sent.port, sent.protocol)
+            for model in self._models
+            for address in model.doors.of(service)
+            if sent.goes_alike_to(address)
+        )
+
+
+def _alike_services(stand: int, all_of_them: int) -> str:
+    return (
+        f"{stand} Services stand for all {all_of_them}, which differ from one of them only in names, addresses and "
+        "node ports: a finding names the addresses of those, and lists all that it holds for"
+    )
+
+
+def _alike_nodes(first: str, others: list[str]) -> str:
+    shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    return f"{first} stands for {shown} too: they differ only in their own addresses, of which findings name {first}'s"
 
 
 @dataclass
 class _Group:
-    """Differences that read alike: the first one, what its node is called on each side, and where they are."""
+    """Differences that read alike: the first one, what its node is called on each side, and where they are; and on each
+    node the Services that are treated alike."""
 
     item: Difference
     shown_on: tuple[str, str]
     nodes: dict[str, None] = field(default_factory=dict)
     families: dict[str, None] = field(default_factory=dict)
+    alike: list[StandsFor] = field(default_factory=list)
+
+
+def services_of(model: Model, destination: str) -> tuple[str, ...]:
+    """The Services that answer at a destination in the words of a comparison; none if it is no single one."""
+    found = _DESTINATION.fullmatch(destination)
+    if found is None or model.known.cluster is None:
+        return ()
+    return tuple(f"svc/{name}" for name in model.doors.at(found[1] or found[2] or "", int(found[3]), found[4]))
 
 
 def services_at(model: Model, sent: Sent) -> tuple[str, ...]:

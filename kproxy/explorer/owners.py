@@ -66,10 +66,12 @@ class Doors:
         self._at: dict[tuple[str, int, str], dict[str, None]] = {}
         self._node_ports: dict[tuple[int, str], str] = {}
         self._own: set[str] = set()
+        self._of: dict[str, frozenset[str]] = {}
         for service in services:
             spec, key = service.spec, service.metadata.key
             own = {*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress)} - {"", "None"}
             self._own |= own
+            self._of[key] = frozenset(own)
             for port in spec.ports:
                 protocol = port.protocol.lower()
                 for address in own:
@@ -83,6 +85,10 @@ class Doors:
             return tuple(self._at.get((address, port, protocol), ()))
         found = self._node_ports.get((port, protocol))
         return () if found is None else (found,)
+
+    def of(self, service: str) -> frozenset[str]:
+        """The addresses of a Service, `namespace/name`."""
+        return self._of.get(service, frozenset())
 
     def is_node_port(self, port: int, protocol: str) -> bool:
         return (port, protocol) in self._node_ports

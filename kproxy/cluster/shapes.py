@@ -1,0 +1,423 @@
+"""Services that kube-proxy's rules treat alike, but for names, addresses and node ports: one shape. Two of each shape
+stand for all in a comparison of two states of a node's rules.
+
+Why that is enough. Services that share an address at which they answer, or a node port, and those of which one answers
+at the address of the other's endpoint, are one group. Rules and elements of sets that a group's ServicePorts become
+are met only by packets to an address at which the group answers, to one of its node ports on the node itself, or, as
+destination NAT has made them, to an endpoint that it has chosen. So
+
+1. what becomes of a packet to a group does not depend on the rules of other groups. A packet that is sent on to an
+   endpoint could meet rules of another group there if an endpoint's port is the other's node port (or health-check node
+   port): such a group is kept always, and is of no shape but its own. Endpoints of several groups do not join them:
+   the only rule about an endpoint that others meet is nftables mode's masquerading of what a pod sends to itself, and
+   groups agree on it if they agree on whether the endpoint is the node's own; if not, they are one group.
+2. Swap, in every packet and rule, the addresses and node ports of one group with those of another that has the same
+   shape, one by one. kube-proxy's rules stay what they are but for their order and the names of chains, since they
+   compare addresses of Services, node ports and endpoints for being equal, and nothing else with them than networks,
+   and both are in the same ones: those that any Service's source ranges, the configuration, the node's interfaces or
+   the model itself name. So what holds of the one group holds of the other, with its own addresses in their place.
+
+With two of each shape every pair of alike groups is in the comparison, too. Nodes whose groups have the same shapes,
+and whose options are the same but for the addresses of the node itself, are swapped in the same way: own addresses
+count as further addresses, which keep their place in the options.
+
+This is about kube-proxy's rules alone: other programs' rules may tell two Services apart.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from kproxy.api import EndpointSlice, Manifests, Service
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import Network, parse_address
+from kproxy.render.decisions import is_node_allowed
+from kproxy.render.options import RenderOptions
+from kproxy.services.endpoints import EndpointsMap
+from kproxy.services.names import LABEL_SERVICE_NAME
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import select_endpoints
+from kproxy.services.tracker import ServiceState
+
+STAND: Final = 2
+"""So many groups of each shape stand for all."""
+
+_SPECIAL: Final = {
+    Family.IPV4: ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"),
+    Family.IPV6: ("::/127", "::1/128", "fe80::/10", "ff00::/8"),
+}
+"""Networks whose addresses are of another kind (`concrete.routing.address_type`), and those that no packet goes to."""
+
+Interval = tuple[int, int]
+Group = tuple[str, ...]
+"""Services that belong together, `namespace/name`, in order."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What stands for all Services on one node.
+
+    Attributes:
+        services: `namespace/name` of those whose rules are compared.
+        stands_for: for each of them those that are treated as it is, itself included, in order.
+        twins: those of them that are there beside a first one of the same shape: what holds of them holds of that.
+        key: equal for nodes that differ only in their own addresses.
+    """
+
+    services: frozenset[str]
+    stands_for: Mapping[str, tuple[str, ...]]
+    twins: frozenset[str]
+    key: Hashable
+
+
+class Shapes:
+    """The shapes of one or two states of a cluster, for one family. They are found node by node: what is the same on
+    all nodes is looked at once."""
+
+    def __init__(self, sides: Sequence[Manifests], family: Family) -> None:
+        """
+        Args:
+            sides: the states; one if its Services and EndpointSlices are the same on both sides.
+        """
+        self._family = family
+        self._sides = [_Side(each, family) for each in sides]
+        self._groups = _groups(self._sides)
+        self._group_of = {name: number for number, group in enumerate(self._groups) for name in group}
+        self._kept = _kept(self._sides, self._groups)
+        self._ids: dict[Hashable, int] = {}
+        self._common: dict[tuple[Interval, ...], list[int]] = {}
+        every = [port for side in self._sides for ports in side.ports.values() for port in ports]
+        ranges = {text for port in every for text in port.load_balancer_source_ranges}
+        self._ranges = tuple(sorted(_interval(text, family) for text in {*ranges, *_SPECIAL[family]}))
+
+    @property
+    def services(self) -> int:
+        """How many Services have rules."""
+        return len(self._group_of)
+
+    def on(
+        self,
+        node: str,
+        options: Sequence[Sequence[RenderOptions]],
+        addresses: Iterable[str] = (),
+        networks: Iterable[Network] = (),
+    ) -> Chosen:
+        """What stands for all on a node.
+
+        Args:
+            options: those with which each of the sides is rendered.
+            addresses: the node's own, besides those that the options have.
+            networks: of its interfaces, if they are known.
+        """
+        every = [each for side in options for each in side]
+        own = {text: -1 - place for place, text in enumerate(dict.fromkeys([*_own(every), *addresses]))}
+        cells = _Cells(self._family, {*self._ranges, *map(_bounds, networks), *_networks_of(every, own, self._family)})
+        common = self._common.get(cells.intervals)
+        if common is None:
+            plain = [_View(side.ports, side.state.endpoints, "", "", ()) for side in self._sides]
+            common = [self._shape(number, plain, cells, {}) for number in range(len(self._groups))]
+            self._common[cells.intervals] = common
+        shapes = list(common)
+        special = sorted(self._special(node, own))
+        if special:
+            views = self._views(node, options, [name for number in special for name in self._groups[number]])
+            for number in special:
+                shapes[number] = self._shape(number, views, cells, own)
+        return self._chosen(shapes, (cells.intervals, tuple(_plain(each, own, cells) for each in every)))
+
+    def _special(self, node: str, own: Iterable[str]) -> set[int]:
+        """The groups that this node sees otherwise than one to which nothing belongs."""
+        names = {name for side in self._sides for name in (*side.local.get(node, ()), *side.narrowed)}
+        names |= {name for side in self._sides for text in own for name in side.at.get(text, ())}
+        return {self._group_of[name] for name in names if name in self._group_of}
+
+    def _views(self, node: str, options: Sequence[Sequence[RenderOptions]], names: Sequence[str]) -> list[_View]:
+        views = []
+        for side, each in zip(self._sides, options, strict=True):
+            state = side.state_of(names, self._family, node)
+            ports = _by_service(state.service_ports.values())
+            for zone in dict.fromkeys(one.zone for one in each):
+                allowed = tuple(one for one in each if one.zone == zone)
+                views.append(_View(ports, state.endpoints, node, zone, allowed))
+        return views
+
+    def _shape(self, number: int, views: Sequence[_View], cells: _Cells, own: Mapping[str, int]) -> int:
+        """The number of a group's shape: equal for those that can be swapped."""
+        found = _Names(cells, own)
+        parts: list[Hashable] = [self._groups[number]] if number in self._kept else []
+        for name in self._groups[number]:
+            for view in views:
+                parts += [view.shape(port, found) for port in view.ports.get(name, ())]
+                parts.append(None)
+        return self._ids.setdefault(tuple(parts), len(self._ids))
+
+    def _chosen(self, shapes: Sequence[int], beside: Hashable) -> Chosen:
+        members: dict[int, list[int]] = {}
+        for number, shape in enumerate(shapes):
+            members.setdefault(shape, []).append(number)
+        stands_for: dict[str, tuple[str, ...]] = {}
+        twins: set[str] = set()
+        for numbers in members.values():
+            columns = tuple(zip(*(self._groups[each] for each in numbers), strict=True))
+            for number in numbers[:STAND]:
+                stands_for |= zip(self._groups[number], columns, strict=True)
+            twins.update(name for number in numbers[1:STAND] for name in self._groups[number])
+        counted = frozenset((shape, min(len(numbers), STAND)) for shape, numbers in members.items())
+        return Chosen(frozenset(stands_for), stands_for, frozenset(twins), (beside, counted))
+
+
+class _Side:
+    """One state of the cluster, as a node sees it to which nothing belongs."""
+
+    def __init__(self, manifests: Manifests, family: Family) -> None:
+        self.state = ServiceState.of(family, "", manifests.services, manifests.endpoint_slices)
+        self.ports = _by_service(self.state.service_ports.values())
+        self._services: dict[str, list[Service]] = {}
+        for service in manifests.services:
+            self._services.setdefault(service.metadata.key, []).append(service)
+        self._slices: dict[str, list[EndpointSlice]] = {}
+        self.local: dict[str, set[str]] = {}
+        # Those that depend on the node in other ways: on its zone or name by hints, on its address by source ranges.
+        self.narrowed = {
+            name for name, ports in self.ports.items() if any(each.load_balancer_source_ranges for each in ports)
+        }
+        for each in manifests.endpoint_slices:
+            name = service_of(each)
+            self._slices.setdefault(name, []).append(each)
+            for entry in each.endpoints:
+                if entry.node_name:
+                    self.local.setdefault(entry.node_name, set()).add(name)
+                if entry.hints is not None:
+                    self.narrowed.add(name)
+
+    @cached_property
+    def at(self) -> Mapping[str, set[str]]:
+        """The Services that answer at an address, or have an endpoint there."""
+        found: dict[str, set[str]] = {}
+        for name, ports in self.ports.items():
+            for port in ports:
+                for text in (*addresses_of(port), *(each.ip for each in self.state.endpoints.get(port.name, ()))):
+                    found.setdefault(text, set()).add(name)
+        return found
+
+    @cached_property
+    def split(self) -> Mapping[str, set[str]]:
+        """The Services of endpoints of which it is not agreed on which node they are, by address."""
+        nodes: dict[str, set[str | None]] = {}
+        services: dict[str, set[str]] = {}
+        for name, slices in self._slices.items():
+            for entry in (entry for each in slices for entry in each.endpoints if entry.addresses):
+                nodes.setdefault(entry.addresses[0], set()).add(entry.node_name)
+                services.setdefault(entry.addresses[0], set()).add(name)
+        return {text: services[text] for text, found in nodes.items() if len(found) > 1}
+
+    def state_of(self, names: Iterable[str], family: Family, node: str) -> ServiceState:
+        """Some of the Services, as a node sees them."""
+        chosen = list(dict.fromkeys(names))
+        services = [each for name in chosen for each in self._services.get(name, ())]
+        return ServiceState.of(family, node, services, [each for name in chosen for each in self._slices.get(name, ())])
+
+
+@dataclass(frozen=True)
+class _View:
+    """ServicePorts and endpoints as a node sees them; `options` are those of its renderers."""
+
+    ports: Mapping[str, Sequence[ServicePort]]
+    endpoints: EndpointsMap
+    node: str
+    zone: str
+    options: tuple[RenderOptions, ...]
+
+    def shape(self, port: ServicePort, names: _Names) -> Hashable:
+        """All of a ServicePort that its rules depend on."""
+        chosen = select_endpoints(port, self.endpoints.get(port.name, ()), self.node, self.zone)
+        address, node_port = names.address, names.node_port
+        return (
+            port.name.protocol,
+            port.port,
+            address(port.cluster_ip),
+            tuple(map(address, port.external_ips)),
+            tuple(map(address, port.load_balancer_vips)),
+            port.load_balancer_source_ranges,
+            tuple(is_node_allowed(port, each) for each in self.options) if port.load_balancer_source_ranges else (),
+            node_port(port.node_port),
+            node_port(port.health_check_node_port),
+            port.session_affinity_seconds,
+            port.internal_policy_local,
+            port.external_policy_local,
+            chosen.has_any,
+            tuple(
+                (address(each.ip), each.address.removeprefix(f"[{each.ip}]").removeprefix(each.ip), each.is_local)
+                for each in chosen.reachable
+            ),
+            tuple(address(each.ip) for each in chosen.cluster),
+            tuple(address(each.ip) for each in chosen.local),
+        )
+
+
+class _Names:
+    """What stands for the addresses and node ports of one group: numbers in the order in which they are met."""
+
+    def __init__(self, cells: _Cells, own: Mapping[str, int]) -> None:
+        self._cells = cells
+        self._own = own
+        self._addresses: dict[str, int] = {}
+        self._ports: dict[int, int] = {0: 0}
+
+    def address(self, text: str) -> Hashable:
+        """Of an address: its number, which of the node's own it is, and the networks that it is in."""
+        found = self._addresses.get(text)
+        if found is not None:
+            return found
+        self._addresses[text] = number = len(self._addresses)
+        return number, self._own.get(text, 0), self._cells.of(text)
+
+    def node_port(self, port: int) -> int:
+        return self._ports.setdefault(port, len(self._ports))
+
+
+class _Cells:
+    """Which of some networks addresses are in."""
+
+    def __init__(self, family: Family, intervals: Iterable[Interval]) -> None:
+        self._family = family
+        self.intervals = tuple(sorted(intervals))
+        self._starts = sorted({edge for first, last in self.intervals for edge in (first, last + 1)})
+        self._labels: dict[int, tuple[int, ...]] = {}
+
+    def of(self, text: str) -> tuple[int, ...]:
+        """The numbers of the networks."""
+        address = parse_address(text, self._family)
+        place = bisect.bisect_right(self._starts, address)
+        found = self._labels.get(place)
+        if found is None:
+            inside = (number for number, (first, last) in enumerate(self.intervals) if first <= address <= last)
+            found = self._labels[place] = tuple(inside)
+        return found
+
+
+# --- groups ---
+
+
+def _groups(sides: Sequence[_Side]) -> tuple[Group, ...]:
+    """Services that cannot be told apart by where they answer."""
+    names = sorted({name for side in sides for name in side.ports})
+    above = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while above[name] != name:
+            above[name] = name = above[above[name]]
+        return name
+
+    def join(one: str, other: str) -> None:
+        first, second = sorted((root(one), root(other)))
+        above[second] = first
+
+    doors: dict[object, str] = {}
+    for side in sides:
+        for name, ports in side.ports.items():
+            for port in ports:
+                for door in (*addresses_of(port), *_node_ports(port)):
+                    join(name, doors.setdefault(door, name))
+    for side in sides:
+        for name, ports in side.ports.items():
+            for port in ports:
+                for each in side.state.endpoints.get(port.name, ()):
+                    if each.ip in doors:
+                        join(name, doors[each.ip])
+        for found in side.split.values():
+            known = [name for name in found if name in above]
+            for name in known[1:]:
+                join(known[0], name)
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(root(name), []).append(name)
+    return tuple(map(tuple, groups.values()))
+
+
+def _kept(sides: Sequence[_Side], groups: Sequence[Group]) -> frozenset[int]:
+    """The groups one of whose node ports is a port of a Service or of an endpoint, too."""
+    said: set[int] = set()
+    own: dict[str, set[int]] = {}
+    for side in sides:
+        for name, ports in side.ports.items():
+            for port in ports:
+                said.add(port.port)
+                said.update(int(each.address.rpartition(":")[2]) for each in side.state.endpoints.get(port.name, ()))
+                own.setdefault(name, set()).update(_node_ports(port))
+    return frozenset(
+        number for number, group in enumerate(groups) if any(not said.isdisjoint(own[name]) for name in group)
+    )
+
+
+def addresses_of(port: ServicePort) -> tuple[str, ...]:
+    """Where a ServicePort answers, node ports aside."""
+    return port.cluster_ip, *port.external_ips, *port.load_balancer_vips
+
+
+def _node_ports(port: ServicePort) -> tuple[int, ...]:
+    return tuple(filter(None, (port.node_port, port.health_check_node_port)))
+
+
+def _by_service(ports: Iterable[ServicePort]) -> dict[str, list[ServicePort]]:
+    found: dict[str, list[ServicePort]] = {}
+    for each in sorted(ports, key=lambda port: port.name):
+        found.setdefault(each.name.service, []).append(each)
+    return found
+
+
+def service_of(item: EndpointSlice) -> str:
+    """`namespace/name` of the Service that a slice is of; the name is "" for none."""
+    return f"{item.metadata.namespace}/{item.metadata.labels.get(LABEL_SERVICE_NAME, '')}"
+
+
+# --- nodes ---
+
+
+def _own(options: Iterable[RenderOptions]) -> list[str]:
+    return [text for each in options for text in (each.node_ip, *each.interface_addresses)]
+
+
+def _networks_of(options: Iterable[RenderOptions], own: Iterable[str], family: Family) -> set[Interval]:
+    """The networks that rules name on a node, but for its own addresses."""
+    singles = {_interval(text, family) for text in own}
+    found: set[Interval] = set()
+    for each in options:
+        texts = [*each.service_cidrs, *each.node_port_addresses.cidrs, *filter(None, [each.local_traffic.source])]
+        found.update(_interval(text, family) for text in texts)
+    return found - singles
+
+
+def _plain(options: RenderOptions, own: Mapping[str, int], cells: _Cells) -> Hashable:
+    """Options with numbers for the node's own addresses, and without what only chooses endpoints."""
+
+    def token(text: str) -> Hashable:
+        address = text.partition("/")[0]
+        first, last = _interval(text, options.family)
+        single = address in own and first == last
+        return (own[address], cells.of(address)) if single else text
+
+    ports = options.node_port_addresses
+    return (
+        msgspec.structs.replace(
+            options, node_name="", zone="", node_ip="", interface_addresses=(),
+            node_port_addresses=msgspec.structs.replace(ports, cidrs=()),
+        ),
+        token(options.node_ip),
+        tuple(map(token, options.interface_addresses)),
+        tuple(map(token, ports.cidrs)),
+    )  # fmt: skip
+
+
+def _interval(text: str, family: Family) -> Interval:
+    return _bounds(Network.parse(text, family))
+
+
+def _bounds(network: Network) -> Interval:
+    return network.address, network.address | (network.family.full_mask & ~network.mask)

@@ -1,0 +1,231 @@
+"""The rules that kube-proxy programs for two states of a cluster, compared for every packet, node by node.
+
+A change of a few Services is compared on their rules alone: kube-proxy's rules of other Services are the same on both
+sides, and no packet meets rules of two Services. Where all rules may differ, as with another mode, and there are many
+Services, those that stand for all are compared (`cluster.shapes`, which says why that is enough). Nodes whose rules
+read alike, or differ only in the nodes' own addresses, are compared once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kproxy.api import Manifests, Service
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.types.discovery import EndpointSlice
+from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.shapes import Chosen, Shapes, service_of
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.dataplane import Host
+from kproxy.dataplane.compare.compare import Comparison, compare
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.explorer.findings import services_of
+from kproxy.explorer.model import Model, Work
+from kproxy.explorer.rendering import own_rules, with_foreign
+from kproxy.explorer.standing import EXAMINED, host_of
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import Network, format_address
+from kproxy.render import RenderedTable, RenderedTarget
+
+FEW: Final = 100
+"""Up to so many Services are compared each; of more, those that stand for all."""
+EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
+"""Differences of one node that are put into words where Services have twins, of which nothing is said twice."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a node's rules do differently; `first` is the node that was compared for it and for others that differ in
+    nothing but their own addresses, and `stands_for` as in `Chosen`."""
+
+    found: Comparison
+    first: str
+    stands_for: Mapping[str, tuple[str, ...]]
+
+
+class NodeByNode:
+    """Compares the nodes of two clusters: those whose rules read alike once, and of many Services those that stand for
+    all (`cluster.shapes`)."""
+
+    def __init__(self, one: Model, other: Model, count: int, work: Work) -> None:
+        """`count`: how many nodes are compared."""
+        self._models = (one, other)
+        self._changed = _Changed.between(one.manifests, other.manifests)
+        self._parts = tuple(_Parts(model.manifests) for model in self._models)
+        self._some = [each.of(self._changed.services) for each in self._parts]
+        self._count = count
+        self._work = work
+        self._shapes: dict[Family, Shapes] = {}
+        self._seen: dict[tuple[object, ...], tuple[Comparison, str]] = {}
+
+    def compared(self, name: str, family: Family) -> Compared:
+        """One node. Raises Refusal: the time is over."""
+        self._work.check()
+        whole = name in self._changed.nodes or _configurations_differ(*self._models, name)
+        if not whole and not self._changed.services:
+            return Compared(Comparison(True), name, {})
+        host = host_of(self._models[0], name, self._count)
+        chosen = self._chosen(name, family, host) if whole else None
+        some: Sequence[Manifests | None] = [None if whole else each for each in self._some]
+        if chosen is not None:
+            some = [each.of(chosen.services) for each in self._parts]
+        one, other = (_Side.of(model, name, family, each) for model, each in zip(self._models, some, strict=True))
+        if one.key == other.key:
+            return Compared(Comparison(True), name, {})
+        key: tuple[object, ...] = (family, one.key, other.key) if chosen is None else (family, chosen.key)
+        if host is not None:
+            key = (*key, name)
+        if key not in self._seen:
+            examine = EXAMINED if chosen is None else EXAMINED_OF_CHOSEN
+            found = compare(
+                one.rules(), other.rules(), family=family, host=host, progress=self._work.check, examine=examine
+            )
+            self._seen[key] = found if chosen is None else self._once(found, chosen), name
+        return Compared(*self._seen[key], {} if chosen is None else chosen.stands_for)
+
+    def _once(self, found: Comparison, chosen: Chosen) -> Comparison:
+        """Without what says of Services' twins what is said of them."""
+        differences = []
+        for item in found.differences:
+            left = [text for text in item.destinations if not self._is_of_twins(text, chosen)]
+            if left:
+                differences.append(dataclasses.replace(item, destinations=tuple(left)))
+        return dataclasses.replace(found, differences=tuple(differences))
+
+    def _is_of_twins(self, destination: str, chosen: Chosen) -> bool:
+        services = {name for model in self._models for name in services_of(model, destination)}
+        return bool(services) and all(name.removeprefix("svc/") in chosen.twins for name in services)
+
+    def _chosen(self, name: str, family: Family, host: Host | None) -> Chosen | None:
+        """The Services that stand for all on a node; None if all count."""
+        hosts = [model.cluster.hosts[name] for model in self._models]
+        if any(each.host_rules is not None for each in hosts):
+            return None
+        if max(len(model.manifests.services) for model in self._models) <= FEW:
+            return None
+        options = []
+        for model, node, parts in zip(self._models, hosts, self._parts, strict=True):
+            facts = model.rendering.facts_of(parts.of(()), node, family)
+            options.append(facts.nftables if model.rendering.mode_of(node) == MODE_NFTABLES else facts.iptables)
+        if family not in self._shapes:
+            sides = [model.manifests for model in self._models]
+            self._shapes[family] = Shapes(sides if self._changed.services else sides[:1], family)
+            self._work.check()
+        shapes = self._shapes[family]
+        addresses, networks = _of_host(host, family)
+        of_sides = [[each] for each in options] if self._changed.services else [options]
+        return shapes.on(name, of_sides, addresses, networks)
+
+
+def _of_host(host: Host | None, family: Family) -> tuple[list[str], list[Network]]:
+    """A host's addresses, and the networks of its interfaces."""
+    if host is None:
+        return [], []
+    own = sorted(address for kind, address in host.local_addresses or () if kind is family)
+    interfaces = (host.interfaces or {}).values()
+    found = [address.network for each in interfaces for address in each.addresses if address.family is family]
+    return [format_address(each, family) for each in own], found
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """Which Services, and which Nodes, are others on the two sides."""
+
+    services: frozenset[str]
+    nodes: frozenset[str]
+
+    @classmethod
+    def between(cls, one: Manifests, other: Manifests) -> _Changed:
+        slices = [_slices(each) for each in (one, other)]
+        # A slice may be another Service's on the other side: both are others then.
+        moved = {side[key][0] for key in _differing(*slices) for side in slices if key in side}
+        services = _differing(_services(one), _services(other))
+        return cls(frozenset(services | moved), frozenset(_differing(_nodes(one), _nodes(other))))
+
+
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
+    """The keys with values that are not the same on both sides."""
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def _services(manifests: Manifests) -> dict[str, object]:
+    return {each.metadata.key: (each.spec, each.ingress, dict(each.metadata.labels)) for each in manifests.services}
+
+
+def _slices(manifests: Manifests) -> dict[str, tuple[str, object]]:
+    """The Service of each EndpointSlice, and what else decides rules."""
+    return {
+        each.metadata.key: (
+            service_of(each),
+            (each.address_type, each.endpoints, each.ports, dict(each.metadata.labels)),
+        )
+        for each in manifests.endpoint_slices
+    }
+
+
+def _nodes(manifests: Manifests) -> dict[str, object]:
+    return {
+        each.metadata.name: (each.addresses, each.pod_cidrs, dict(each.metadata.labels)) for each in manifests.nodes
+    }
+
+
+class _Parts:
+    """A state of a cluster from which some of the Services are taken."""
+
+    def __init__(self, manifests: Manifests) -> None:
+        self._all = manifests
+        self._services: dict[str, list[Service]] = {}
+        self._slices: dict[str, list[EndpointSlice]] = {}
+        for service in manifests.services:
+            self._services.setdefault(service.metadata.key, []).append(service)
+        for item in manifests.endpoint_slices:
+            self._slices.setdefault(service_of(item), []).append(item)
+
+    def of(self, wanted: Collection[str]) -> Manifests:
+        """The Services that are wanted and their EndpointSlices, with all other objects."""
+        names = sorted(wanted)
+        return dataclasses.replace(
+            self._all,
+            services=tuple(each for name in names for each in self._services.get(name, ())),
+            endpoint_slices=tuple(each for name in names for each in self._slices.get(name, ())),
+        )
+
+
+def _configurations_differ(one: Model, other: Model, name: str) -> bool:
+    first, second = (model.rendering.config_of(model.cluster.hosts[name]) for model in (one, other))
+    return first != second
+
+
+@dataclass
+class _Side:
+    """A node's rules for some Services, or for all."""
+
+    model: Model
+    host: HostFacts
+    family: Family
+    facts: NodeFacts
+
+    @classmethod
+    def of(cls, model: Model, name: str, family: Family, some: Manifests | None) -> _Side:
+        """`some`: the objects of the Services that count; None for all."""
+        host, rendering = model.cluster.hosts[name], model.rendering
+        facts = rendering.facts(host, family) if some is None else rendering.facts_of(some, host, family)
+        return cls(model, host, family, facts)
+
+    @cached_property
+    def rendered(self) -> RenderedTarget | RenderedTable:
+        return self.model.rendering.rendered_of(self.facts, self.host)
+
+    @cached_property
+    def key(self) -> object:
+        """Equal for sides with equal rules."""
+        return self.rendered.restore_text, "" if self.host.host_rules is None else self.host.name
+
+    def rules(self) -> SideRules:
+        own, _ = own_rules(self.rendered, self.family)
+        mode = MODE_NFTABLES if isinstance(self.rendered, RenderedTable) else MODE_IPTABLES
+        return with_foreign(own, self.host, self.family, mode)

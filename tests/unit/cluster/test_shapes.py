@@ -1,0 +1,328 @@
+"""Services of one shape: those that stand for others are treated as these are, by every packet, on every node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
+from kproxy.api.types.discovery import EndpointPort, EndpointSlice
+from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
+from kproxy.cluster.shapes import STAND, Chosen, Shapes, addresses_of
+from kproxy.dataplane.compare.compare import deep_recursion
+from kproxy.dataplane.symbolic.build import set_up
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
+from kproxy.render import Features, Target
+from tests.support.services.builders import make_endpoint, make_node, make_service, make_slice
+
+NODES = ("n0", "n1", "n2")
+PROTOCOLS = {"TCP": 6, "UDP": 17}
+
+
+def _config(**given: object) -> KubeProxyConfiguration:
+    return KubeProxyConfiguration(cluster_cidr="10.244.0.0/16,fd00:10:244::/56", **given)  # type: ignore[arg-type]
+
+
+class Addresses:
+    """Addresses of one family."""
+
+    def __init__(self, family: Family) -> None:
+        self._v6 = family is Family.IPV6
+
+    def node(self, number: int) -> str:
+        return f"fd00:a::{number + 2:x}" if self._v6 else f"192.168.0.{number + 2}"
+
+    def cluster(self, number: int) -> str:
+        return f"fd00:b::{number + 1:x}" if self._v6 else f"10.96.0.{number + 1}"
+
+    def pod(self, number: int) -> str:
+        return f"fd00:10:244::{number + 1:x}" if self._v6 else f"10.244.{number >> 8}.{number & 255}"
+
+    def balancer(self, number: int) -> str:
+        return f"2001:db8:1::{number + 1:x}" if self._v6 else f"198.51.100.{number + 1}"
+
+    def ranges(self, number: int) -> str:
+        found = ("192.168.0.0/24", "203.0.113.0/24", "10.244.0.0/24")
+        found6 = ("fd00:a::/112", "2001:db8:7::/64", "fd00:10:244::/112")
+        return (found6 if self._v6 else found)[number]
+
+
+def random_cluster(seed: int, family: Family, services: int) -> Manifests:
+    """Services of few kinds, with everything that may tell two of a kind apart: here and there one shares an address or
+    an endpoint, has an endpoint at a node's address, or a port that is another's node port."""
+    chance = random.Random(seed)
+    known = Addresses(family)
+    kinds = [_kind(chance, known) for _ in range(3)]
+    made: list[Service] = []
+    slices: list[EndpointSlice] = []
+    pods = 0
+    for number in range(services):
+        kind = chance.choice(kinds)
+        name = f"s{number}"
+        node_port = 30000 + number if kind["node_port"] else 0
+        port = 30000 + chance.randrange(services) if chance.random() < 0.03 else 80
+        vips = [known.balancer(number)] if kind["balanced"] else []
+        if vips and chance.random() < 0.1:
+            vips = [known.balancer(chance.randrange(services))]
+        outside = (known.balancer(100 + number),) if kind["external"] else ()
+        if outside and chance.random() < 0.1:
+            outside = (known.node(chance.randrange(3)),)
+        ports = [ServicePort(port=port, node_port=node_port)]
+        if kind["two"]:
+            ports = [
+                ServicePort(port=port, name="a", node_port=node_port),
+                ServicePort(port=53, protocol="UDP", name="b"),
+            ]
+        made.append(
+            make_service(
+                name,
+                ports=tuple(ports),
+                cluster_ips=(known.cluster(number),),
+                type="LoadBalancer" if kind["balanced"] else "NodePort" if node_port else "ClusterIP",
+                external_ips=outside,
+                ingress=tuple(LoadBalancerIngress(each) for each in vips),
+                source_ranges=kind["ranges"],
+                affinity_seconds=kind["affinity"],
+                internal_policy=kind["internal"],
+                external_policy=kind["outer"] if node_port or outside or kind["balanced"] else None,
+                health_check_node_port=31000 + number if kind["balanced"] and kind["outer"] == "Local" else 0,
+            )
+        )
+        endpoints = []
+        for place in range(kind["endpoints"]):
+            ip = known.pod(pods)
+            pods += 1
+            node = f"n{place % 3}" if chance.random() < 0.8 else f"n{chance.randrange(3)}"
+            if chance.random() < 0.05 and pods > 3:
+                ip = known.pod(chance.randrange(pods))  # another's, perhaps of another node
+            if chance.random() < 0.03:
+                node = f"n{chance.randrange(3)}"
+                ip = known.node(int(node[1]))
+            if chance.random() < 0.02:
+                ip = known.cluster(chance.randrange(services))
+            ready = chance.random() < 0.9
+            endpoints.append(
+                make_endpoint(
+                    ip, node=node, ready=ready, serving=True, terminating=not ready and chance.random() < 0.5,
+                    zones=(f"z{place % 2}",) if kind["hints"] else (),
+                )
+            )  # fmt: skip
+        target = 30000 + chance.randrange(services) if chance.random() < 0.03 else 8080
+        of_slice = (
+            (EndpointPort(target, "a"), EndpointPort(5353, "b", "UDP")) if kind["two"] else (EndpointPort(target),)
+        )
+        slices.append(make_slice(*endpoints, service=name, name=name, ports=of_slice, address_type=family.value))
+    nodes = tuple(
+        make_node(name, zone=f"z{number % 2}", ips=(known.node(number),)) for number, name in enumerate(NODES)
+    )
+    return Manifests(tuple(made), tuple(slices), nodes=nodes)
+
+
+def _kind(chance: random.Random, known: Addresses) -> dict[str, Any]:
+    balanced = chance.random() < 0.4
+    return {
+        "endpoints": chance.choice((0, 1, 2, 3)),
+        "node_port": balanced or chance.random() < 0.4,
+        "balanced": balanced,
+        "external": chance.random() < 0.3,
+        "ranges": tuple(known.ranges(each) for each in range(3) if balanced and chance.random() < 0.4),
+        "affinity": 10800 if chance.random() < 0.2 else 0,
+        "internal": chance.choice(("Cluster", "Cluster", "Local")),
+        "outer": chance.choice(("Cluster", "Local")),
+        "hints": chance.random() < 0.2,
+        "two": chance.random() < 0.3,
+    }
+
+
+def _facts(cluster: Manifests, name: str, family: Family, config: KubeProxyConfiguration) -> NodeFacts:
+    node = next((each for each in cluster.nodes if each.metadata.name == name), None)
+    return NodeFacts.of(cluster, config, Target(name, node), family, Features())
+
+
+def _part(cluster: Manifests, names: frozenset[str]) -> Manifests:
+    return Manifests(
+        tuple(each for each in cluster.services if each.metadata.key in names),
+        tuple(each for each in cluster.endpoint_slices if f"shop/{each.metadata.name}" in names),
+        nodes=cluster.nodes,
+    )
+
+
+class Functions:
+    """What both modes do, and for which packets they do not do the same."""
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._setup = set_up(iptables_rules(facts), nftables_rules(facts), facts.family)
+        self._nodes = []
+        with deep_recursion():
+            for origin in ORIGINS:
+                for state in CONNTRACK_CASES:
+                    pair = [self._setup.pipeline.function(side, origin, state) for side in self._setup.sides]
+                    self._nodes.append([self._setup.outcomes.settle_marks(each) for each in pair])
+
+    def differ(self, address: str, protocol: str, port: int) -> tuple[bool, ...]:
+        """For each origin and state, whether the modes differ for packets to a destination."""
+        variables = self._setup.variables
+        fixed = (
+            *variables.values_of(variables.dst, parse_address(address, variables.family)),
+            *variables.values_of(variables.protocol, PROTOCOLS[protocol]),
+            *variables.values_of(variables.dport, port),
+        )
+        found = []
+        for one, other in self._nodes:
+            first, second = (variables.diagrams.restrict(each, tuple(sorted(fixed))) for each in (one, other))
+            found.append(first != second)
+        return tuple(found)
+
+
+def _points(facts: NodeFacts, service: str) -> Iterator[tuple[str, str, int]]:
+    """Destinations that are a Service's, in an order that is the same for Services of one shape."""
+    for port in facts.service_ports:
+        if port.name.service != service:
+            continue
+        protocol = port.name.protocol
+        for address in addresses_of(port):
+            yield address, protocol, port.port
+            yield address, protocol, 4242
+            if port.node_port:
+                yield address, protocol, port.node_port
+        for number in filter(None, (port.node_port, port.health_check_node_port)):
+            yield facts.own_addresses[0], protocol, number
+            yield "203.0.113.77" if facts.family is Family.IPV4 else "2001:db8:5::5", protocol, number
+        for each in facts.selected[port.name].reachable:
+            yield each.ip, protocol, int(each.address.rpartition(":")[2])
+            yield each.ip, protocol, 4242
+
+
+def _chosen(cluster: Manifests, facts: NodeFacts, name: str) -> Chosen:
+    return Shapes([cluster], facts.family).on(name, [[facts.iptables, facts.nftables]])
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("seed", range(12))
+def test_what_stands_for_a_service_is_treated_as_it_is(seed: int, family: Family) -> None:
+    cluster = random_cluster(seed, family, 14)
+    config = _config(node_port_addresses=("primary",)) if seed % 2 else _config()
+    left_out = 0
+    for name in NODES:
+        facts = _facts(cluster, name, family, config)
+        chosen = _chosen(cluster, facts, name)
+        fewer = _facts(_part(cluster, chosen.services), name, family, config)
+        whole, part = Functions(facts), Functions(fewer)
+        stood_for = {each for found in chosen.stands_for.values() for each in found}
+        assert stood_for == {port.name.service for port in facts.service_ports}
+        left_out += len(stood_for) - len(chosen.services)
+        for stand, alike in chosen.stands_for.items():
+            expected = [part.differ(*point) for point in _points(fewer, stand)]
+            for each in alike:
+                assert [whole.differ(*point) for point in _points(facts, each)] == expected, (name, stand, each)
+    assert left_out, "every Service stands for itself alone: nothing was tried"
+
+
+def _web(number: int, **given: object) -> Service:
+    ports = (ServicePort(port=80, node_port=30000 + number),)
+    return make_service(f"s{number}", cluster_ips=(f"10.96.0.{number + 1}",), ports=ports, type="NodePort", **given)  # type: ignore[arg-type]
+
+
+def _slice(number: int, *nodes: str, port: int = 8080) -> EndpointSlice:
+    endpoints = [make_endpoint(f"10.244.{number}.{place + 1}", node=node) for place, node in enumerate(nodes)]
+    return make_slice(*endpoints, service=f"s{number}", name=f"s{number}", ports=(EndpointPort(port),))
+
+
+def _nodes(*more: str) -> tuple[object, ...]:
+    return tuple(make_node(name, ips=(f"192.168.0.{number + 2}",)) for number, name in enumerate((*NODES, *more)))
+
+
+def _on(cluster: Manifests, *names: str, config: KubeProxyConfiguration | None = None) -> list[Chosen]:
+    shapes = Shapes([cluster], Family.IPV4)
+    found = []
+    for name in names:
+        facts = _facts(cluster, name, Family.IPV4, config or _config())
+        found.append(shapes.on(name, [[facts.iptables, facts.nftables]]))
+    return found
+
+
+def _alike(count: int, services: list[Service], slices: list[EndpointSlice]) -> Manifests:
+    made = [_web(number) for number in range(10, 10 + count)]
+    found = [_slice(number, "n0", "n1") for number in range(10, 10 + count)]
+    return Manifests((*made, *services), (*found, *slices), nodes=_nodes())  # type: ignore[arg-type]
+
+
+def test_two_of_a_shape_stand_for_all() -> None:
+    (chosen,) = _on(_alike(9, [], []), "n0")
+    assert chosen.services == {"shop/s10", "shop/s11"}
+    assert len(chosen.services) == STAND
+    assert chosen.stands_for["shop/s10"] == tuple(f"shop/s{number}" for number in range(10, 19))
+
+
+@pytest.mark.parametrize(
+    ("service", "endpoints"),
+    [
+        (_web(1, affinity_seconds=60), _slice(1, "n0", "n1")),
+        (_web(1, internal_policy="Local"), _slice(1, "n0", "n1")),
+        (_web(1, external_policy="Local"), _slice(1, "n0", "n1")),
+        (_web(1, external_ips=("198.51.100.1",)), _slice(1, "n0", "n1")),
+        (_web(1), _slice(1, "n0")),
+        (_web(1), _slice(1, "n1", "n0")),
+        (_web(1), _slice(1, "n0", "n1", port=9090)),
+        (_web(1), make_slice(service="s1", name="s1", address_type="IPv4")),
+        # Its node port is another's target port, so it is kept, too.
+        (_web(1), _slice(1, "n0", "n1", port=30010)),
+    ],
+)  # fmt: skip
+def test_what_differs_stands_for_itself(service: Service, endpoints: EndpointSlice) -> None:
+    (chosen,) = _on(_alike(5, [service], [endpoints]), "n0")
+    assert chosen.stands_for["shop/s1"] == ("shop/s1",)
+    assert len(chosen.services) >= STAND + 1
+
+
+def test_services_at_one_address_and_those_at_each_others_endpoints_stay_together() -> None:
+    one, other, third = (
+        make_service(
+            f"s{number}", cluster_ips=(f"10.96.0.{number + 1}",), ingress=(LoadBalancerIngress(vip),),
+            type="LoadBalancer",
+        )
+        for number, vip in ((1, "198.51.100.1"), (2, "198.51.100.1"), (3, "198.51.100.3"))
+    )  # fmt: skip
+    slices = [_slice(number, "n0") for number in (1, 2)]
+    slices.append(make_slice(make_endpoint("10.96.0.2", node=None), service="s3", name="s3"))
+    (chosen,) = _on(_alike(5, [one, other, third], slices), "n0")
+    assert {"shop/s1", "shop/s2", "shop/s3"} <= chosen.services
+
+
+def test_nodes_are_alike_if_they_differ_in_their_own_addresses_alone() -> None:
+    cluster = _alike(5, [_web(1, external_policy="Local")], [_slice(1, "n2")])
+    cluster = Manifests(cluster.services, cluster.endpoint_slices, nodes=_nodes("n3", "n4"))  # type: ignore[arg-type]
+    for config in (_config(), _config(node_port_addresses=("primary",))):
+        *others, one, other = (each.key for each in _on(cluster, *NODES, "n3", "n4", config=config))
+        assert len(set(others)) == 3, "n0 and n1 have another endpoint each, n2 has that of Service s1"
+        assert one == other
+        assert one not in others
+
+
+def test_an_endpoint_at_a_nodes_own_address_tells_it_apart() -> None:
+    slices = [make_slice(make_endpoint("192.168.0.5", node="n3"), service="s1", name="s1")]
+    cluster = _alike(5, [_web(1)], slices)
+    cluster = Manifests(cluster.services, cluster.endpoint_slices, nodes=_nodes("n3", "n4", "n5"))  # type: ignore[arg-type]
+    first, second, third = (each.key for each in _on(cluster, "n3", "n4", "n5"))
+    assert first != second
+    assert second == third
+
+
+def test_a_source_range_that_holds_a_nodes_address_tells_it_apart() -> None:
+    guarded = make_service(
+        "s1", cluster_ips=("10.96.0.2",), ingress=(LoadBalancerIngress("198.51.100.1"),), type="LoadBalancer",
+        source_ranges=("192.168.0.5/32",),
+    )  # fmt: skip
+    cluster = _alike(5, [guarded], [_slice(1, "n0")])
+    cluster = Manifests(cluster.services, cluster.endpoint_slices, nodes=_nodes("n3", "n4", "n5"))  # type: ignore[arg-type]
+    first, second, third = (each.key for each in _on(cluster, "n3", "n4", "n5"))
+    assert first != second
+    assert second == third
