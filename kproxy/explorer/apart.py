@@ -14,10 +14,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.errors import KproxyError
@@ -112,13 +113,20 @@ def _apart(explorer: Explorer, body: Body, work: Work) -> bytes:
 
 def _until_told(process: subprocess.Popen[bytes], task: bytes, check: Callable[[], None]) -> bytes:
     """What a process writes until it ends, which is looked for again and again."""
-    given: bytes | None = task
+    # Not by `communicate`: after a timeout it does not go on with what a pipe did not take at once (CPython 3.11).
+    assert process.stdin is not None
+    threading.Thread(target=_send, args=(process.stdin, task), daemon=True).start()
+    process.stdin = None
     while True:
         check()
-        try:
-            return process.communicate(given, timeout=_LOOK)[0]
-        except subprocess.TimeoutExpired:
-            given = None  # it is kept, and sent on
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_LOOK)[0]
+
+
+def _send(pipe: IO[bytes], task: bytes) -> None:
+    """Writes to a process, which may end before it has read all."""
+    with contextlib.suppress(OSError), pipe:
+        pipe.write(task)
 
 
 # --- the process ---

@@ -5,19 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproxy.dataplane.compare.compare import compare
-from kproxy.explorer import apart, comparing
+from kproxy.explorer import apart, node_by_node
 from kproxy.explorer.comparing import Compare, Side, WhatIf, what_if
 from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.findings import TIME_OVER
 from kproxy.explorer.model import Work
-from kproxy.explorer.source import SnapshotSource
+from kproxy.explorer.source import ReadSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 
 NFTABLES = WhatIf((Edit("mode", mode="nftables"),))
@@ -59,6 +60,21 @@ def test_a_process_of_its_own_answers_the_same(
     assert (there[0]["revision"], there[0]["alike"]) == (3, False)
 
 
+def test_a_source_that_is_larger_than_a_pipe_is_sent_whole(
+    snapshot: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The process reads late, so that the pipe is full before.
+    monkeypatch.setattr(apart, "ARGUMENTS", ("-c", "import time; time.sleep(0.5)\n" + LATE))
+    known = SnapshotSource(str(snapshot)).read()
+    assert known.files is not None
+    explorer = Explorer(ReadSource("snapshot", replace(known, label="shop" * 100_000)))
+    assert _answered(explorer, NFTABLES)["sides"][0]["label"] == "shop" * 100_000
+    assert len(started) == 1
+
+
+LATE = "from kproxy.explorer import apart\napart.main()"
+
+
 def test_what_a_process_refuses_is_refused(explorer: Explorer, started: list[subprocess.Popen[bytes]]) -> None:
     with pytest.raises(Refusal, match="edits") as found:
         _answered(explorer, WhatIf((*NFTABLES.edits, Edit("drop-node", node="gone"))))
@@ -97,7 +113,7 @@ def test_nodes_for_which_the_time_does_not_suffice_are_named(
         now[0] += 10.0
         return compare(*given, **named)
 
-    monkeypatch.setattr(comparing, "compare", slow)
+    monkeypatch.setattr(node_by_node, "compare", slow)
     for seconds, undecided in ((25, []), (15, ["n2"]), (5, ["n1", "n2"])):
         now[0] = 0.0
         found = what_if(explorer.model, explorer.copy_with(edits), WhatIf(edits), Work(seconds, lambda: now[0]))
@@ -109,14 +125,14 @@ def test_nodes_for_which_the_time_does_not_suffice_are_named(
 
 ENDLESS = """
 import itertools, signal
-from kproxy.explorer import apart, comparing
+from kproxy.explorer import apart, node_by_node
 
 def compare(*given, **named):
     assert 0 < signal.setitimer(signal.ITIMER_REAL, 0.01)[0] <= 45
     for _ in itertools.repeat(0):
         pass
 
-comparing.compare = compare
+node_by_node.compare = compare
 apart.main()
 """
 
