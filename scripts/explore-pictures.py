@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.support.browser import running_browser  # noqa: E402
-from tests.support.cluster.showcase import APPS, App, showcase  # noqa: E402
+from tests.support.cluster.showcase import MANY_APPS, showcase  # noqa: E402
 from tests.support.cluster.snapshots import write_files  # noqa: E402
 from tests.support.explore import Page, exploring, place, write_showcase  # noqa: E402
 from tests.support.lab.labtools import lab_up, service  # noqa: E402
@@ -36,15 +36,6 @@ PICTURES = {
     "audit": (place("audit"), 1240, 600, "light"),
     "phone": (place("ask", **ASK, step="6"), 390, 1560, "dark"),
 }
-MANY_APPS = (
-    *APPS,
-    *(
-        App("shop", name, replicas, (("http", "TCP", 80, 8080),))
-        for name, replicas in (("catalog", 24), ("search", 90), ("sessions", 35), ("pricing", 50), ("mail", 12))
-    ),
-    App("data", "cache", 130, (("redis", "TCP", 6379, 6379),)),
-    App("data", "queue", 25, (("amqp", "TCP", 5672, 5672),)),
-)
 LARGE = {"200-nodes": (place("map", sel="svc/shop/catalog"), 1240, 800, "light")}
 SETTLED = 0.6
 """Seconds for what moves on the page to have arrived: only for the pictures."""

@@ -13,9 +13,9 @@ import pytest
 
 from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
-from tests.support.cluster.showcase import showcase
+from tests.support.cluster.showcase import MANY_APPS, showcase
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
-from tests.support.explore import Page, exploring, place, serious, write_showcase
+from tests.support.explore import Page, crossed, exploring, place, serious, write_showcase
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -33,6 +33,8 @@ VIEWS = (
 )
 
 
+RECTS = """return arguments[0].map((css) => document.querySelector(css).getBoundingClientRect())
+    .map((box) => [box.top, box.bottom])"""
 SIDEWAYS = """return [...document.querySelectorAll('.map-frame .drawing')]
     .map((item) => [item.scrollWidth, item.clientWidth]).filter(([all, seen]) => all > seen)"""
 
@@ -221,6 +223,29 @@ def test_endpoints_without_pods_have_boxes(browser: Any) -> None:
         assert page.complaints() == []
 
 
+OUTSIDE = """---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: extra-1, namespace: shop, labels: {kubernetes.io/service-name: extra}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints: [{addresses: [192.0.2.10]}, {addresses: [192.0.2.11]}]
+"""
+
+
+def test_lines_to_what_is_outside_go_around_the_nodes(browser: Any, snapshot: Path, tmp_path: Path) -> None:
+    (tmp_path / "extra.yaml").write_text(MANIFEST + OUTSIDE)
+    with exploring("-f", str(snapshot / "objects"), "-f", str(tmp_path / "extra.yaml")) as url:
+        page = Page(browser, url)
+        page.leave()
+        for width in (1400, 390):
+            page.size(width, 900)
+            page.open(place("map", sel="svc/shop/extra"))
+            page.until(lambda: page.text(".share").split() == ["50%", "50%"], "both chances")
+            assert crossed(page) == [], f"{width} pixels wide"
+        assert page.complaints() == []
+
+
 def test_by_keyboard_alone(page: Page) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -275,6 +300,55 @@ def test_light_dark_and_a_phone(page: Page) -> None:
         assert width[0] <= width[1], f"{view} scrolls sideways on a phone"
         maps = page.browser.execute_script(SIDEWAYS)
         assert maps == [], f"the map of {view} scrolls sideways on a phone"
+
+
+def test_no_step_scrolls_the_page(page: Page) -> None:
+    page.size(1280, 800)
+    for way, last in (("0", "answered by shop/web-0"), ("1", "answered by shop/web-1")):
+        page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web", way=way))
+        steps = int(page.text(".position").partition("/")[2])
+        for step in range(1, steps):
+            page.press("n")
+            page.until(lambda step=step: page.text(".position").startswith(f"{step + 1}/"), "the next step")
+            tall = page.browser.execute_script("return document.documentElement.scrollHeight")
+            assert tall <= 800, f"step {step + 1} of way {way}: {page.text('[data-test=now]')}"
+        assert last in page.text('[data-test="now"]')
+
+
+def test_200_nodes_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    """What is chosen is seen without scrolling, as are the places of a way; what takes long waits to be asked for."""
+    write_files(tmp_path / "shop", dict(showcase(200, MANY_APPS)))
+    with exploring("-f", "shop/objects", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(390, 844)
+        page.leave()
+        page.open(place("map"))
+        assert len(page.all(".map .item.dot")) == 200
+        page.item("svc/shop/web").click()
+        page.shows(".panel h2", "Service web")
+        at = page.browser.execute_script(RECTS, [".panel h2", '[data-id="svc/shop/web"]', ".close"])
+        assert all(top >= 0 and bottom <= 844 for top, bottom in at), at
+        assert at[1][1] < at[0][0], "what is chosen is above what is known of it"
+        page.one(".close").click()
+        page.until(lambda: "sel=" not in page.fragment, "nothing chosen")
+
+        page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/search", way="80"))
+        names = [item.get_attribute("data-id") for item in page.all(".map .item.room")]
+        assert len(names) == 2, "who asks and who answers, as rooms"
+        player = page.browser.execute_script(RECTS, [".player"])[0]
+        assert player[0] < 2 * 844, "90 ways do not push away what is done with one"
+        assert page.browser.execute_script(SIDEWAYS) == []
+
+        page.open(place("compare"))
+        page.shows(".note", "Choose what to compare")
+        page.size(1280, 800)
+        page.open(place("map"))
+        page.one("details.tables summary").click()
+        pods = page.until(lambda: page.all("details.tables .scroll")[1:2], "the table of Pods")[0]
+        assert len(pods.find_elements("css selector", "tbody tr")) == 100
+        page.button("Later").click()
+        page.shows(".pager", "rows 101 to 200 of")
+        assert page.complaints() == []
 
 
 def test_axe_finds_nothing_serious(page: Page) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import running_browser
-from tests.support.explore import Page, exploring, place, serious
+from tests.support.explore import Page, crossed, exploring, place, serious
 from tests.support.lab.labtools import deployment, lab_up, service
 from tests.support.paths import ROOT
 
@@ -28,6 +29,18 @@ def test_a_lab_is_followed_broken_healed_and_captured(tmp_path: Path) -> None:
             page.until(lambda: len(page.all(".map .item.pod")) == 2, "another Pod, without being asked for")
             page.shows('[data-test="log"]', "Pod default/web-")
 
+            for turn in ("1", "2"):
+                before = page.text('[data-test="revision"]')
+                lab.kubectl("label", "--overwrite", "pods", "--all", f"turn={turn}")
+                page.until(lambda before=before: page.text('[data-test="revision"]') != before, "another revision")
+            page.shows('[data-test="log"]', " changes")
+            changed = re.findall(r"Pod \S+", page.text('[data-test="log"]'))
+            assert len(changed) == len(set(changed)) >= 2, "each Pod has one line"
+
+            page.open(place("map", sel="svc/default/kubernetes"))
+            page.shows(".panel", "100%")
+            assert crossed(page) == [], "the line to the API server goes around the nodes"
+            page.open(place("live"))
             page.item("node/node-2").click()
             page.one('button[aria-label="Break the link of node-2"]')
             subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)

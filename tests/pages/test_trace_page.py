@@ -261,6 +261,7 @@ def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> No
     assert page.all(".map .item.service")
     page.button("Show both ways").click()
     page.until(lambda: len(page.all(".pair .way-item")) >= 2, "the ways in both modes")
+    assert "other rules" not in page.text(".both-ways")
     assert page.complaints() == []
 
     file = tmp_path / "audit.html"
@@ -272,4 +273,34 @@ def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> No
     next(item for item in page.all(".finding .button") if item.text == "On the map").click()
     page.shows(".panel", "Node worker-1")
     assert page.all(".map .item.pod")
+    assert page.complaints() == []
+
+
+MARKED = """*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+COMMIT
+"""
+
+
+@pytest.mark.slow
+def test_ways_of_a_change_of_mode_say_whether_other_rules_count(browser: Any, tmp_path: Path) -> None:
+    file, dump = tmp_path / "switch.html", tmp_path / "node.save"
+    dump.write_text(MARKED)
+    command = [*KPROXY, "migrate", "-f", MINI / "cluster.yaml", "--config", MINI / "config.yaml", "--rules", dump]
+    assert subprocess.run([*map(str, command), "--html", file], capture_output=True, check=False).returncode == 1
+    page = Page(browser, file.as_uri())
+    page.open("")
+    said = {}
+    for finding in page.all(".finding"):
+        shown = [item for item in finding.find_elements("css selector", "button") if item.text == "Show both ways"]
+        for button in shown:
+            button.click()
+            said[finding.find_element("css selector", "h3").text] = finding.find_element("css selector", ".note").text
+    ours = [words for title, words in said.items() if "firewall" in title]
+    assert len(ours) == 1, list(said)
+    assert "With the node’s other rules" in ours[0]
+    assert any("are not in these ways" in words for words in said.values())
     assert page.complaints() == []

@@ -181,3 +181,25 @@ def serious(page: Page, options: str = "{}") -> list[tuple[str, list[str]]]:
         for item in result["violations"]
         if item["impact"] in ("serious", "critical")
     ]
+
+
+# Of lines to what is outside, every few pixels; what stands on the map must not hide them.
+_CROSSED = """
+const hidden = [...document.querySelectorAll('.map .item.room > rect, .map .item.tile > rect, .map .item.dot > rect')];
+const found = [];
+for (const line of document.querySelectorAll('.map .edges:first-of-type .edge > path')) {
+    for (let along = 0; along < line.getTotalLength(); along += 4) {
+        const {x, y} = line.getPointAtLength(along);
+        const box = hidden.map((item) => [item, item.getBBox()])
+            .find(([, at]) => x > at.x && x < at.x + at.width && y > at.y && y < at.y + at.height);
+        if (box) { found.push(box[0].parentNode.dataset.id); break; }
+    }
+}
+if (!document.querySelector('.map .edges:first-of-type .edge > path')) found.push('there is no line');
+return found;
+"""
+
+
+def crossed(page: Page) -> list[str]:
+    """The nodes under which a line from an endpoint outside to its Service is hidden."""
+    return list(page.browser.execute_script(_CROSSED))

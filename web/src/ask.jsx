@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import { command, embedded, useAnswer } from "./api.js";
 import { Captured } from "./live.jsx";
-import { Drawing, useLayout } from "./map.jsx";
+import { Drawing, useLayout, useSlim } from "./map.jsx";
 import { hooksOf, momentsOf } from "./moments.js";
 import { receivers, senders, serviceOf, serviceTarget } from "./names.js";
 import { Bar, Busy, Chance, End, Field, Problem } from "./parts.jsx";
@@ -144,17 +144,18 @@ function Question({ query, map, ask, error }) {
 
 /** The map with the way on it; of a large cluster only the hosts that its ways touch, unless the whole is asked for. */
 function AskMap({ map, query, answer, way, moment, ask, to }) {
-  const hosts = useMemo(() => (answer ? hostsOf(map, answer) : null), [map, answer]);
+  const slim = useSlim();
+  const hosts = useMemo(() => (answer ? hostsOf(map, answer, way) : null), [map, answer, way]);
   const large = map.nodes.length > FEW_HOSTS || map.services.length > 12;
   const narrowed = Boolean(answer && large && !query.whole);
   const target = answer ? serviceOf(map, answer.to) || (query.to.startsWith("nodeport/") ? `svc/${query.to.slice(9).replace(/[:@].*$/, "")}` : "") : "";
   const shown = useMemo(() => {
     if (!narrowed) return map;
-    const found = narrow(map, { only: new Set([...hosts.nodes].slice(0, 12)), services: target ? new Set([target]) : new Set() });
+    const found = narrow(map, { only: new Set(hosts.nodes.slice(0, slim ? hosts.own : FEW_HOSTS)), services: target ? new Set([target]) : new Set() });
     const near = found.pods.filter((pod) => hosts.all.has(pod.id));
     return { ...found, pods: near, outside: map.outside.filter((item) => hosts.all.has(item.id)) };
-  }, [map, narrowed, hosts, target]);
-  const opened = useMemo(() => new Set(hosts && hosts.nodes.size <= 4 ? hosts.nodes : []), [hosts]);
+  }, [map, narrowed, hosts, target, slim]);
+  const opened = useMemo(() => new Set(hosts && (narrowed || hosts.nodes.length <= 4) ? hosts.nodes : []), [hosts, narrowed]);
   const layout = useLayout(shown, opened);
   // Where a thing on the map leads to does not hang on the step, so that a step draws only what moves.
   const hrefOf = useCallback((id) => {
@@ -167,18 +168,27 @@ function AskMap({ map, query, answer, way, moment, ask, to }) {
   }, [map, ask({})]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
-    <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} picks={{ from: query.from, to: query.to }} around={way ? 414 : 190}
+    <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} picks={{ from: query.from, to: query.to }} around={way ? 445 : 190}
       more={answer && large ? <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a> : null}
       label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
   );
 }
 
-function hostsOf(map, answer) {
-  const all = new Set();
-  for (const way of answer.journeys) for (const hop of [...way.there, ...(way.back ?? [])]) all.add(hostId(hop.host));
-  const nodes = new Set([...all].filter((id) => id.startsWith("node/")));
-  for (const pod of map.pods) if (all.has(pod.id) && pod.node) nodes.add(pod.node);
-  return { all, nodes };
+/** What the ways touch: all of it, and its nodes; first those of the way that is shown, of which there are `own`. */
+function hostsOf(map, answer, shown) {
+  const nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
+  const [all, nodes] = [new Set(), new Set()];
+  let own = 0;
+  for (const way of [...(shown ? [shown] : []), ...answer.journeys]) {
+    for (const hop of [...way.there, ...(way.back ?? [])]) {
+      const id = hostId(hop.host);
+      all.add(id);
+      const node = id.startsWith("node/") ? id : nodeOf.get(id);
+      if (node) nodes.add(node);
+    }
+    own ||= nodes.size;
+  }
+  return { all, nodes: [...nodes], own };
 }
 
 function Ways({ answer, number, to, query, taken }) {

@@ -11,7 +11,8 @@ import { count } from "./words.js";
 
 const EMPTY = new Set();
 const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }));
-const FEW = 300;
+/** Services times nodes: more are compared when that is asked for. */
+const FEW = 600;
 
 /** What can be compared here: {kind, title, about, question, words of both sides}. */
 function kinds(source) {
@@ -32,7 +33,7 @@ export function CompareView({ route, map, source, revision }) {
   const { query } = route;
   const offered = kinds(source);
   // What takes long begins when it is asked for.
-  const first = (source.services ?? 0) <= FEW || source.against ? offered[0]?.kind : "";
+  const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? offered[0]?.kind : "";
   const chosenKind = offered.find((item) => item.kind === (query.kind ?? first));
   const kind = chosenKind?.kind ?? "";
   const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);

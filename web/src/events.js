@@ -3,11 +3,12 @@
 import { useEffect, useState } from "preact/hooks";
 import { embedded } from "./api.js";
 
-const KEPT = 40;
+const KEPT = 60;
 
-/** {revision, away, log}: `revision` is the source's last one that was told of, 0 before the first. */
+/** {revision, away, last, log}: `revision` is the source's last one that was told of, 0 before the first; `last` names what
+ *  changed with it, and `log` has each thing that changed once, the newest first. */
 export function useEvents() {
-  const [state, setState] = useState({ revision: 0, away: "", log: [] });
+  const [state, setState] = useState({ revision: 0, away: "", last: [], log: [] });
   useEffect(() => {
     if (embedded) return undefined;
     const source = new EventSource("api/events");
@@ -15,10 +16,10 @@ export function useEvents() {
     source.addEventListener("revision", (event) => {
       clearTimeout(lost);
       const data = JSON.parse(event.data);
-      setState((old) => ({
-        revision: data.revision, away: "",
-        log: old.revision && data.revision !== old.revision ? [{ revision: data.revision, changed: data.changed ?? [], at: new Date() }, ...old.log].slice(0, KEPT) : old.log,
-      }));
+      setState((old) => {
+        const news = old.revision && data.revision !== old.revision;
+        return { revision: data.revision, away: "", last: news ? (data.changed ?? []) : old.last, log: news ? logged(old.log, data) : old.log };
+      });
     });
     source.addEventListener("away", (event) => {
       const data = JSON.parse(event.data);
@@ -35,4 +36,13 @@ export function useEvents() {
     return () => source.close();
   }, []);
   return state;
+}
+
+/** The log with what changed now at its top: what changed before, too, is one entry with the number of its changes. */
+function logged(log, { revision, changed = [] }) {
+  const at = new Date();
+  const before = new Map(log.map((item) => [item.name, item]));
+  const now = changed.map((name) => ({ name, revision, at, times: (before.get(name)?.times ?? 0) + 1 }));
+  const named = new Set(changed);
+  return [...now, ...log.filter((item) => !named.has(item.name))].slice(0, KEPT);
 }

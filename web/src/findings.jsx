@@ -1,7 +1,7 @@
 // What a comparison found: each finding with both sides in words, and on demand with the ways of one packet on both.
 
 import { useState } from "preact/hooks";
-import { embedded, useAnswer } from "./api.js";
+import { command, embedded, useAnswer } from "./api.js";
 import { Busy, Chance, End, Problem } from "./parts.jsx";
 import { href } from "./route.js";
 import { ENDS, count, endOf, fit, hostId, plain, shortName, whereOf } from "./words.js";
@@ -22,6 +22,7 @@ export function gathered(findings, asks = []) {
     const packet = { destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "" };
     const one = {
       services, nodes: item.nodes ?? [], packets: packet.destinations.length ? [packet] : [], before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
+      meetsOthers: /^(foreign-|host-firewall$)/.test(item.reason ?? ""),
       title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [], witness: item.witness ?? null, cause: item.cause ?? null,
     };
     const key = one.title ? String(place) : JSON.stringify([services, one.nodes, one.before, one.after]);
@@ -100,17 +101,22 @@ export function podNames(...maps) {
   return found;
 }
 
-/** One packet on both sides, as ways from host to host. */
+/** Whether the node's other rules were given to `kproxy migrate`: findings count them, and the cluster of the ways has none. */
+const others = command === "migrate" && embedded.compare?.report?.tried > 0;
+
+/** One packet on both sides, as ways from host to host; what other programs' rules do to it as it was found. */
 function BothWays({ item, sides }) {
   const packet = item.witness && packetWords(item.witness);
+  const found = others && item.meetsOthers && item.witness;
   return (
     <div class="both-ways">
       {packet && <p class="asked-words">One such packet: <code>{packet}</code></p>}
+      {others && <p class="note">{found ? "With the node’s other rules, which this finding is about." : "With kube-proxy’s rules alone: the node’s other rules, which were given, are not in these ways."}</p>}
       <div class="pair">
         {sides.map((side, each) => (
           <section key={each}>
             <h4><b>{side.words}</b></h4>
-            {item.asks[each] ? <SideWays ask={item.asks[each]} side={side} /> : <WitnessWays outcomes={outcomesOf(item.witness, each)} />}
+            {item.asks[each] && !found ? <SideWays ask={item.asks[each]} side={side} /> : <WitnessWays outcomes={outcomesOf(item.witness, each)} />}
           </section>
         ))}
       </div>

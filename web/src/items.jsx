@@ -165,7 +165,7 @@ function Pod({ pod, box, ...rest }) {
     <Item id={pod.id} label={`${pod.bare ? "endpoint" : "Pod"} ${pod.bare ? "" : `${pod.namespace}/`}${pod.name}, ${pod.addresses.join(" ") || "no address"}${state ? `, ${state}` : ""}`}
       kind={`pod${pod.removed ? " removed" : ""}${bad ? " bad" : ""}${pod.terminating ? " leaving" : ""}${pod.hostNetwork ? " hostnet" : ""}`} {...rest}>
       <Rect box={box} rx={6} />
-      <text x={box.x + (box.slim ? 6 : 10)} y={box.y + 16}>{fit(pod.name, box.slim ? 12 : room(box.w, shown))}</text>
+      <text x={box.x + (box.slim ? 6 : 10)} y={box.y + 16}>{fit(pod.name, box.slim ? 11 : room(box.w, shown))}</text>
       <text class="tiny end" x={box.x + box.w - 8} y={box.y + 16}>{shown}</text>
     </Item>
   );

@@ -198,7 +198,7 @@ function addServices(graph, map, { anchor }, order, card) {
 function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, open, room, card }) {
   const boxes = new Map();
   restack(graph, anchors, shown, Boolean(groups), slim, card);
-  const lanes = lanesOf(graph, map, anchors);
+  const lanes = lanesOf(graph, map, anchors, slim);
   const lane = slim ? SLIM.bar + 8 : LANE;
   const shift = Math.max(0, ...lanes.values()) * lane;
   if (slim) columns(graph, map, anchors, shown);
@@ -217,8 +217,9 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   const all = [...boxes.values(), ...frames, ...bars];
   const right = Math.max(300, ...all.map((item) => item.x + item.w)) + 14;
   // Where nothing is left of the nodes the buttons are below.
-  const bottom = Math.max(160, ...all.map((item) => item.y + item.h)) + (slim || !anchors.outside.length ? 48 : 14);
-  return { size, slim, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
+  const lowest = Math.max(160, ...all.map((item) => item.y + item.h));
+  const bottom = lowest + (slim || !anchors.outside.length ? 48 : 30);
+  return { size, slim, channel: lowest + 14, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
 }
 
 /** On a phone: each column where the one before it ends, whatever their ranks. */
@@ -259,11 +260,16 @@ function stack(graph, ids, gap, top = 0) {
   return y - gap - 12;
 }
 
-/** Networks beside one another where their hosts' heights overlap: a lane for each. */
-function lanesOf(graph, map, { anchor }) {
+/** Networks beside one another where their hosts' heights overlap: a lane for each, but for those without nodes on a phone,
+ *  which stand beside clients outside. */
+function lanesOf(graph, map, { anchor }, slim) {
   const ends = [];
   const lanes = new Map();
   for (const network of map.networks) {
+    if (slim && !network.members.some((member) => anchor.has(member.host))) {
+      lanes.set(network.id, 0);
+      continue;
+    }
     const members = network.members.map((member) => graph.node(anchor.get(member.host) ?? member.host)).filter(Boolean);
     const top = Math.min(...members.map((item) => item.y - item.height / 2), Infinity);
     const end = Math.max(...members.map((item) => item.y + item.height / 2), -Infinity);
@@ -327,10 +333,11 @@ function placeBars(map, box, boxes, frames, lanes, lane, slim) {
     const members = network.members.map((member) => boxes.get(member.host)).filter(Boolean);
     const inside = frames.length ? frames : members.filter((item) => item.kind !== "outside");
     // Clients outside stand above the networks on a phone, else beside them.
+    const apart = slim && !inside.length && members.length > 0;
     const spans = slim && inside.length ? inside : [...inside, ...members.filter((item) => item.kind === "outside")];
     const top = Math.min(...spans.map((item) => item.y), spans.length ? Infinity : at.y);
     const end = Math.max(...spans.map((item) => item.y + item.h), spans.length ? -Infinity : at.y + at.h);
-    const found = { x: at.x + lanes.get(network.id) * lane, y: top, w: at.w, h: end - top, id: network.id, network };
+    const found = { x: apart ? Math.max(...members.map((item) => item.x + item.w)) + 10 : at.x + lanes.get(network.id) * lane, y: top, w: at.w, h: end - top, id: network.id, network };
     boxes.set(network.id, { ...found, kind: "network" });
     return found;
   });

@@ -27,6 +27,7 @@ export function Cables({ map, layout }) {
 }
 
 function toBar(box, bar, slim) {
+  if (slim && bar.x > box.x + box.w) return `M${box.x + box.w} ${box.y + box.h / 2}H${bar.x}`;
   if (slim) return `M${box.x + 11} ${box.y + box.h}L${bar.x + bar.w / 2} ${bar.y}`;
   const [x, y] = [box.x + box.w, box.y + box.h / 2];
   return `M${x} ${y}C${x + 20} ${y} ${bar.x - 20} ${clamp(y, bar)} ${bar.x} ${clamp(y, bar)}`;
@@ -76,22 +77,33 @@ export function ServiceLines({ map, layout, selected, asked, before, under }) {
         const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
         const [x2, y2] = [to.x, to.y + to.h / 2];
         const bend = Math.max(30, (x2 - x1) / 2);
+        const line = from.kind === "outside" ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
         return (
           <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : ""}`}>
-            <path d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
+            <path d={line} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
           </g>
         );
       })}
-      {lines.filter((line) => line.strong).map(({ key, from, gone, words }) => <Share key={key} box={from} gone={gone} words={words} slim={layout.slim} />)}
+      {(under ? [] : all).filter((line) => line.strong).map(({ key, from, gone, words }) => <Share key={key} box={from} gone={gone} words={words} slim={layout.slim} />)}
     </g>
   );
 }
 
-/** A line's chance, where it leaves its endpoint: there no two of them meet. */
+/** The line of an endpoint outside: below all nodes, and on a phone, where it is above them, between nodes and Services. */
+function aroundNodes(layout, [x1, y1], [x2, y2]) {
+  if (layout.slim) return rounded([[x1, y1], [x2 - 18, y1], [x2 - 18, y2], [x2, y2]]);
+  return rounded([[x1, y1], [x1 + 12, y1], [x1 + 12, layout.channel], [x2 - 26, layout.channel], [x2 - 26, y2], [x2, y2]]);
+}
+
+/** A line's chance, where it leaves its endpoint: there no two of them meet. Beside a client outside are networks, so there
+ *  it is on its lower edge; and beside a group of nodes on a phone are Services, so there it is in its heading. */
 function Share({ box, gone, words, slim }) {
-  const text = slim ? words.replace(/^.*→ /, "→ ") : words;
+  const grouped = slim && box.zone !== undefined;
+  const text = grouped ? words.replace(/ \(.*/, "") : slim ? words.replace(/^.*→ /, "→ ") : words;
   const w = text.length * 8.1 + 12;
-  const [x, y] = [box.x + box.w + 5, box.moreAt && box.more > 0 ? box.moreAt.y + 10 : box.y + box.h / 2];
+  let [x, y] = [box.x + box.w + 5, box.moreAt && box.more > 0 ? box.moreAt.y + 10 : box.y + box.h / 2];
+  if (grouped) [x, y] = [box.x + box.w - w - 4, box.y + 14];
+  else if (box.kind === "outside" && !slim) [x, y] = [box.x + (box.w - w) / 2, box.y + box.h + 4];
   return (
     <g class={`edge strong share${gone ? " gone" : ""}`}>
       <rect x={x} y={y - 9.5} width={w} height={19} rx={9.5} />

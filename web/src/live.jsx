@@ -4,7 +4,7 @@ import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { Drawing, useLayout } from "./map.jsx";
 import { receivers, senders } from "./names.js";
-import { Busy, Field, Problem } from "./parts.jsx";
+import { Busy, Close, Field, Problem } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { count, plain } from "./words.js";
 
@@ -14,7 +14,7 @@ const SECONDS = 2;
 export function LiveView({ route, map, source, events, revision }) {
   const { query } = route;
   const layout = useLayout(map, EMPTY);
-  const touched = useMemo(() => new Set((events.log[0]?.changed ?? []).flatMap(idsOf)), [events.log]);
+  const touched = useMemo(() => new Set(events.last.flatMap(idsOf)), [events.last]);
   const to = (changes) => href("live", { ...query, ...changes });
   const hrefOf = useCallback((id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id })), [route]);
   const lab = source.can?.lab;
@@ -26,15 +26,29 @@ export function LiveView({ route, map, source, events, revision }) {
         {lab && map && <Follow map={map} query={query} to={to} />}
         {source.can?.counters !== false && <Heat revision={revision} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
       </div>
-      <aside class="panel" aria-label="Changes and faults">
+      <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes and faults">
+        {query.sel && <Close href={to({ sel: "" })} />}
         {lab && map && <Faults sel={query.sel ?? ""} />}
         <h2>What changed</h2>
         {events.log.length === 0 && <p class="note">Nothing since this page was opened.</p>}
         <ol class="plain" aria-live="polite" data-test="log">
-          {events.log.map((item) => <li key={item.revision}><small>{item.at.toLocaleTimeString()}</small> {item.changed.join(", ") || "something"}</li>)}
+          {events.log.map((item) => <Change key={item.name} item={item} map={map} to={to} />)}
         </ol>
       </aside>
     </section>
+  );
+}
+
+/** What changed, as a link to where it is on the map; what is not there any more says so. */
+function Change({ item, map, to }) {
+  const [id] = idsOf(item.name);
+  const there = id && map && [map.pods, map.nodes, map.services].some((list) => list.some((each) => each.id === id));
+  const gone = id && map?.revision >= item.revision && !there && !item.name.startsWith("EndpointSlice");
+  return (
+    <li>
+      <small>{item.at.toLocaleTimeString()}</small> {there ? <a href={to({ sel: id })}>{item.name}</a> : item.name}
+      {gone && " is gone"}{item.times > 1 && <small> · {item.times} changes</small>}
+    </li>
   );
 }
 

@@ -11,7 +11,7 @@ import { Busy, Problem } from "./parts.jsx";
 import { ServiceList, ServiceView } from "./service.jsx";
 import { go, href, useRoute } from "./route.js";
 import { useEvents } from "./events.js";
-import { lookAhead, withEndpoints } from "./shape.js";
+import { lookAhead, withEndpoints, withKnown } from "./shape.js";
 import { VIEWS, editsOf } from "./views.jsx";
 import { count, fit } from "./words.js";
 
@@ -35,7 +35,10 @@ function App() {
   const [revision, setRevision] = useState(0);
   const source = useAnswer("api/source", undefined, revision);
   const answered = useAnswer(mapOf(route), undefined, revision);
-  const data = useMemo(() => withEndpoints(answered.data), [answered.data]);
+  const before = useRef({ data: null, source: "" });
+  const side = route.query.source ?? "";
+  const data = useMemo(() => withKnown(withEndpoints(answered.data), before.current.source === side ? before.current.data : null), [answered.data]);
+  before.current = { data, source: side };
   const map = { ...answered, data };
   useAhead(data);
   // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
@@ -71,7 +74,7 @@ function App() {
         <nav aria-label="Views">
           <ul>{(tabs.length > 1 ? tabs : []).map((tab) => <li key={tab.name}><a href={href(tab.name)} aria-current={tab.name === name ? "page" : undefined}>{tab.title}</a></li>)}</ul>
         </nav>
-        <p class="source">{source.data && <>{!command && <span class={`kind ${source.data.kind}`}>{source.data.kind}</span>} <span class="label" title={source.data.label}>{fit(source.data.label, 36)}</span></>}</p>
+        <p class="source">{source.data && <>{!command && <span class={`kind ${source.data.kind}`}>{source.data.kind}</span>} <span class="label" title={source.data.label}>{fit(source.data.label.replace(/^lab /, ""), 36)}</span></>}</p>
         {notes.length > 0 && <button type="button" class="small-button notes-button" aria-expanded={told} onClick={() => setTold(!told)}>{count(notes.length, "note")}</button>}
         <Theme />
         <button type="button" class="icon" aria-label="Keys" aria-expanded={help} onClick={() => setHelp(!help)}>?</button>
@@ -136,6 +139,8 @@ const Logo = () => (
   </svg>
 );
 
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+
 /** Light, dark, or as the system says; kept where the browser lets a page keep something. */
 function Theme() {
   const [theme, setTheme] = useState(() => remembered());
@@ -148,7 +153,7 @@ function Theme() {
       // Without storage it lasts as long as the page.
     }
   }, [theme]);
-  const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = theme ? theme === "dark" : systemDark.matches;
   return <button type="button" class="icon" aria-label={dark ? "Light colours" : "Dark colours"} onClick={() => setTheme(dark ? "light" : "dark")}>{dark ? "☀" : "☾"}</button>;
 }
 

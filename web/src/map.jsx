@@ -10,6 +10,7 @@ import { parseHash } from "./route.js";
 import { edgesBy } from "./shape.js";
 import { hostId, ratio } from "./words.js";
 
+/** Layouts by their list of Services. */
 const laid = new WeakMap();
 /** The last orders of Services, by which ones they are: of the same ones the order stays. */
 const orders = new Map();
@@ -22,8 +23,9 @@ export function useLayout(map, open) {
 }
 
 function layoutOf(map, open, slim) {
-  const known = open.size ? null : laid.get(map);
-  if (known?.slim === slim) return known;
+  const known = open.size ? null : laid.get(map.services);
+  const of = [map.nodes, map.pods, map.networks, map.outside];
+  if (known?.slim === slim && of.every((list, place) => list === known.of[place])) return known;
   const key = map.services.map((service) => service.id).sort().join(" ");
   const found = arrange(map, { open, order: orders.get(key) ?? null, slim });
   found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
@@ -31,7 +33,8 @@ function layoutOf(map, open, slim) {
   orders.delete(key);
   orders.set(key, found.order);
   if (orders.size > KEPT_ORDERS) orders.delete(orders.keys().next().value);
-  if (!open.size) laid.set(map, found);
+  found.of = of;
+  if (!open.size) laid.set(map.services, found);
   return found;
 }
 
@@ -42,7 +45,7 @@ const NONE = new Set();
 export const layAhead = (map) => layoutOf(map, NONE, phone.matches);
 
 /** Whether the page is as narrow as on a phone. */
-function useSlim() {
+export function useSlim() {
   const [slim, setSlim] = useState(phone.matches);
   useEffect(() => {
     const changed = () => setSlim(phone.matches);
@@ -83,7 +86,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
         <svg
           viewBox={`0 0 ${Math.ceil(layout.width)} ${Math.ceil(layout.height)}`}
           width={Math.ceil(layout.width * scale)} height={Math.ceil(layout.height * scale)}
-          role="group" aria-label={label} class={`map ${layout.size}${way ? " asked" : ""}`} {...keys}
+          role="group" aria-label={label} class={`map ${layout.size}${layout.slim ? " slim" : ""}${way ? " asked" : ""}`} {...keys}
         >
           <defs>
             <marker id="tip" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">
@@ -243,6 +246,9 @@ function useSight(holder, layout, id, zoom) {
     if (box.x * zoom < frame.scrollLeft || (box.x + box.w) * zoom > frame.scrollLeft + frame.clientWidth) {
       frame.scrollLeft = Math.max(0, (box.x + box.w) * zoom - frame.clientWidth + 12);
     }
+    // On a phone the page scrolls, and what is known of it covers the lower half.
+    const hidden = layout.slim ? frame.getBoundingClientRect().top + (box.y + Math.min(box.h, 60)) * zoom - innerHeight / 2 : 0;
+    if (hidden > 0 && frame.closest(".view").querySelector(".sheet")) scrollBy(0, hidden + 12);
     if (box.y * zoom < frame.scrollTop || box.y * zoom > frame.scrollTop + frame.clientHeight - 30) frame.scrollTop = box.y * zoom - 40;
   }, [id, zoom, layout]);
 }

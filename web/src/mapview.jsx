@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "preact/hooks";
 import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
-import { Busy, Field, Later, LongTable, Problem, Select } from "./parts.jsx";
+import { Busy, Close, Field, Later, LongTable, Problem, Select } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { edgesBy, narrow } from "./shape.js";
 import { count, percent, plain } from "./words.js";
@@ -36,7 +36,7 @@ export function MapView({ route, map, source, error, busy }) {
             <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => go(to({ q: text }))} />
             <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
             {map.nodes.length > 1 && (
-              <Select label="Chances for clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
+              <Select label="For clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
                 options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
             )}
             {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
@@ -50,7 +50,8 @@ export function MapView({ route, map, source, error, busy }) {
         <Legend map={shown} size={layout.size} selected={sel} />
         <Tables map={shown} to={to} />
       </div>
-      <aside class="panel" aria-label="What is selected">
+      <aside class={sel ? "panel sheet" : "panel"} aria-label="What is selected">
+        {sel && <Close href={to({ sel: "" })} />}
         {sel ? <Selected map={map} id={sel} to={to} query={query} /> : <Empty />}
       </aside>
     </section>
@@ -142,7 +143,8 @@ const Facts = ({ rows }) => <dl class="facts">{rows.filter(([, value]) => value)
 
 function NodePanel({ node, map, to, query }) {
   const pods = map.pods.filter((pod) => pod.node === node.id);
-  const near = [...new Set([...(query.only ? query.only.split(",") : []), node.id])];
+  const only = query.only ? query.only.split(",") : [];
+  const near = [...new Set([...only, node.id])];
   return (
     <>
       <h2>{node.isNode === false ? "Host" : "Node"} {node.name}</h2>
@@ -153,7 +155,7 @@ function NodePanel({ node, map, to, query }) {
       ]} />
       <p class="actions">
         <a class="button primary" href={href("ask", { from: node.id })}>Ask from here</a>
-        {map.nodes.length > 6 && <a class="button" href={to({ only: near.join(",") })}>Show as a room</a>}
+        {map.nodes.length > 6 && near.length > only.length && <a class="button" href={to({ only: near.join(",") })}>Show as a room</a>}
       </p>
       {(node.devices ?? []).length > 0 && (
         <details><summary>{count(node.devices.length, "device")}</summary>

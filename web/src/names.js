@@ -1,23 +1,23 @@
 // References that people type and pick: what there is to ask, and what a Service's name stands for.
 
-/** What is made of a map once. */
-function once(make) {
+/** What is made of a map once, and not again of the next one that has the same list. */
+function once(list, make) {
   const known = new WeakMap();
   return (map) => {
-    if (!known.has(map)) known.set(map, make(map));
-    return known.get(map);
+    if (!known.has(map[list])) known.set(map[list], make(map));
+    return known.get(map[list]);
   };
 }
 
 /** Everything that may ask, as references. */
-export const senders = once((map) => [
+export const senders = once("pods", (map) => [
   ...map.pods.filter((pod) => pod.addresses.length).map((pod) => pod.id),
   ...map.nodes.map((node) => node.id),
   ...map.outside.map((item) => item.id),
 ]);
 
 /** Everything that may be asked, as references. */
-export const receivers = once((map) => {
+export const receivers = once("services", (map) => {
   const found = [];
   const node = map.nodes.find((item) => item.isNode !== false)?.name;
   for (const service of map.services) {

@@ -63,13 +63,22 @@ export function Table({ caption, head, rows, hidden = false, classes = "" }) {
   );
 }
 
-/** A long table shows its first rows, and more on demand; `cells` makes a row of an item that is shown. */
+/** A long table shows some of its rows, and others on demand; `cells` makes a row of an item that is shown. */
 export function LongTable({ rows, cells = (row) => row, most = 100, ...rest }) {
-  const [shown, setShown] = useState(most);
+  const [asked, setAsked] = useState(0);
+  // What is left of a narrowed table may have fewer.
+  const first = asked < rows.length ? asked : 0;
+  const last = Math.min(rows.length, first + most);
   return (
     <>
-      <Table rows={rows.slice(0, shown).map(cells)} {...rest} />
-      {rows.length > shown && <button type="button" onClick={() => setShown(shown + 500)}>Show more of {count(rows.length, "row")}</button>}
+      <Table rows={rows.slice(first, last).map(cells)} {...rest} />
+      {rows.length > most && (
+        <p class="pager">
+          <button type="button" disabled={first === 0} onClick={() => setAsked(first - most)}>Earlier</button>
+          <button type="button" disabled={last === rows.length} onClick={() => setAsked(last)}>Later</button>
+          <span role="status">rows {(first + 1).toLocaleString("en")} to {last.toLocaleString("en")} of {rows.length.toLocaleString("en")}</span>
+        </p>
+      )}
     </>
   );
 }
@@ -120,6 +129,9 @@ export function Heading({ children, focus }) {
   }, [focus]);
   return <h1 ref={heading} tabIndex={-1}>{children}</h1>;
 }
+
+/** On a phone what is selected covers the lower half of the window; this takes it away. */
+export const Close = ({ href }) => <a class="close" href={href} aria-label="Close">✕</a>;
 
 export function Zoom({ zoom, setZoom, children }) {
   return (

@@ -26,6 +26,16 @@ export function withEndpoints(map) {
   };
 }
 
+const LISTS = ["nodes", "pods", "services", "networks", "outside"];
+
+/** A map of the same things as the one before, with other chances: it has the very lists of that one, so that what is made
+ *  of them need not be made again. */
+export function withKnown(map, before) {
+  if (!map || !before || map.revision !== before.revision) return map;
+  const same = LISTS.every((list) => map[list].length === before[list].length && map[list].every((item, place) => item.id === before[list][place].id));
+  return same ? { ...map, ...Object.fromEntries(LISTS.map((list) => [list, before[list]])) } : map;
+}
+
 /** An endpoint without its port: "10.0.0.1:80", "[fd00::1]:80". */
 function hostOf(endpoint) {
   const host = endpoint.slice(0, endpoint.lastIndexOf(":"));

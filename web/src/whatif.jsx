@@ -4,7 +4,7 @@ import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "./api.js";
 import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Busy, Problem, Select, saveFile } from "./parts.jsx";
+import { Busy, Close, Problem, Select, saveFile } from "./parts.jsx";
 import { go, href } from "./route.js";
 import { edgesBy, nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count, plain } from "./words.js";
@@ -47,7 +47,8 @@ export function WhatIfView({ route, map, source, revision, edits }) {
         {question && data && <Undecided items={data.undecided} />}
         {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
       </div>
-      <aside class="panel" aria-label="Changes">
+      <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
+        {query.sel && <Close href={to({ sel: "" })} />}
         <h2>{edits.length ? count(edits.length, "change") : "Change something"}</h2>
         {edits.length > 0 && (
           <ol class="edits">

@@ -3,6 +3,11 @@
 const THIRTY_ONE = 2147483648n;
 
 function gcd(one, other) {
+  // Chances that the kernel's random bits give are of powers of two, with hundreds of digits.
+  if (other > 0n && (other & (other - 1n)) === 0n) {
+    const lowest = one & -one;
+    return lowest > 0n && lowest < other ? lowest : other;
+  }
   while (other) [one, other] = [other, one % other];
   return one;
 }

@@ -30,6 +30,16 @@ APPS = (
     App("shop", "orders", 0, (("grpc", "TCP", 9000, 9000),)),
     App("kube-system", "kube-dns", 2, (("dns", "UDP", 53, 53), ("dns-tcp", "TCP", 53, 53))),
 )
+MANY_APPS = (
+    *APPS,
+    *(
+        App("shop", name, replicas, (("http", "TCP", 80, 8080),))
+        for name, replicas in (("catalog", 24), ("search", 90), ("sessions", 35), ("pricing", 50), ("mail", 12))
+    ),
+    App("data", "cache", 130, (("redis", "TCP", 6379, 6379),)),
+    App("data", "queue", 25, (("amqp", "TCP", 5672, 5672),)),
+)
+"""For a cluster of many nodes: hundreds of Pods."""
 TERMINATING = "shop/web-2"
 
 
