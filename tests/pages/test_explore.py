@@ -309,7 +309,7 @@ def test_no_step_scrolls_the_page(page: Page) -> None:
         steps = int(page.text(".position").partition("/")[2])
         for step in range(1, steps):
             page.press("n")
-            page.until(lambda step=step: page.text(".position").startswith(f"{step + 1}/"), "the next step")
+            page.shows(".position", f"{step + 1}/{steps}")
             tall = page.browser.execute_script("return document.documentElement.scrollHeight")
             assert tall <= 800, f"step {step + 1} of way {way}: {page.text('[data-test=now]')}"
         assert last in page.text('[data-test="now"]')

@@ -30,9 +30,9 @@ def test_a_lab_is_followed_broken_healed_and_captured(tmp_path: Path) -> None:
             page.shows('[data-test="log"]', "Pod default/web-")
 
             for turn in ("1", "2"):
-                before = page.text('[data-test="revision"]')
+                before = revision(page)
                 lab.kubectl("label", "--overwrite", "pods", "--all", f"turn={turn}")
-                page.until(lambda before=before: page.text('[data-test="revision"]') != before, "another revision")
+                wait_for_another(page, before)
             page.shows('[data-test="log"]', " changes")
             changed = re.findall(r"Pod \S+", page.text('[data-test="log"]'))
             assert len(changed) == len(set(changed)) >= 2, "each Pod has one line"
@@ -61,3 +61,11 @@ def test_a_lab_is_followed_broken_healed_and_captured(tmp_path: Path) -> None:
             rows = page.text('[data-test="follow"] tbody')
             assert "VXLAN" in rows
             assert page.complaints() == []
+
+
+def revision(page: Page) -> str:
+    return page.text('[data-test="revision"]')
+
+
+def wait_for_another(page: Page, before: str) -> None:
+    page.until(lambda: revision(page) != before, "another revision")
