@@ -31,6 +31,7 @@ from kproxy.apiserver.cel.cost import MAX_REQUEST, Shape, estimate, identifiers,
 from kproxy.apiserver.cel.declarations import Declarations
 from kproxy.apiserver.cel.values import cel_value, message_of
 from kproxy.apiserver.crd.structural import compile_structural
+from kproxy.apiserver.crd.validation import item_key
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.schema.types import Node
 
@@ -313,9 +314,10 @@ class Evaluation:
         for each in rules.every:
             self._visit(each, value, old, path, unchanged)
         if isinstance(value, list) and rules.item is not None:
-            before = _by_key(old, rules.keys) if rules.keys is not None and isinstance(old, list) else {}
+            keys = rules.keys or ()
+            before = {item_key(item, keys): item for item in old} if keys and isinstance(old, list) else {}
             for index, item in enumerate(value):
-                same = before.get(_key(item, rules.keys)) if rules.keys is not None else None
+                same = before.get(item_key(item, keys)) if before else None
                 self._visit(rules.item, item, same, f"{path}[{index}]", unchanged)
         elif isinstance(value, dict):
             was = old if isinstance(old, dict) and not rules.apart else {}
@@ -394,12 +396,3 @@ def _verdict(rule: _Rule, at: str, value: Any, message: str) -> FieldError:
     if isinstance(value, dict | list):
         return FieldError(at, f"Invalid value: {message}", ErrorType.INVALID)
     return invalid(at, value, message)
-
-
-def _key(item: Any, keys: tuple[str, ...]) -> str:
-    found = [item.get(key) for key in keys] if isinstance(item, dict) else item
-    return msgspec.json.encode(found).decode()
-
-
-def _by_key(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {_key(item, keys): item for item in items}

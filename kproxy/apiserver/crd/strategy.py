@@ -80,6 +80,11 @@ class CustomResourceStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         return [*embedded_errors(value, self._node, ""), *validate_value(value, self._schema, "")]
 
+    def ratchet(self, errors: list[FieldError], value: Json, old: Json) -> list[FieldError]:
+        known = set(embedded_errors(old, self._node, ""))
+        new = [each for each in embedded_errors(value, self._node, "") if each not in known]
+        return new + list(validate_value(value, self._schema, "", old=old))
+
     def _compiled_rules(self) -> Rules | None:
         if not self._rules:  # most definitions that a server reads at its start see no write
             self._rules.append(compile_rules(self._schema, self._node))

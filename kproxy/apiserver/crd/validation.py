@@ -5,10 +5,12 @@ kube-openapi's validator (k8s.io/kube-openapi pkg/validation/validate).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from kproxy.api.fielderror import FieldError, duplicate, invalid, not_listed, required, show, too_long, too_many
 from kproxy.apiserver.crd.formats import NUMBERS, has_format
@@ -16,6 +18,8 @@ from kproxy.apiserver.errors import Json
 
 DEEPEST: Final = 64
 """Levels of a schema or a value that are followed."""
+_NEW: Final = object()
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 @lru_cache(1024)
@@ -26,10 +30,16 @@ def compiled_pattern(text: str) -> re.Pattern[str] | None:
         return None
 
 
-def validate_value(value: Any, schema: Json, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """Errors of a value against an OpenAPI schema, in the words of kube-openapi's validator."""
+def validate_value(value: Any, schema: Json, path: str, depth: int = 0, old: Any = _NEW) -> Iterator[FieldError]:
+    """Errors of a value against an OpenAPI schema, in the words of kube-openapi's validator.
+
+    `old` is what an update replaces: what it leaves as it was is not looked at, where the two can be told to be the
+    same (CRDValidationRatcheting; k8s.io/apiextensions-apiserver pkg/apiserver/validation/ratcheting.go).
+    """
     if depth > DEEPEST:
         yield invalid(path, "", "nested too deeply")
+        return
+    if old is not _NEW and _encode(value) == _encode(old):
         return
     where = path or "<nil>"
     if value is None:
@@ -55,15 +65,15 @@ def validate_value(value: Any, schema: Json, path: str, depth: int = 0) -> Itera
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, schema, where)
     elif isinstance(value, list):
-        yield from _check_list(value, schema, where, depth)
+        yield from _check_list(value, schema, where, depth, old)
     elif isinstance(value, dict):
-        yield from _check_object(value, schema, path, where, depth)
-    yield from _check_combined(value, schema, path, where, depth)
+        yield from _check_object(value, schema, path, where, depth, old)
+    yield from _check_combined(value, schema, path, where, depth, old)
 
 
-def _check_combined(value: Any, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
+def _check_combined(value: Any, schema: Json, path: str, where: str, depth: int, old: Any) -> Iterator[FieldError]:
     for each in schema.get("allOf") or ():
-        yield from validate_value(value, each, path, depth + 1)
+        yield from validate_value(value, each, path, depth + 1, old)
     if "anyOf" in schema and not any(_valid(value, each, depth) for each in schema["anyOf"]):
         yield invalid(where, value, f"{where} in body must validate at least one schema (anyOf)")
     if "oneOf" in schema and sum(_valid(value, each, depth) for each in schema["oneOf"]) != 1:
@@ -107,14 +117,19 @@ def _check_number(value: float, schema: Json, where: str) -> Iterator[FieldError
         yield invalid(where, value, f"{where} in body should be a multiple of {step}")
 
 
-def _check_list(value: list[Any], schema: Json, where: str, depth: int) -> Iterator[FieldError]:
+def item_key(item: Any, keys: Sequence[str]) -> bytes:
+    """What tells an item of a list of type map from the others."""
+    return _encode([item.get(key) for key in keys] if isinstance(item, dict) else item)
+
+
+def _check_list(value: list[Any], schema: Json, where: str, depth: int, old: Any) -> Iterator[FieldError]:
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield too_many(where, len(value), schema["maxItems"])
     if "minItems" in schema and len(value) < schema["minItems"]:
         yield invalid(where, len(value), f"{where} in body should have at least {schema['minItems']} items")
     kind = schema.get("x-kubernetes-list-type")
+    keys = schema.get("x-kubernetes-list-map-keys") or ()
     if kind in ("set", "map"):
-        keys = schema.get("x-kubernetes-list-map-keys") or ()
         seen: list[Any] = []
         for index, item in enumerate(value):
             identity = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
@@ -123,11 +138,13 @@ def _check_list(value: list[Any], schema: Json, where: str, depth: int) -> Itera
             seen.append(identity)
     items = schema.get("items")
     if isinstance(items, dict):
+        before = {item_key(item, keys): item for item in old} if kind == "map" and isinstance(old, list) else {}
         for index, item in enumerate(value):
-            yield from validate_value(item, items, f"{where}[{index}]", depth + 1)
+            was = before.get(item_key(item, keys), _NEW) if before else _NEW
+            yield from validate_value(item, items, f"{where}[{index}]", depth + 1, was)
 
 
-def _check_object(value: Json, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
+def _check_object(value: Json, schema: Json, path: str, where: str, depth: int, old: Any) -> Iterator[FieldError]:
     prefix = f"{path}." if path else ""
     for name in schema.get("required") or ():
         if name not in value:
@@ -138,12 +155,14 @@ def _check_object(value: Json, schema: Json, path: str, where: str, depth: int) 
         yield invalid(where, len(value), f"{where} in body should have at least {schema['minProperties']} properties")
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
+    before = old if isinstance(old, dict) and schema.get("x-kubernetes-map-type") != "atomic" else {}
     for name, item in value.items():
+        was = before.get(name, _NEW)
         if name in properties:
             if not (path == "" and name in ("metadata", "kind", "apiVersion")):
-                yield from validate_value(item, properties[name], f"{prefix}{name}", depth + 1)
+                yield from validate_value(item, properties[name], f"{prefix}{name}", depth + 1, was)
         elif isinstance(additional, dict):
-            yield from validate_value(item, additional, f"{prefix}{name}", depth + 1)
+            yield from validate_value(item, additional, f"{prefix}{name}", depth + 1, was)
 
 
 def _is_type(value: Any, kind: str) -> bool:

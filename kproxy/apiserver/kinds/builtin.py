@@ -371,10 +371,25 @@ class ServiceCIDRStrategy(StatusStrategy):
             return [required("spec.cidrs", "at least one CIDR required")]
         if len(cidrs) > 2:
             return [too_many("spec.cidrs", len(cidrs), 2)]
-        return [
+        errors = [
             invalid(f"spec.cidrs[{index}]", cidr, text)
             for index, cidr in enumerate(cidrs)
             for text in check_cidr(cidr, True)
+        ]
+        if len(cidrs) == 2 and not errors and (":" in cidrs[0]) == (":" in cidrs[1]):
+            text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
+            errors.append(invalid("spec.cidrs", cidrs, text))
+        return errors
+
+    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
+        """Only a second family may be added."""
+        cidrs, before = value["spec"].get("cidrs") or [], old["spec"].get("cidrs") or []
+        if len(cidrs) != len(before) and (len(before), len(cidrs)) != (1, 2):
+            return [invalid("spec.cidrs", cidrs, "field is immutable")]
+        return [
+            invalid(f"spec.cidrs[{index}]", cidr, "field is immutable")
+            for index, (cidr, held) in enumerate(zip(cidrs, before, strict=False))
+            if cidr != held
         ]
 
 

@@ -113,10 +113,14 @@ class Strategy:
         if old is None:
             errors += self.validate_create(value)
         else:
-            known = set(self.validate(old)) if errors else ()
             change = self.part_checks.get(subresource, self.validate_update)
-            errors = change(value, old) + [each for each in errors if each not in known]
+            errors = change(value, old) + (self.ratchet(errors, value, old) if errors else [])
         return Findings(errors, [] if errors or subresource == "status" else self.warnings(value, old))
+
+    def ratchet(self, errors: list[FieldError], value: Json, old: Json) -> list[FieldError]:
+        """Those errors of an object that the one which it replaces did not have."""
+        known = set(self.validate(old))
+        return [each for each in errors if each not in known]
 
     def validate(self, value: Json) -> list[FieldError]:
         """What is wrong with an object, new or old."""

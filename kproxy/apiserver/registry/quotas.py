@@ -122,14 +122,33 @@ _MEASURES: Final[dict[str, Callable[[Json], Amounts]]] = {
 
 
 def concerns(quota: Json, storage: str, value: Json) -> bool:
-    """Whether an object is in a quota's scopes, which only Pods can be."""
+    """Whether an object is in a quota's scopes, which only Pods and claims can be."""
     spec = quota["spec"]
     terms = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     terms += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return not terms or (storage == "pods" and all(_in_scope(term, value["spec"]) for term in terms))
+    return all(storage in _SCOPED and _SCOPED[storage](term, value) for term in terms)
 
 
-def _in_scope(term: Json, spec: Json) -> bool:
+def _claim_in_scope(term: Json, claim: Json) -> bool:
+    """Those that name the class now, have it, or are to get it."""
+    status = claim.get("status") or {}
+    names = {
+        claim["spec"].get("volumeAttributesClassName"), status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    }  # fmt: skip
+    held = [name for name in names if name] or [None]
+    return term.get("scopeName") == "VolumeAttributesClass" and any(_names(term, name) for name in held)
+
+
+def _names(term: Json, name: str | None) -> bool:
+    """Whether a scope's term selects the name of a class."""
+    among = name in (term.get("values") or ())
+    operator = term.get("operator")
+    return {"Exists": bool(name), "DoesNotExist": not name, "In": among}.get(str(operator), not among)
+
+
+def _pod_in_scope(term: Json, pod: Json) -> bool:
+    spec = pod["spec"]
     match term.get("scopeName"):
         case "Terminating":
             return "activeDeadlineSeconds" in spec
@@ -142,11 +161,11 @@ def _in_scope(term: Json, spec: Json) -> bool:
         case "CrossNamespacePodAffinity":
             return any("namespaceSelector" in each or each.get("namespaces") for each in _affinity_terms(spec))
         case "PriorityClass":
-            name = spec.get("priorityClassName")
-            among = name in (term.get("values") or ())
-            operator = term.get("operator")
-            return {"Exists": bool(name), "DoesNotExist": not name, "In": among}.get(str(operator), not among)
+            return _names(term, spec.get("priorityClassName"))
     return False
+
+
+_SCOPED: Final[dict[str, Callable[[Json, Json], bool]]] = {"pods": _pod_in_scope, _CLAIMS: _claim_in_scope}
 
 
 def _affinity_terms(spec: Json) -> Iterator[Json]:

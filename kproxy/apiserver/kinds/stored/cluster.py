@@ -203,6 +203,10 @@ def _request_create_errors(value: Json) -> Iterator[FieldError]:
         yield invalid("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")
 
 
+_SCOPES: Final = (
+    "BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating VolumeAttributesClass"
+)
+
 ROWS: Final = (
     Stored("", "LimitRange", "limitranges", short="limits", complete=_complete_limits, errors=_limit_errors, rules="""
         spec.limits[].type             needed; one-of Container Pod PersistentVolumeClaim
@@ -212,10 +216,11 @@ ROWS: Final = (
         spec.limits[].defaultRequest   amounts
     """),
     Stored("", "ResourceQuota", "resourcequotas", short="quota", status={}, complete=_complete_quota,
-           fixed=("spec.scopes", "spec.scopeSelector"), rules="""
+           fixed=("spec.scopes", "spec.scopeSelector"), rules=f"""
         spec.hard        amounts
         spec.scopes      unique
-        spec.scopes[] one-of BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating
+        spec.scopes[]    one-of {_SCOPES}
+        spec.scopeSelector.matchExpressions[].scopeName  needed; one-of {_SCOPES}
         spec.scopeSelector.matchExpressions[].operator   needed; one-of DoesNotExist Exists In NotIn
     """),
     Stored("networking.k8s.io", "Ingress", "ingresses", short="ing", status={"loadBalancer": {}},

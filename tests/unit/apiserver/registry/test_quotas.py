@@ -227,6 +227,25 @@ def test_scopes_by_priority_and_affinity() -> None:
     assert not concerns(crossing, "pods", high)
 
 
+def test_claims_by_the_class_of_their_volumes_attributes(limited: Limited) -> None:
+    """Spec: ResourceQuota should verify ResourceQuota's volume attributes class scope against a pvc with the class."""
+    gold = {"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}
+    limited.quota({"persistentvolumeclaims": "1"}, scopeSelector={"matchExpressions": [gold]})
+
+    def claim(name: str, **spec: str) -> int:
+        size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        body = {"metadata": {"name": name}, "spec": {**size, **spec}}
+        return limited.api("POST", f"{limited.path}/persistentvolumeclaims", body)[0]
+
+    assert [claim("none"), claim("tin", volumeAttributesClassName="tin")] == [201, 201]
+    assert limited.used() == {}
+    assert claim("first", volumeAttributesClassName="gold") == 201
+    assert limited.used() == {"persistentvolumeclaims": "1"}
+    assert claim("second", volumeAttributesClassName="gold") == 403
+    old = {"spec": {}, "status": {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold"}}}
+    assert concerns({"spec": {"scopeSelector": {"matchExpressions": [gold]}}}, "persistentvolumeclaims", old)
+
+
 def test_devices_of_a_claim() -> None:
     requests = [
         {"exactly": {"deviceClassName": "gold", "count": 2}},
