@@ -39,6 +39,8 @@ from kproxy.services import IPFamily
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+_MOST_NAMES = 10
+
 
 @click.command("explain")
 @partial(manifest_options, namespace_help=NAMES_NAMESPACE)
@@ -88,7 +90,11 @@ def command(
     key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
     service = next((service for service in cluster.services if service.metadata.key == key), None)
     if service is None:
-        raise InputError(f"Service {key} is not among the {len(cluster.services)} Services of the cluster")
+        keys = sorted(each.metadata.key for each in cluster.services)
+        near = [each for each in keys if each.endswith(f"/{key.partition('/')[2]}")]  # of another namespace
+        names = ", ".join((near or keys)[:_MOST_NAMES])
+        listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
+        raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable

@@ -84,6 +84,8 @@ def group() -> None:
       kproxy render -f cluster.yaml
       kproxy explain -f cluster.yaml --service shop/web
       kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:80
+      kproxy diff dump.txt cluster.yaml@worker-1
+      kproxy audit snap/
       kproxy golden check
     """
 

@@ -79,6 +79,7 @@ def _hosts(hosts: Sequence[HostContents], width: int) -> Iterator[str]:
         ("collected", when + (f" ({first.via})" if when and first.via else "")),
         ("has", ", ".join(first.files) or "nothing"),
         ("missing", "; ".join(gone) if first.files else next((each.why for each in first.missing if each.why), "")),
+        ("not read", f"{', '.join(first.unread)}: not a name of a snapshot's file" if first.unread else ""),
     )
     for label, text in facts:
         if text:
@@ -95,5 +96,5 @@ def _alike(hosts: Sequence[HostContents]) -> list[list[HostContents]]:
     for each in hosts:
         begin = host_file(each.name, "")
         missing = tuple((item.what.removeprefix(begin.rstrip("/")), item.why) for item in each.missing)
-        groups.setdefault((each.has_node, each.files, each.via, missing), []).append(each)
+        groups.setdefault((each.has_node, each.files, each.via, missing, each.unread), []).append(each)
     return list(groups.values())

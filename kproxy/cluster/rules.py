@@ -63,6 +63,12 @@ def recognise(text: str) -> RuleKind | None:
     return None
 
 
+def _first_line(text: str) -> tuple[int, str] | None:
+    """The first line that is no comment, with its number."""
+    lines = enumerate(text.splitlines(), 1)
+    return next(((number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")), None)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleFile:
     """The rules of one file: of iptables or of nftables. `text` is kept for the lines that messages name."""
@@ -90,6 +96,10 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label, text, kind))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that, with --ipset)")
+    if kind is None and (odd := _first_line(text)):
+        number, line = odd
+        expected = "what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints expected"
+        raise InputError(f"{source}: line {number}: {expected}: {line[:80]!r}")
     ruleset = parse_save(text, source)
     rules = IptablesRules.of(ruleset)
     name = label.rpartition("/")[2]

@@ -12,7 +12,13 @@ import msgspec
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
-from kproxy.cluster.journey.record import HopRecord, JourneyRecord, journey_record, missing_on_the_way
+from kproxy.cluster.journey.record import (
+    HopRecord,
+    JourneyRecord,
+    assumed_on_the_way,
+    journey_record,
+    missing_on_the_way,
+)
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Reported, report
@@ -120,8 +126,8 @@ def journeys_answer(
     switches, hints = _switches(assumed, reasons.items())
     ways = tuple(map(way_record, found[:MAX_WAYS]))
     return Answer(
-        revision, question.client, question.destination, question.protocol, ways, tuple(network.notes),
-        missing_on_the_way(network, found), switches, hints, len(found),
+        revision, question.client, question.destination, question.protocol, ways,
+        assumed_on_the_way(network, found), missing_on_the_way(network, found), switches, hints, len(found),
     )  # fmt: skip
 
 

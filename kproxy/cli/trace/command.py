@@ -295,6 +295,11 @@ def _check_usage(
     host_path: str | None,
     local_ips: Sequence[str],
 ) -> None:
+    if rules and cluster:
+        raise click.UsageError(
+            "one source of rules expected, not --rules and a cluster (-f, --kubeconfig or --context); names for "
+            "recorded rules come from a snapshot (documentation: Snapshots)"
+        )
     if sum((bool(rules), cluster, netns is not None)) != 1:
         raise click.UsageError(
             "one source of rules expected: --rules, -f, --kubeconfig (or --context), --netns, --snapshot or --lab"
@@ -344,7 +349,7 @@ def _check_summary(summary: bool, html: str | None) -> None:
 def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:
     for field in ("from", "to"):
         if fields.get(field) is not None:
-            needed = "names need a cluster (-f, --kubeconfig or --context)"
+            needed = "names need a cluster (-f, --kubeconfig or --context; for recorded rules a snapshot, --snapshot)"
             raise DataplaneError(f"{field}: {needed}; addresses go with src and dst")
     return fields
 

@@ -15,7 +15,7 @@ from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
-from kproxy.cluster.journey.record import journeys_record, missing_on_the_way
+from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 
 MAX_SHOWN = 8
@@ -55,21 +55,21 @@ def trace_hosts(
     found = journeys(
         network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
     )
-    missing = missing_on_the_way(network, found)
+    assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     if html is not None:
         from kproxy.explorer.exports import journeys_page
 
-        plain = click.unstyle(_text(question, found, tuple(network.notes), missing))
+        plain = click.unstyle(_text(question, found, assumed, missing))
         write_files({Path(html): journeys_page(network, question, found, plain)})
         if shown is None:
             return
     if shown in ("json", "yaml"):
-        value = answer("Journeys", journeys_record(question, found, tuple(network.notes), missing))
+        value = answer("Journeys", journeys_record(question, found, assumed, missing))
         for item in value["journeys"] if summary else ():
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)
         return
-    write_report(_text(question, found, tuple(network.notes), missing, hops=not summary).splitlines())
+    write_report(_text(question, found, assumed, missing, hops=not summary).splitlines())
 
 
 def short(host: str) -> str:

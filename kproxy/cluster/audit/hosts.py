@@ -35,6 +35,7 @@ def observe_host(node: AuditedNode) -> Iterator[Observation]:
     yield from _leftovers(node)
     yield from _routes(node)
     yield from _stale_flows(node)
+    yield from _no_endpoints(node)
     yield from _no_local_endpoints(node)
     yield from _shared_addresses(node)
 
@@ -208,6 +209,14 @@ def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
                 yield Observation(
                     "stale-flow", node.name, f"{to} {flow.endpoint}", f"{to} to {flow.endpoint}", str(port.name)
                 )
+
+
+def _no_endpoints(node: AuditedNode) -> Iterator[Observation]:
+    for family in families(node):
+        facts = node.facts(family)
+        for port in facts.service_ports:
+            if not facts.decided[port.name].has_any:
+                yield Observation("no-endpoints", node.name, "", service=str(port.name))
 
 
 def _no_local_endpoints(node: AuditedNode) -> Iterator[Observation]:

@@ -125,6 +125,10 @@ _ROWS: Final = (
         "Restart those that still run with the old configuration.",
     ),
     Kind(
+        "no-endpoints", _INFO, "A Service has no endpoint that is ready: connections to it are refused",
+        "Compare its selector with the Pods' labels, and see whether they are ready.",
+    ),
+    Kind(
         "no-local-endpoints", _INFO, "Traffic policy Local, and no endpoint on the node: traffic is dropped there",
         "Meant so for load balancers that ask the health check port; else run a Pod on each node.",
     ),

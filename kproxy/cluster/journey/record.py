@@ -13,6 +13,7 @@ from kproxy.cluster.journey.question import Question
 from kproxy.dataplane import Connection, format_endpoint
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.model.conntrack import FlowTuple
+from kproxy.dataplane.query.assumptions import assumed_source
 from kproxy.dataplane.query.json import RuleStep, rule_step
 from kproxy.netfilter import Family
 
@@ -122,6 +123,21 @@ def journeys_record(
     return JourneysRecord(
         question.client, question.destination, question.protocol, found, tuple(assumptions), tuple(missing)
     )
+
+
+def assumed_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[str, ...]:
+    """What was taken for granted: by the network, and of the sources of what its hosts masquerade."""
+    sources = {
+        (hop.host, source): None
+        for item in found
+        for hop in (*item.there, *item.back)
+        if (source := assumed_source(network.host(hop.host).host, hop.outcome)) is not None
+    }
+    taken = (
+        f"{host}: the source of what it masquerades is taken to be {source}, its only known address: no ip-addr.json"
+        for host, source in sources
+    )
+    return (*network.notes, *taken)
 
 
 def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[str, ...]:

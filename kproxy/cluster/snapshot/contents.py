@@ -24,6 +24,7 @@ class HostContents(msgspec.Struct, frozen=True, rename="camel"):
         via: how it was read; "" if not known.
         files: what is there, by the names of docs/snapshot.md.
         missing: what is not, with why and what follows; one entry without a file's name if nothing is there.
+        unread: files of other names, which nothing reads.
     """
 
     name: str
@@ -32,6 +33,7 @@ class HostContents(msgspec.Struct, frozen=True, rename="camel"):
     via: str
     files: tuple[str, ...]
     missing: tuple[Missing, ...]
+    unread: tuple[str, ...] = ()
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,4 +88,6 @@ def _host(cluster: Cluster, host: HostFacts) -> HostContents:
     known = cluster.info.nodes.get(host.name, NodeInfo())
     files = tuple(name for name in layout.HOST_FILES if name in names and name not in _SAYS_WHY)
     missing = cluster.missing_of(host)
-    return HostContents(host.name, host.has_node, known.started, known.via or cluster.info.via, files, missing)
+    unread = tuple(sorted(set(names) - set(layout.HOST_FILES)))
+    via = known.via or cluster.info.via
+    return HostContents(host.name, host.has_node, known.started, via, files, missing, unread)

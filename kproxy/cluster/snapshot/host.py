@@ -369,16 +369,16 @@ def read_arrays(text: str, label: str) -> list[list[dict[str, Any]]]:
         InputError: it is something else.
     """
     arrays: list[list[dict[str, Any]]] = []
-    at, decoder = 0, json.JSONDecoder()
+    at, decoder, command = 0, json.JSONDecoder(), layout.PRINTED_BY.get(label.rpartition("/")[2], "-json")
     while (begin := _BLANK.match(text, at).end()) < len(text):  # type: ignore[union-attr]
         try:
             found, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError) as error:
             line = text.count("\n", 0, getattr(error, "pos", begin)) + 1
-            raise InputError(f"{label}: line {line}: what -json prints expected: {error}") from error
+            raise InputError(f"{label}: line {line}: what `{command}` prints expected: {error}") from error
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
             line = text.count("\n", 0, begin) + 1
-            raise InputError(f"{label}: line {line}: a list of objects expected, as -json prints it")
+            raise InputError(f"{label}: line {line}: a list of objects expected, as `{command}` prints it")
         arrays.append([item for item in found if item])
     return arrays
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final
 
 FORMAT_VERSION: Final = 1
@@ -37,6 +38,17 @@ HOST_FILES: Final = (
     *RULES, IPSETS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS, CONNTRACK, RECENT, ERRORS, CONFIGZ,
     HEALTHZ, METRICS, VERSION,
 )  # fmt: skip
+
+PRINTED_BY: Final = MappingProxyType(
+    {
+        ADDRESSES: "ip -json -details address show",
+        ROUTES: "ip -json -4 route show table all",
+        ROUTING_RULES: "ip -json -4 rule show",
+        NEIGHBOURS: "ip -json neigh show",
+        FDB: "bridge -json fdb show",
+    }
+)
+"""The commands whose JSON the files hold."""
 
 MAX_FILE: Final = 256 << 20
 """Octets of one file. The rules of 5000 Services with 10 endpoints each are 30 MB."""

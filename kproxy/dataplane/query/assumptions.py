@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, SHORT_SYSCTLS, Host
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.netfilter.address import format_address
@@ -66,6 +67,19 @@ def host_in_short(local_ips: Iterable[str] | None, *, route_localnet: bool = Fal
         return host
     sysctls = {**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}
     return dataclasses.replace(host, sysctls=MappingProxyType(sysctls))
+
+
+def assumed_source(host: Host, outcome: Outcome) -> str | None:
+    """The address that MASQUERADE is taken to have chosen: the only one that is known of a host whose interfaces are
+    not. The kernel takes one of the interface that the packet leaves by, a bridge's or tunnel's for example.
+
+    Returns:
+        None if there was no such choice.
+    """
+    chose = any(step.did.upper().startswith("MASQUERADE:") for step in outcome.path)
+    if not chose or not outcome.snat or host.interfaces is not None or outcome.packet.src is None:
+        return None
+    return format_address(outcome.packet.src, outcome.packet.family)
 
 
 def shows_route_localnet(ruleset: Ruleset) -> bool:

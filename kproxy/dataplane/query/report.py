@@ -14,7 +14,7 @@ from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
-from kproxy.dataplane.query.assumptions import Surroundings
+from kproxy.dataplane.query.assumptions import Surroundings, assumed_source
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER
@@ -91,7 +91,17 @@ def report(
     if index.several or index.nftables is not None:
         found = ((hook.value, index.pipeline.describe(hook)) for hook in HOOKS_IN_ORDER)
         hooks = tuple((hook, lines) for hook, lines in found if lines)
-    return Report(question, reported, (*assumptions, *_odd(host, question)), hooks)
+    return Report(question, reported, (*assumptions, *_odd(host, question), *_sources(host, outcomes)), hooks)
+
+
+def _sources(host: Host, outcomes: list[Outcome]) -> tuple[str, ...]:
+    """What is taken for granted of masqueraded packets' sources."""
+    sources = dict.fromkeys(filter(None, (assumed_source(host, item) for item in outcomes)))
+    return tuple(
+        f"{source}, the only address given, is the source of what is masqueraded; in fact it is that of the interface "
+        "that the packet leaves by (--host)"
+        for source in sources
+    )
 
 
 def _odd(host: Host, question: Question) -> tuple[str, ...]:

@@ -79,7 +79,13 @@ def test_what_decides_is_said(kproxy: Run, name: str, words: str) -> None:
 def test_a_service_that_is_not_there(kproxy: Run) -> None:
     done = kproxy("explain", *scenario("minikube"), "--service", "default/nope")
     assert done.returncode == 2
-    assert "Service default/nope is not among the 5 Services" in done.stderr
+    assert "Service default/nope is not among the 5 Services of the cluster: default/" in done.stderr
+
+
+def test_a_service_of_another_namespace_is_named(kproxy: Run) -> None:
+    done = kproxy("explain", *scenario("minikube"), "--service", "kube-dns")
+    assert done.returncode == 2
+    assert done.stderr.endswith("Services of the cluster: kube-system/kube-dns\n")
 
 
 def test_slices_and_ports_without_effect_are_named(kproxy: Run) -> None:

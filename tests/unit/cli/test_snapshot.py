@@ -51,6 +51,14 @@ def test_json_has_the_same_and_what_follows(kproxy: Run, snapshot: Path) -> None
     assert (router["hasNode"], router["files"]) == (False, ["ip-addr.json"])
 
 
+def test_files_of_other_names_are_told_of(kproxy: Run, snapshot: Path) -> None:
+    (snapshot / "nodes" / "n1" / "ip-addr").write_text("1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536\n")
+    done = kproxy("snapshot", snapshot)
+    assert done.stdout.count("  not read   ip-addr: not a name of a snapshot's file\n") == 1
+    found = json.loads(kproxy("snapshot", snapshot, "-o", "json").stdout)
+    assert [each["unread"] for each in found["hosts"]] == [["ip-addr"], [], []]
+
+
 def test_nodes_of_which_the_same_is_there_are_one(kproxy: Run, tmp_path: Path) -> None:
     files = vxlan_cluster()
     for path, data in vxlan_cluster().items():

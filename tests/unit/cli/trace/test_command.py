@@ -205,7 +205,10 @@ def test_a_host_file(kproxy: Run, tmp_path: Path) -> None:
         ),
         ("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\nCOMMIT\n", "a loop of jumps: A -> B -> A"),
         ("*nat\n:PREROUTING ACCEPT [0:0]\n", "COMMIT expected"),
-        ("hello\n", "line 1: *TABLE expected: 'hello'"),
+        (
+            "\n# a comment\nhello\n",
+            "line 3: what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints",
+        ),
     ],
 )
 def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, words: str) -> None:
@@ -220,7 +223,7 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
     ("arguments", "words"),
     [
         ((*POD, "--dst", WATCHERS), "one source of rules expected"),
-        (("--rules", RULES, *MANIFESTS, *POD, "--dst", WATCHERS), "one source of rules expected"),
+        (("--rules", RULES, *MANIFESTS, *POD, "--dst", WATCHERS), "recorded rules come from a snapshot"),
         (("--rules", RULES, "--netns", "kp-x", *POD, "--dst", WATCHERS), "one source of rules expected"),
         (("--rules", RULES), "a packet expected"),
         (("--rules", RULES, "--node", "n", *POD, "--dst", WATCHERS), "go with -f"),

@@ -34,6 +34,17 @@ def test_a_healthy_cluster_has_no_findings(mode: str) -> None:
     assert report.questions > 30
 
 
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_a_service_without_endpoints_is_named(mode: str) -> None:
+    files = audited.cluster(mode)
+    objects = json.loads(files["objects/EndpointSlice.json"])
+    for each in next(item for item in objects["items"] if item["metadata"]["name"] == "dns-1")["endpoints"]:
+        each["conditions"] = {"ready": False}
+    files["objects/EndpointSlice.json"] = json.dumps(objects).encode()
+    (finding,) = (each for each in judged(files).findings if each.kind == "no-endpoints")
+    assert (finding.severity, finding.services, finding.nodes) == ("info", (DNS,), ("n1", "n2", "n3"))
+
+
 def change(pattern: str, text: str, file: str = "iptables-save", nodes: str = "1") -> Callable[[Files], None]:
     """Replaces the first match of a pattern in a file of some nodes."""
 

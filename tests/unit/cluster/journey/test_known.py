@@ -13,6 +13,7 @@ import pytest
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.path import Journey, journeys
 from kproxy.cluster.journey.question import read_question
+from kproxy.cluster.journey.record import assumed_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
@@ -211,6 +212,19 @@ def test_three_files_give_useful_answers_and_the_rest_is_open() -> None:
         "n2: taken to forward, without reverse-path filter: no sysctl",
     ]
     assert {"nodes/n1/ip-route.json", "nodes/n2"} <= {each.what for each in network.cluster.missing}
+
+
+def test_the_source_of_what_a_node_masquerades_is_assumed_without_its_interfaces() -> None:
+    whole = vxlan_cluster()
+    found, network = ask(whole, "pod/shop/web-0", "svc/shop/web:http")
+    assert all("masquerades" not in text for text in assumed_on_the_way(network, found))
+    files = {path: data for path, data in whole.items() if not path.endswith("n1/ip-addr.json")}
+    found, network = ask(files, "pod/shop/web-0", "svc/shop/web:http")
+    (itself,) = (item for item in found if item.at == "pod/shop/web-0")
+    assert itself.source == "172.30.0.11"
+    assert assumed_on_the_way(network, found)[-1] == (
+        "n1: the source of what it masquerades is taken to be 172.30.0.11, its only known address: no ip-addr.json"
+    )
 
 
 def test_a_pod_that_ended_does_not_have_its_address() -> None:

@@ -80,6 +80,17 @@ def test_what_the_rules_give_away() -> None:
     assert {item.outcome.hook for item in ask("10.96.0.1:443").outcomes} == {"POSTROUTING"}
 
 
+def test_the_source_that_masquerading_is_taken_to_choose_is_said() -> None:
+    (said,) = ask("192.0.2.9:30080", "192.0.2.9").assumptions
+    assert said.startswith("192.0.2.9, the only address given, is the source of what is masqueraded")
+    assert not ask("192.0.2.9:30080", "192.0.2.9", "10.0.0.254").assumptions, "the source is open then, and shown so"
+    assert not ask("192.0.2.9:22", "192.0.2.9").assumptions
+    question = read_question({"src": "203.0.113.7:4000", "dst": "192.0.2.10:30080", "in": "eth0"})
+    found = report(INDEX, NODE_AROUND, question)
+    assert found.outcomes[0].outcome.masquerade
+    assert not found.assumptions, "the interfaces are known, so the source is"
+
+
 def test_an_interface_that_the_host_does_not_have_is_said() -> None:
     question = read_question({"dst": "10.96.0.1:443", "in": "nope0"})
     assert any("nope0, though the host has only" in text for text in report(INDEX, NODE_AROUND, question).assumptions)
