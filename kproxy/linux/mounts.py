@@ -1,7 +1,7 @@
-"""Mounts and a hostname of its own for what a thread starts: the thread of a `Namespace`, as a rule.
+"""The calling thread's own mounts and hostname: unshare(2), sethostname(2), mount(2), open_tree(2), mount_setattr(2).
 
-unshare(2): both belong to the thread that calls it, and child processes inherit them. Mounts of the machine still come
-and go inside (MS_SLAVE), and nothing that is mounted inside is seen outside.
+Both belong to the thread that calls unshare, and child processes inherit them. Mounts of the machine still come and go
+inside (MS_SLAVE), and nothing that is mounted inside is seen outside.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Mapping
 from typing import Final
 
 from kproxy.linux.errors import NamespaceError, PrivilegeError
@@ -18,12 +17,16 @@ _CLONE_NEWNS: Final = 0x00020000  # <linux/sched.h>
 _CLONE_NEWUTS: Final = 0x04000000
 _MS_NOSUID_NODEV: Final = 0x2 | 0x4  # <linux/mount.h>
 _MS_BIND: Final = 0x1000
-_MS_SLAVE_ALL: Final = (1 << 19) | 0x4000
+_MS_REC: Final = 0x4000
+_MS_SLAVE_ALL: Final = (1 << 19) | _MS_REC
+_OPEN_TREE: Final = 428
+_OPEN_TREE_CLONE: Final = 0x1
+_MOVE_MOUNT: Final = 429
+_MOVE_MOUNT_F_EMPTY_PATH: Final = 0x4
 _MOUNT_SETATTR: Final = 442  # the same on all architectures, since Linux 5.12
 _AT_FDCWD: Final = -100
 _AT_RECURSIVE: Final = 0x8000
 _MOUNT_ATTR_RDONLY: Final = 0x1
-_SCRATCH: Final = ("/tmp", "/var/tmp", "/dev/shm")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,34 +35,50 @@ class _MountAttr(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns"))
 
 
-def isolate(hostname: str, files: Mapping[str, str], *, read_only: bool = False) -> None:
+def unshare(hostname: str) -> None:
     """Gives the calling thread, for good, a hostname and mounts of its own.
-
-    Args:
-        files: what is seen in place of a file of the machine, by the latter's path; one that the machine has not is
-            left out, for there is nothing to mount over.
-        read_only: nothing of the machine's files can be written; /tmp, /var/tmp and /dev/shm are empty and writable.
 
     Raises:
         PrivilegeError: it may not.
-        NamespaceError: the kernel refused it.
+        NamespaceError: the kernel refused it, as all that follows here.
     """
     _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS), "no mounts of its own")
     name = hostname.encode()[:64]
     _check(_libc.sethostname(name, len(name)), f"hostname {hostname!r}")
     _mount("none", "/", "", _MS_SLAVE_ALL)
-    # First: where the files lie may be hidden below.
-    for target, source in files.items():
-        if os.path.exists(target):
-            _mount(source, os.path.realpath(target), "", _MS_BIND)
-    if read_only:
-        wanted = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
-        size = ctypes.c_size_t(ctypes.sizeof(wanted))
-        done = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, ctypes.byref(wanted), size)
-        _check(done, "files cannot be made read-only (it takes Linux 5.12)")
-        for directory in _SCRATCH:
-            if os.path.isdir(directory):
-                _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV)
+
+
+def bind(source: str, target: str) -> None:
+    """Shows a file or a directory, with what is mounted in it, at another path."""
+    _mount(source, target, "", _MS_BIND | _MS_REC)
+
+
+def clone(path: str) -> int:
+    """A mount of its own of a file or a directory, which is nowhere yet; its descriptor."""
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+    descriptor: int = _libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), flags)
+    if descriptor < 0:
+        _check(descriptor, path)
+    return descriptor
+
+
+def attach(descriptor: int, target: str) -> None:
+    """Puts what `clone` gave somewhere."""
+    done = _libc.syscall(_MOVE_MOUNT, descriptor, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+    _check(done, f"cannot mount on {target}")
+
+
+def mount_scratch(directory: str) -> None:
+    """An empty directory that may be written, in memory."""
+    _mount("tmpfs", directory, "tmpfs", _MS_NOSUID_NODEV)
+
+
+def make_read_only(path: str) -> None:
+    """Nothing below a mount can be written through it."""
+    wanted = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
+    size = ctypes.c_size_t(ctypes.sizeof(wanted))
+    done = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, ctypes.byref(wanted), size)
+    _check(done, "files cannot be made read-only (it takes Linux 5.12)")
 
 
 def _mount(source: str, target: str, kind: str, flags: int) -> None:

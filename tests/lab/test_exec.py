@@ -39,6 +39,21 @@ PODS: list[dict[str, Any]] = [
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"},
         "spec": {"containers": [{"name": "a", "image": "x"}]},
     },
+    {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "configured", "namespace": "default"},
+        "spec": {
+            "initContainers": [{"name": "wait", "image": "x", "command": ["false"]}],
+            "containers": [{"name": "a", "image": "x", "volumeMounts": [
+                {"name": "config", "mountPath": "/configured/by"},
+                {"name": "config", "mountPath": "/etc/one.conf", "subPath": "one"},
+                {"name": "data", "mountPath": "/data"},
+            ]}],
+            "volumes": [
+                {"name": "config", "configMap": {"name": "made-later", "optional": True}},
+                {"name": "data", "emptyDir": {}},
+            ],
+        },
+    },
 ]  # fmt: skip
 
 
@@ -61,6 +76,18 @@ def run(
 ) -> tuple[int, str, str]:
     done = execute(client, "default", pod, command, container=container, timeout=timeout, max_octets=64 << 20)
     return done.code, done.output.decode(), done.errors.decode()
+
+
+def test_commands_see_the_volumes_as_they_are_now(lab: Lab, client: RestClient) -> None:
+    """Of a pod of servers, which were not kept by an init container that would fail."""
+    assert run(client, "configured", "sh", "-c", "echo mine > /data/x")[:2] == (0, "")
+    for value in "ab":
+        lab.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made-later"}, "data": {"one": value}})
+        words = "cat /configured/by/one /etc/one.conf /data/x; touch /configured/by/x || test -w /etc && echo still"
+        assert run(client, "configured", "sh", "-c", words)[:2] == (0, f"{value}{value}mine\nstill\n")
+    assert not [path for path in ("/configured", "/data/x", "/etc/one.conf") if Path(path).exists()]
+    events = json.loads(lab.kubectl("get", "events", "-o", "json"))["items"]
+    assert "servers begin at once, without the init containers: wait" in {each["message"] for each in events}
 
 
 def test_commands_run_in_the_network_of_the_pod(lab: Lab, client: RestClient) -> None:

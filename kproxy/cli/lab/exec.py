@@ -18,7 +18,7 @@ from kproxy.lab.kubelet.resolver import PODS_DIRECTORY, files_of
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import FABRIC
-from kproxy.linux.mounts import isolate
+from kproxy.linux.isolation import isolate
 from kproxy.linux.namespace import Namespace
 
 

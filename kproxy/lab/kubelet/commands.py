@@ -18,14 +18,15 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from kproxy.apiserver.kubelet import CLOSE, ENDED, HEADER, MAX_FRAME, RESIZE, STDERR, STDIN, STDOUT, ExecRequest, frame
 from kproxy.lab.kubelet.environment import PATH
-from kproxy.linux.mounts import isolate
+from kproxy.linux.isolation import Mount, isolate
 from kproxy.linux.namespace import Namespace
 
 _PIECE: Final = 32768
@@ -93,27 +94,39 @@ def _start(words: list[str], options: dict[str, Any]) -> subprocess.Popen[bytes]
     return subprocess.Popen(words, **options)
 
 
+def _program(name: str, path: str | None) -> str:
+    """A program as the calling thread sees it. Raises FileNotFoundError."""
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise FileNotFoundError(f'exec: "{name}": executable file not found in $PATH')
+    return found
+
+
 class Command:
     """A command that runs."""
 
     def __init__(
-        self, asked: ExecRequest, netns: str, environment: Mapping[str, str], hostname: str, files: Mapping[str, str]
+        self,
+        asked: ExecRequest,
+        netns: str,
+        environment: Mapping[str, str],
+        hostname: str,
+        files: Mapping[str, str],
+        volumes: Sequence[Mount] = (),
     ) -> None:
-        """Starts it; it sees `files` in place of this machine's.
+        """Starts it; it sees `files` in place of this machine's, and `volumes` besides.
 
         Raises:
             FileNotFoundError: there is no such program.
             OSError, LinuxError: it cannot be started.
         """
-        program = shutil.which(asked.command[0], path=environment.get("PATH"))
-        if program is None:
-            raise FileNotFoundError(f'exec: "{asked.command[0]}": executable file not found in $PATH')
         self._asked = asked
         self._terminal = -1
         words = list(asked.command)
-        options: dict[str, Any] = {"env": dict(environment), "cwd": "/", "executable": program}
+        options: dict[str, Any] = {"env": dict(environment), "cwd": "/"}
         with Namespace.named(netns) as inside:
-            inside.call(isolate, hostname, files)
+            inside.call(partial(isolate, hostname, files, volumes=volumes))
+            options["executable"] = inside.call(_program, words[0], environment.get("PATH"))
             if asked.tty:
                 self._terminal, slave = pty.openpty()
                 try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.kubelet.podspec import containers_of, hostname_of
+from kproxy.lab.kubelet.podspec import all_containers_of, hostname_of
 from kproxy.lab.resources import Json, Object
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -26,7 +26,7 @@ def environment(pod: Object, container: str, *, terminal: bool = False) -> dict[
     What tells `kproxy lab down` whose process it is, stays in it.
     """
     lab = {name: value for name, value in os.environ.items() if name.startswith("KPROXY_LAB")}
-    given = next((item.get("env") or () for item in containers_of(pod) if item["name"] == container), ())
+    given = next((item.get("env") or () for item in all_containers_of(pod) if item["name"] == container), ())
     own: dict[str, str] = {}
     for item in given:
         reference = ((item.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
@@ -61,8 +61,9 @@ def with_values(pod: Object, read: Read, *, strict: bool = True) -> Json:
                 if values is not None:
                     yield _plain(str(item["name"]), values[reference["key"]])
 
-    containers = [{**each, "env": list(given(each))} for each in containers_of(pod)]
-    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+    parts = {name: pod["spec"].get(name) or () for name in ("initContainers", "containers")}
+    valued = {name: [{**each, "env": list(given(each))} for each in found] for name, found in parts.items()}
+    return {**pod, "spec": {**pod["spec"], **valued}}
 
 
 def _references(source: Object, ending: str) -> Iterator[tuple[str, Object]]:
@@ -101,6 +102,13 @@ def field_of(pod: Object, path: str) -> str:
     if name in known.get(part, ("podIP", "hostIP") if part == "status" else ()):
         return str({"metadata": meta, "spec": spec, "status": status}[part].get(name, ""))
     return ""
+
+
+def map_of(pod: Object, path: str) -> list[tuple[str, str]]:
+    """All labels or annotations of a pod, sorted, if that is what a path of the downward API asks for."""
+    if path not in ("metadata.labels", "metadata.annotations"):
+        return []
+    return sorted((pod["metadata"].get(path.partition(".")[2]) or {}).items())
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:

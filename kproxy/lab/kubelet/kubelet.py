@@ -12,11 +12,10 @@ while it terminates.
 
 from __future__ import annotations
 
-import base64
 import logging
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,11 @@ from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.environment import MissingError, with_values
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
+    all_containers_of,
     containers_of,
     event_parts,
     hostname_of,
+    init_containers_of,
     is_task,
     pod_ports,
     pod_words,
@@ -47,11 +48,11 @@ from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
+from kproxy.lab.kubelet.values import Values
+from kproxy.lab.kubelet.volumes import not_mounted, remove_volumes, write_volumes
 from kproxy.lab.resources import (
-    CONFIG_MAPS,
     FAILED,
     PODS,
-    SECRETS,
     Json,
     Object,
     is_terminating,
@@ -85,6 +86,8 @@ class Kubelet(Controller):
         self.host = plan.name
         super().__init__(client, factory)
         self._families = spec.families
+        self._directory = directory
+        self._values = Values(client)
         self._plan = plan
         self.servers = EchoServers()
         self._prober = Prober(self._probed, self._unhealthy, self._not_executed)
@@ -92,7 +95,7 @@ class Kubelet(Controller):
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
         self.sandboxes = Sandboxes(spec, plan, network, directory)
-        self.streams = Streams(directory, self._find, self._read, self._logs)
+        self.streams = Streams(directory, self._find, self._values, self._logs)
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
@@ -170,8 +173,10 @@ class Kubelet(Controller):
             if uid not in self._given:
                 addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
                 self._given[uid] = self._with_values(addressed, sandbox)
-            self._say_started(pod, self.tasks.run(self._given[uid], sandbox.netns, self.sandboxes.files(uid)))
-            if uid not in self._started:
+                self._say_left_out(pod, "VolumesNotMounted", "volumes that a lab has not", not_mounted(pod))
+            given, files = self._given[uid], self.sandboxes.files(uid)
+            self._say_started(pod, self.tasks.run(given, sandbox.netns, files, self._directory))
+            if uid not in self._started and self.tasks.is_initialized(pod):
                 self._started[uid] = timestamp(now())
                 self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
         if self._report(pod, sandbox, "") in ("Succeeded", "Failed"):
@@ -180,27 +185,21 @@ class Kubelet(Controller):
         return self.tasks.left(uid)
 
     def _with_values(self, pod: Object, sandbox: Sandbox) -> Json:
-        """The pod with the values of ConfigMaps and Secrets in its environment. Raises MissingError."""
+        """The pod with the values of ConfigMaps and Secrets in its environment, its volumes written. Raises
+        MissingError."""
         try:
-            return with_values(pod, partial(self._read, pod))
+            write_volumes(pod, self._directory, partial(self._values.contents, pod))
+        except MissingError as error:
+            self._report(pod, sandbox, str(error))
+            self.recorder.event(pod, "Pod", "FailedMount", f"MountVolume.SetUp failed: {error}", type=WARNING)
+            raise
+        try:
+            return with_values(pod, partial(self._values.texts, pod))
         except MissingError as error:
             self._report(pod, sandbox, str(error))
             for _name, part in event_parts(pod):
                 self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
             raise
-
-    def _read(self, pod: Object, kind: str, name: str) -> Mapping[str, str] | None:
-        """The values of a ConfigMap or a Secret. Raises ApiError."""
-        resource = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}[kind]
-        try:
-            data = self.client.get(resource, name, pod["metadata"]["namespace"]).raw.get("data") or {}
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return None
-        if kind == "ConfigMap":
-            return dict(data)
-        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
 
     def _addresses(self, sandbox: Sandbox) -> Json:
         own = {"podIP": sandbox.addresses[0], "podIPs": [{"ip": address} for address in sandbox.addresses]}
@@ -235,6 +234,10 @@ class Kubelet(Controller):
         for port in pod_ports(pod):
             self._logs.add(uid, port.number, f"serving {port.protocol} {port.number}", time.time())
         self._logs.add(uid, 0, f"pod {meta['name']} on {self._plan.name}", time.time())
+        self._say_left_out(
+            pod, "InitContainersNotRun", "servers begin at once, without the init containers",
+            [str(item["name"]) for item in init_containers_of(pod)],
+        )  # fmt: skip
         self._say_started(pod, [str(item["name"]) for item in containers_of(pod)])
         self._started[uid] = timestamp(now())
         self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
@@ -256,13 +259,19 @@ class Kubelet(Controller):
 
     def _say_started(self, pod: Object, names: Collection[str]) -> None:
         """What a kubelet says of containers that it starts and whose images it has: here every image is as good."""
-        images = {str(item["name"]): item.get("image", "") for item in containers_of(pod)}
-        for name, part in event_parts(pod):
+        images = {str(item["name"]): item.get("image", "") for item in all_containers_of(pod)}
+        before = [(str(item["name"]), f"spec.initContainers{{{item['name']}}}") for item in init_containers_of(pod)]
+        for name, part in (*before, *event_parts(pod)):
             if name in names:
                 there = f'Container image "{images[name]}" already present on machine and can be accessed by the pod'
                 self.recorder.event(pod, "Pod", "Pulled", there, part=part)
                 self.recorder.event(pod, "Pod", "Created", "Container created", part=part)
                 self.recorder.event(pod, "Pod", "Started", "Container started", part=part)
+
+    def _say_left_out(self, pod: Object, reason: str, text: str, names: Collection[str]) -> None:
+        """That a lab does not do something that the pod asks for."""
+        if names:
+            self.recorder.event(pod, "Pod", reason, f"{text}: {', '.join(names)}", type=WARNING)
 
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
         self._say_of(uid, container, "Unhealthy", f"{kind} probe failed: {problem}", WARNING)
@@ -353,6 +362,7 @@ class Kubelet(Controller):
         if self.sandboxes.get(uid) is None:
             return
         self.sandboxes.remove(uid)
+        remove_volumes(self._directory, uid)
         self._started.pop(uid, None)
         self._restarts.pop(uid, None)
         self._given.pop(uid, None)

@@ -16,6 +16,20 @@ def containers_of(pod: Object) -> Sequence[Object]:
     return found
 
 
+def init_containers_of(pod: Object) -> Sequence[Object]:
+    """Those that run to their end before the others."""
+    return [each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") != "Always"]
+
+
+def sidecars_of(pod: Object) -> Sequence[Object]:
+    """Init containers that go on beside the others."""
+    return [each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"]
+
+
+def all_containers_of(pod: Object) -> Sequence[Object]:
+    return [*(pod["spec"].get("initContainers") or ()), *containers_of(pod)]
+
+
 def hostname_of(pod: Object) -> str:
     """What a pod takes for its hostname."""
     if pod["spec"].get("hostNetwork"):
@@ -41,7 +55,7 @@ def words_of(container: Object) -> list[str]:
 
 
 def event_parts(pod: Object) -> list[tuple[str, str]]:
-    """The containers' names, and what events call them."""
+    """The containers' names, and what events call them; those that run before not among them."""
     names = [str(item["name"]) for item in containers_of(pod)]
     return [(name, f"spec.containers{{{name}}}") for name in names]
 
@@ -60,7 +74,7 @@ def pod_ports(pod: Object) -> tuple[Port, ...]:
         return ()
     found = [
         Port(int(port["containerPort"]), port.get("protocol", "TCP"))
-        for container in containers_of(pod)
+        for container in (*containers_of(pod), *sidecars_of(pod))
         for port in container.get("ports") or ()
     ]
     asked = [Port(number) for number in map(_liveness_port, containers_of(pod)) if number]

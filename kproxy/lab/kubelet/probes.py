@@ -27,7 +27,7 @@ import msgspec
 
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.mounts import isolate
+from kproxy.linux.isolation import isolate
 from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kproxy.lab.kubelet.podspec import init_containers_of
 from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
 from kproxy.lab.spec import NodePlan
 
 REPORT_SECONDS: Final = 300
 """A kubelet says how its node is at least so often, even if nothing has changed (nodeStatusReportFrequency)."""
+
+
+_INITIALIZING: Final = {"reason": "PodInitializing"}
 
 
 class Ended(NamedTuple):
@@ -53,15 +57,19 @@ def pod_status(
     runs commands.
     """
     containers = pod["spec"].get("containers") or ()
-    alive = {str(item["name"]): tasks[item["name"]].ended is None if tasks else running for item in containers}
+    inits = init_containers_of(pod) if tasks else ()
+    incomplete = [str(item["name"]) for item in inits if not _has_succeeded(tasks[item["name"]])]
+    alive = {str(item["name"]): _runs(tasks[item["name"]]) if tasks else running for item in containers}
     unready = [name for name, runs in alive.items() if not runs or not probed.get(name, True)]
     ready = running and not unready
     old = pod.get("status") or {}
     conditions = list(old.get("conditions") or [])
     said = {True: "True", False: "False"}
     conditions = with_condition(conditions, "PodReadyToStartContainers", said[bool(addresses)])
-    conditions = with_condition(conditions, "Initialized", "True")
-    phase = _phase(bool(started), tasks)
+    missing = f"containers with incomplete status: [{' '.join(incomplete)}]" if incomplete else ""
+    why = "ContainersNotInitialized" if incomplete else ""
+    conditions = with_condition(conditions, "Initialized", said[not incomplete], why, missing)
+    phase = _phase(bool(started), tasks, [str(item["name"]) for item in inits])
     over = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
     reason = "" if ready else over
     message = problem or ("" if ready else f"containers with unready status: [{' '.join(unready)}]")
@@ -81,27 +89,44 @@ def pod_status(
             for item in containers
         ],
     }
+    if inits:
+        status["initContainerStatuses"] = [
+            _task(item, tasks[item["name"]], item["name"] not in incomplete) for item in inits
+        ]
     if addresses:
         status["podIP"] = addresses[0]
         status["podIPs"] = [{"ip": address} for address in addresses]
     return status
 
 
-def _phase(started: bool, tasks: Mapping[str, TaskState]) -> str:
+def _runs(task: TaskState) -> bool:
+    return bool(task.started) and task.ended is None
+
+
+def _has_succeeded(task: TaskState) -> bool:
+    return task.ended is not None and not task.ended.code
+
+
+def _phase(started: bool, tasks: Mapping[str, TaskState], inits: Sequence[str]) -> str:
+    before = [tasks[name] for name in inits]
+    if any(state.ended is not None and state.ended.code and not state.waits for state in before):
+        return "Failed"
+    if not all(map(_has_succeeded, before)):
+        return "Pending"
     if not tasks or not all(state.ended is not None and not state.waits for state in tasks.values()):
         return "Running" if started else "Pending"
     return "Failed" if any(state.ended is not None and state.ended.code for state in tasks.values()) else "Succeeded"
 
 
 def _task(item: Object, task: TaskState, ready: bool) -> Json:
-    state: Json = {"running": {"startedAt": task.started}}
+    state: Json = {"running": {"startedAt": task.started}} if task.started else {"waiting": _INITIALIZING}
     last = task.last
     if task.ended is not None and task.waits:
         text = f"restarting failed container {item['name']}"
         state, last = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}, task.ended
     elif task.ended is not None:
         state = {"terminated": _terminated(task.ended)}
-    entry = _entry(item, "command", ready, task.ended is None, task.restarts, state)
+    entry = _entry(item, "command", ready, _runs(task), task.restarts, state)
     return {**entry, "lastState": {"terminated": _terminated(last)} if last is not None else {}}
 
 
@@ -144,7 +169,7 @@ def same_status(old: Object, new: Object) -> bool:
         }
         containers = [
             (item["name"], item.get("ready"), item.get("restartCount"), sorted(item.get("state") or ()))
-            for item in status.get("containerStatuses") or ()
+            for item in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
         ]
         return (status.get("phase"), status.get("podIP"), status.get("podIPs"), conditions, containers)
 

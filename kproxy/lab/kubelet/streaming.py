@@ -21,6 +21,8 @@ from kproxy.lab.kubelet.commands import Client, Command, failure
 from kproxy.lab.kubelet.environment import environment, with_values
 from kproxy.lab.kubelet.logs import Line, PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of
+from kproxy.lab.kubelet.values import Values
+from kproxy.lab.kubelet.volumes import volume_mounts, write_volumes
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
 
@@ -30,9 +32,6 @@ SOCKET: Final = "kubelet.sock"
 _MAX_REQUEST: Final = 1 << 20
 _LOOK: Final = 1.0
 """Seconds after which one who follows a log is looked at: whether he is still there."""
-
-
-ReadOf = Callable[[Object, str, str], Mapping[str, str] | None]
 
 
 class RunningPod(NamedTuple):
@@ -46,12 +45,19 @@ class RunningPod(NamedTuple):
 
 
 class Streams:
-    """Answers the API server. `find` gives the pod of a uid, None if this node has none; `read` what `with_values`
-    asks of a pod's namespace."""
+    """Answers the API server. `find` gives the pod of a uid, None if this node has none; `values` those of
+    ConfigMaps and Secrets."""
 
-    def __init__(self, directory: Path, find: Callable[[str], RunningPod | None], read: ReadOf, logs: PodLogs) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        find: Callable[[str], RunningPod | None],
+        values: Values,
+        logs: PodLogs,
+    ) -> None:
+        self._directory = directory
         self._find = find
-        self._read = read
+        self._values = values
         self._logs = logs
         self._lock = threading.Lock()
         self._commands: dict[str, set[Command]] = {}
@@ -102,9 +108,12 @@ class Streams:
             return
         client.send(STARTED)
         try:
-            pod = with_values(found.pod, partial(self._read, found.pod), strict=False)
+            pod = with_values(found.pod, partial(self._values.texts, found.pod), strict=False)
             values = environment(pod, asked.container, terminal=asked.tty)
-            command = Command(asked, found.netns, values, hostname_of(found.pod), found.files)
+            write_volumes(found.pod, self._directory, partial(self._values.contents, found.pod), strict=False)
+            container = next(each for each in containers_of(pod) if each["name"] == asked.container)
+            volumes = volume_mounts(pod, container, self._directory, values)
+            command = Command(asked, found.netns, values, hostname_of(found.pod), found.files, volumes)
         except (OSError, LinuxError, ValueError) as error:
             client.end(failure(f"error executing command in container: {error}"))
             return

@@ -1,9 +1,11 @@
-"""Containers that run a command to its end: those of a Job's pods, and of others that are not always restarted.
+"""Containers that run a command to its end: those of a Job's pods, and of others that are not always restarted. Their
+init containers run before, one after another.
 
 No image is there, so nothing is known of what a container would run by itself. A pod whose restartPolicy is Always has
 echo servers (`echo`). In one whose restartPolicy is OnFailure or Never, `command` and `args` are really executed: in
 the pod's network, by this machine's programs, as root. Its files are this machine's and cannot be written, but for an
-empty /tmp: a manifest from somewhere shall not do harm here. A container of a Job without a command ends at once.
+empty /tmp and the pod's volumes: a manifest from somewhere shall not do harm here. A container of a Job without a
+command ends at once.
 
 A command is asked to end by SIGTERM, and killed with all that it started when it ends or its time is over.
 """
@@ -18,16 +20,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Final
 
 from kproxy.lab.kubelet.environment import environment, expand
 from kproxy.lab.kubelet.logs import PodLogs
-from kproxy.lab.kubelet.podspec import containers_of, hostname_of, words_of
+from kproxy.lab.kubelet.podspec import containers_of, hostname_of, init_containers_of, words_of
 from kproxy.lab.kubelet.status import Ended, TaskState
+from kproxy.lab.kubelet.volumes import volume_mounts
 from kproxy.lab.resources import Object, now, timestamp
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.mounts import isolate
+from kproxy.linux.isolation import Mount, isolate
 from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)
@@ -52,6 +56,10 @@ class Task:
         """When it is restarted, by the monotonic clock; None if it is not."""
 
     @property
+    def succeeded(self) -> bool:
+        return self.ended is not None and not self.ended.code
+
+    @property
     def state(self) -> TaskState:
         return TaskState(self.started, self.restarts, self.ended, self.last, self.again is not None)
 
@@ -74,10 +82,12 @@ class Tasks:
         self._lock = threading.Lock()
         self._tasks: dict[str, dict[str, Task]] = {}
 
-    def run(self, pod: Object, netns: str, files: Mapping[str, str]) -> list[str]:
+    def run(self, pod: Object, netns: str, files: Mapping[str, str], directory: Path) -> list[str]:
         """Starts what is to be started now, the first time or again; the names of those containers.
 
-        `files` are seen by the commands in place of this machine's.
+        Args:
+            files: are seen by the commands in place of this machine's.
+            directory: the node's, with the pod's volumes.
         """
         uid = str(pod["metadata"]["uid"])
         policy = str(pod["spec"].get("restartPolicy", "Always"))
@@ -86,12 +96,23 @@ class Tasks:
             tasks = self._tasks.get(uid)
             if tasks is None:
                 tasks = self._tasks[uid] = _found(pod, policy)
-            for container in containers_of(pod):
-                task = tasks[str(container["name"])]
-                if task.process is None and (task.ended is None or _is_due(task)):
-                    self._start(pod, container, task, netns, files)
-                    begun.append(str(container["name"]))
+            first = init_containers_of(pod)
+            for number, container in enumerate((*first, *containers_of(pod))):
+                name = str(container["name"])
+                if self._start_due(pod, container, tasks, netns, files, directory):
+                    begun.append(name)
+                if number < len(first) and not tasks[name].succeeded:
+                    break
         return begun
+
+    def is_initialized(self, pod: Object) -> bool:
+        """Whether what runs before the containers has ended well."""
+        with self._lock:
+            tasks = self._tasks.get(str(pod["metadata"]["uid"]), {})
+            return all(
+                (task := tasks.get(str(each["name"]))) is not None and task.succeeded
+                for each in init_containers_of(pod)
+            )
 
     def states(self, uid: str) -> Mapping[str, TaskState]:
         """How a pod's containers are, by name."""
@@ -125,7 +146,19 @@ class Tasks:
         for uid in list(self._tasks):
             self.forget(uid)
 
-    def _start(self, pod: Object, container: Object, task: Task, netns: str, files: Mapping[str, str]) -> None:
+    def _start_due(
+        self, pod: Object, container: Object, tasks: Mapping[str, Task], netns: str, files: Mapping[str, str],
+        directory: Path,
+    ) -> bool:  # fmt: skip
+        task = tasks[str(container["name"])]
+        if task.process is not None or not (task.ended is None or _is_due(task)):
+            return False
+        self._start(pod, container, task, netns, files, directory)
+        return True
+
+    def _start(
+        self, pod: Object, container: Object, task: Task, netns: str, files: Mapping[str, str], directory: Path
+    ) -> None:
         name, uid = str(container["name"]), str(pod["metadata"]["uid"])
         policy = str(pod["spec"].get("restartPolicy", "Always"))
         if task.ended is not None:
@@ -139,7 +172,8 @@ class Tasks:
             task.end(Ended(0, "Completed", text, task.started, task.started), policy)
             return
         try:
-            task.process = _spawn(words, values, str(container.get("workingDir") or "/"), pod, netns, files)
+            volumes = volume_mounts(pod, container, directory, values)
+            task.process = _spawn(words, values, str(container.get("workingDir") or "/"), pod, netns, files, volumes)
         except (OSError, LinuxError) as error:
             self._logs.add(uid, 0, f"{name}: {error}", time.time(), name)
             task.end(Ended(_START_ERROR, "StartError", str(error), task.started, task.started), policy)
@@ -171,8 +205,9 @@ class Tasks:
 
 def _found(pod: Object, policy: str) -> dict[str, Task]:
     """The tasks of a pod that is new to this kubelet: what an earlier one had begun has ended with it."""
-    tasks = {str(item["name"]): Task() for item in containers_of(pod)}
-    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+    tasks = {str(item["name"]): Task() for item in (*init_containers_of(pod), *containers_of(pod))}
+    known = pod.get("status") or {}
+    for status in (*(known.get("initContainerStatuses") or ()), *(known.get("containerStatuses") or ())):
         task, state = tasks.get(str(status.get("name"))), status.get("state") or {}
         if task is None:
             continue
@@ -194,14 +229,14 @@ def _is_due(task: Task) -> bool:
 
 
 def _spawn(
-    words: list[str], values: dict[str, str], directory: str, pod: Object, netns: str, files: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    program = shutil.which(words[0], path=values.get("PATH"))
-    if program is None:
-        raise FileNotFoundError(f'exec: "{words[0]}": executable file not found in $PATH')
-
+    words: list[str], values: dict[str, str], directory: str, pod: Object, netns: str, files: Mapping[str, str],
+    volumes: Sequence[Mount],
+) -> subprocess.Popen[bytes]:  # fmt: skip
     def start() -> subprocess.Popen[bytes]:
-        isolate(hostname_of(pod), files, read_only=True)
+        isolate(hostname_of(pod), files, read_only=True, volumes=volumes)
+        program = shutil.which(words[0], path=values.get("PATH"))  # which may be in a volume
+        if program is None:
+            raise FileNotFoundError(f'exec: "{words[0]}": executable file not found in $PATH')
         return subprocess.Popen(
             words,
             executable=program,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-_NO_VOLUMES: Final = "pods have no volumes"
+_NO_VOLUMES: Final = "pods have no persistent volumes"
 _NO_ADMISSION: Final = "no request is judged by it"
 
 INERT: Final = MappingProxyType(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux.mounts import isolate
+from kproxy.linux.isolation import isolate
 from kproxy.linux.namespace import Namespace
 
 pytestmark = pytest.mark.root
