@@ -59,7 +59,9 @@ class Cluster:
         objects_there = list(filter(is_objects, files.paths()))
         names = host_names(files)
         if not objects_there and not names and self.info is UNKNOWN:
-            raise InputError(f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it")
+            raise InputError(
+                f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it (documentation: Snapshots)"
+            )
         objects: list[RawObject] = []
         contents = object_contents(files)
         loaded = load_contents(contents, on_object=objects.append) if contents else Manifests()
