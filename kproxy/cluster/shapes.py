@@ -27,7 +27,8 @@ This is about kube-proxy's rules alone: other programs' rules may tell two Servi
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -45,6 +46,8 @@ from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import select_endpoints
 from kproxy.services.tracker import ServiceState
 
+FEW: Final = 100
+"""Up to so many Services are compared each; of more, those that stand for all."""
 STAND: Final = 2
 """So many groups of each shape stand for all."""
 
@@ -74,6 +77,28 @@ class Chosen:
     stands_for: Mapping[str, tuple[str, ...]]
     twins: frozenset[str]
     key: Hashable
+
+
+class Parts:
+    """A state of a cluster from which some of the Services are taken."""
+
+    def __init__(self, manifests: Manifests) -> None:
+        self._all = manifests
+        self._services: dict[str, list[Service]] = {}
+        self._slices: dict[str, list[EndpointSlice]] = {}
+        for service in manifests.services:
+            self._services.setdefault(service.metadata.key, []).append(service)
+        for item in manifests.endpoint_slices:
+            self._slices.setdefault(service_of(item), []).append(item)
+
+    def of(self, wanted: Collection[str]) -> Manifests:
+        """The Services that are wanted and their EndpointSlices, with all other objects."""
+        names = sorted(wanted)
+        return dataclasses.replace(
+            self._all,
+            services=tuple(each for name in names for each in self._services.get(name, ())),
+            endpoint_slices=tuple(each for name in names for each in self._slices.get(name, ())),
+        )
 
 
 class Shapes:
@@ -129,7 +154,8 @@ class Shapes:
             views = self._views(node, options, [name for number in special for name in self._groups[number]])
             for number in special:
                 shapes[number] = self._shape(number, views, cells, own)
-        return self._chosen(shapes, (cells.intervals, tuple(_plain(each, own, cells) for each in every)))
+        of_own = tuple(cells.of(each) for each in own)
+        return self._chosen(shapes, (cells.intervals, of_own, tuple(_plain(each, own, cells) for each in every)))
 
     def _special(self, node: str, own: Iterable[str]) -> set[int]:
         """The groups that this node sees otherwise than one to which nothing belongs."""

@@ -6,15 +6,19 @@ sides, and no packet meets rules of two Services. Nodes whose rules read alike a
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cluster.migrate import ForeignRules, analyse, build_report
+from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.migrate.report import Finding as MigrateFinding
+from kproxy.cluster.migrate.report import NotDecided
+from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.edits import Edit, EditWords
-from kproxy.explorer.errors import Refusal, bad_input
-from kproxy.explorer.findings import AskHint, Finding, Findings, Gathered, Open, Sent, question
+from kproxy.explorer.errors import bad_input
+from kproxy.explorer.findings import ALL_PACKETS, TIME_OVER, AskHint, Finding, Findings, Gathered, Open, Sent, question
 from kproxy.explorer.maps import draw_map
 from kproxy.explorer.model import Model, Work, family_named
 from kproxy.explorer.node_by_node import NodeByNode
@@ -179,21 +183,13 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
     nodes = NodeByNode(one, other, len(names), work)
     report = Gathered(one, other)
-    longest = 0.0
     for name in names:
         for each in families:
-            begin = work.left
-            try:
-                found = nodes.compared(name, each) if begin > longest else None
-            except Refusal:
-                if work.cancelled or work.left:
-                    raise
-                found = None
+            found = work.within(partial(nodes.compared, name, each))
             if found is None:
                 report.left_out(name)
-                continue
-            longest = max(longest, begin - work.left)
-            report.add((name, name), each, found.found, found.stands_for, found.first)
+            else:
+                report.add((name, name), each, found.found, found.stands_for, found.first)
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
     return report.findings(notes)
@@ -209,16 +205,26 @@ def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
     names = [model.node(name, "nodes").name for name in asked.nodes] or list(model.nodes)
     families = (family_named(asked.family, ()),) if asked.family else tuple(Family)
     to_nftables = asked.to == MODE_NFTABLES
-    analyses = []
+    alike = Alike(model.manifests)
+
+    def analysed(host: HostFacts, family: Family) -> Analysis:
+        work.check()
+        there = host.host_rules
+        foreign = None if there is None else ForeignRules.of(there, family)
+        facts = model.rendering.facts(host, family)
+        return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike, tell=work.check)
+
+    analyses, left_out = [], []
     for name in names:
-        host = hosts[name]
         for family in families:
-            work.check()
-            there = host.host_rules
-            foreign = None if there is None else ForeignRules.of(there, family)
-            facts = model.rendering.facts(host, family)
-            analyses.append(analyse(facts, to_nftables=to_nftables, foreign=foreign))
+            found = work.within(partial(analysed, hosts[name], family))
+            if found is None:
+                left_out.append(NotDecided(name, family.value, ALL_PACKETS, TIME_OVER))
+            else:
+                analyses.append(found)
     report = build_report(analyses, to_nftables=to_nftables)
+    if left_out:
+        report = msgspec.structs.replace(report, changes=True, undecided=(*left_out, *report.undecided))
     return migrate_answer(model, report, asked.a.source)
 
 

@@ -34,6 +34,7 @@ MAX_SERVICES: Final = 100
 StandsFor = Mapping[str, Sequence[str]]
 """For each Service that was compared, `namespace/name`, those that are treated as it is."""
 
+ALL_PACKETS: Final = "all packets"
 TIME_OVER: Final = "not compared: the time for it was over"
 
 
@@ -204,7 +205,7 @@ class Gathered:
         # What happens under few conditions is what most packets meet.
         shown = sorted(self._found.values(), key=lambda each: len(each.item.conditions))[:MAX_FINDINGS]
         more = [f"{self._more} more destinations differ"] if self._more else []
-        left_out = (Open("all packets", TIME_OVER, name) for name in self._left_out)
+        left_out = (Open(ALL_PACKETS, TIME_OVER, name) for name in self._left_out)
         left = len(self._found) - len(shown)
         more += [f"{left} more findings are not listed"] if left else []
         more += [_alike_services(self._stand, self._stood_for)] if self._stand < self._stood_for else []

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
@@ -44,6 +44,8 @@ from kproxy.netfilter import Family
 from kproxy.render import Features
 from kproxy.services.names import family_of
 
+Made = TypeVar("Made")
+
 HOST: Final = "host"
 """What the one host of a dump is called."""
 CLIENT: Final = "203.0.113.9"
@@ -59,6 +61,7 @@ class Work:
         self._clock = clock
         self._end = clock() + seconds
         self._cancelled = False
+        self._longest = 0.0
 
     def cancel(self) -> None:
         """Nobody waits any more."""
@@ -82,6 +85,24 @@ class Work:
         """Raises Refusal: the time is over, or nobody waits."""
         if self._cancelled or self._clock() > self._end:
             raise Refusal(504, "this takes too long: ask about fewer nodes or Services, or use the command")
+
+    def within(self, step: Callable[[], Made]) -> Made | None:
+        """What a step gives; None if the time does not suffice: it is over, or a step before took longer than is left.
+
+        Raises:
+            Refusal: nobody waits any more, or the step refuses.
+        """
+        begin = self.left
+        if begin <= self._longest:
+            return None
+        try:
+            found = step()
+        except Refusal:
+            if self._cancelled or self.left:
+                raise
+            return None
+        self._longest = max(self._longest, begin - self.left)
+        return found
 
 
 class Model:

@@ -9,16 +9,15 @@ read alike, or differ only in the nodes' own addresses, are compared once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kproxy.api import Manifests, Service
+from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.api.types.discovery import EndpointSlice
 from kproxy.cluster.migrate import NodeFacts
-from kproxy.cluster.shapes import Chosen, Shapes, service_of
+from kproxy.cluster.shapes import FEW, Chosen, Parts, Shapes, service_of
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
@@ -31,8 +30,6 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address
 from kproxy.render import RenderedTable, RenderedTarget
 
-FEW: Final = 100
-"""Up to so many Services are compared each; of more, those that stand for all."""
 EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
 """Differences of one node that are put into words where Services have twins, of which nothing is said twice."""
 
@@ -55,7 +52,7 @@ class NodeByNode:
         """`count`: how many nodes are compared."""
         self._models = (one, other)
         self._changed = _Changed.between(one.manifests, other.manifests)
-        self._parts = tuple(_Parts(model.manifests) for model in self._models)
+        self._parts = tuple(Parts(model.manifests) for model in self._models)
         self._some = [each.of(self._changed.services) for each in self._parts]
         self._count = count
         self._work = work
@@ -171,28 +168,6 @@ def _nodes(manifests: Manifests) -> dict[str, object]:
     return {
         each.metadata.name: (each.addresses, each.pod_cidrs, dict(each.metadata.labels)) for each in manifests.nodes
     }
-
-
-class _Parts:
-    """A state of a cluster from which some of the Services are taken."""
-
-    def __init__(self, manifests: Manifests) -> None:
-        self._all = manifests
-        self._services: dict[str, list[Service]] = {}
-        self._slices: dict[str, list[EndpointSlice]] = {}
-        for service in manifests.services:
-            self._services.setdefault(service.metadata.key, []).append(service)
-        for item in manifests.endpoint_slices:
-            self._slices.setdefault(service_of(item), []).append(item)
-
-    def of(self, wanted: Collection[str]) -> Manifests:
-        """The Services that are wanted and their EndpointSlices, with all other objects."""
-        names = sorted(wanted)
-        return dataclasses.replace(
-            self._all,
-            services=tuple(each for name in names for each in self._services.get(name, ())),
-            endpoint_slices=tuple(each for name in names for each in self._slices.get(name, ())),
-        )
 
 
 def _configurations_differ(one: Model, other: Model, name: str) -> bool:

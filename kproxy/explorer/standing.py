@@ -8,6 +8,7 @@ program. Nodes of two sources are matched by name; one host's rules with the nod
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kproxy.cluster.rules import HostRules
@@ -72,15 +73,12 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
         if host.proxy_config is None and cluster.proxy_config is None:
             notes.append(f"{name}: kube-proxy's configuration is not known: its defaults count, which masquerade less")
         for each in families:
-            work.check()
             actual = rules_of(model, name, each)
             if actual is None:
                 notes.append(f"{name}: its {each.value} rules are not known")
                 continue
             expected, _ = model.rendering.rules(host, each)
-            alone = host_of(model, name, len(names))
-            found = compare(expected, actual, family=each, host=alone, progress=work.check, examine=EXAMINED)
-            report.add((name, name), each, found)
+            _add(report, (name, name), each, (expected, actual), host_of(model, name, len(names)), work)
     return report.findings(notes)
 
 
@@ -100,7 +98,6 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
             notes.append(f"{pair[0]} has other addresses on the two sides: those of {one.known.label} count")
         host = first or second
         for each in families:
-            work.check()
             sides = [rules_of(model, name, each) for model, name in zip((one, other), pair, strict=True)]
             if sides[0] is None or sides[1] is None:
                 label = (other if sides[1] is None else one).known.label
@@ -108,11 +105,27 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
                 continue
             compared = True
             if sides[0] != sides[1]:
-                found = compare(sides[0], sides[1], family=each, host=host, progress=work.check, examine=EXAMINED)
-                report.add(pair, each, found)
+                _add(report, pair, each, (sides[0], sides[1]), host, work)
     if not compared:
         raise cannot("; ".join(dict.fromkeys(notes)))
     return report.findings(notes)
+
+
+def _add(
+    report: Gathered,
+    nodes: tuple[str, str],
+    family: Family,
+    sides: tuple[SideRules, SideRules],
+    host: Host | None,
+    work: Work,
+) -> None:
+    """Compares a node, if the time suffices."""
+    step = partial(compare, *sides, family=family, host=host, progress=work.check, examine=EXAMINED)
+    found = work.within(step)
+    if found is None:
+        report.left_out(nodes[0])
+    else:
+        report.add(nodes, family, found)
 
 
 def _pairs(one: Model, other: Model, node: str) -> Sequence[tuple[str, str]]:

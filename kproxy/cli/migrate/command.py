@@ -99,9 +99,11 @@ def command(
         report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
-    from kproxy.cluster.migrate import Analysis, ForeignRules, NodeFacts, analyse, build_report
+    from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
 
     needs = _needs() if to == MODE_NFTABLES else ()
+
+    alike = Alike(cluster)
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
@@ -110,7 +112,7 @@ def command(
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
                     facts = NodeFacts.of(cluster, config, target, family, features)
                     foreign = None if dump is None else ForeignRules.of(dump, family)
-                    yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign)
+                    yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign, alike=alike)
 
     if verify:
         from kproxy.cli.migrate.verify import Verifier

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
 from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.alike import Alike
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import ForeignRules, NamedRule, are_met
 from kproxy.cluster.migrate.packets import Packets
@@ -62,15 +64,37 @@ class Found:
         return ids.OTHER if self.reason is None else self.reason.id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Analysis:
     """What was found for one node and family; `undecided` is what the model cannot decide, `tried` how many packets met
-    other programs' rules."""
+    other programs' rules, `is_of_fewer` whether the Services were compared that stand for all."""
 
     facts: NodeFacts
     found: tuple[Found, ...]
     undecided: tuple[Undecided, ...] = ()
     tried: int = 0
+    is_of_fewer: bool = False
+
+    def shown(self, found: Found) -> Found:
+        """What was found, its witness on its way through all of the node's rules: those of the Services that stand for
+        all are fewer, and have other numbers in their chains."""
+        if not self.is_of_fewer or found.witness is None or found.reason is None:
+            return found
+        judge = self._guarded if found.reason.firewall else self._judge
+        witness = judge.witness(found.witness.candidate, found.reason.differs)
+        return found if witness is None else replace(found, witness=witness)
+
+    @cached_property
+    def _rules(self) -> tuple[SideRules, SideRules]:
+        return iptables_rules(self.facts), nftables_rules(self.facts)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(*self._rules, self.facts.family)
+
+    @cached_property
+    def _guarded(self) -> Judge:
+        return Judge(*behind_firewall(self.facts, *self._rules), self.facts.family)
 
 
 def analyse(
@@ -78,14 +102,22 @@ def analyse(
     *,
     to_nftables: bool,
     foreign: ForeignRules | None = None,
+    alike: Alike | None = None,
     tell: Tell = lambda _what: None,
 ) -> Analysis:
     """Compare the modes on one node for one family.
 
     Args:
         foreign: other programs' rules on this node, from its dump.
+        alike: the shapes of the cluster's Services; without, or with rules of others, each Service is compared.
         tell: gets what is being done, in a few words.
     """
+    fewer = alike.facts(facts) if alike is not None and foreign is None else None
+    if fewer is not None:
+        short = analyse(fewer, to_nftables=to_nftables, tell=tell)
+        # What has no reason is said of each Service in the comparison's own words.
+        if not short.undecided and all(each.reason is not None for each in short.found):
+            return replace(short, facts=facts, is_of_fewer=True)
     tell("rendering both modes")
     iptables, nftables = iptables_rules(facts), nftables_rules(facts)
     tell("sending packets")

@@ -146,6 +146,8 @@ def build_report(
         for found in analysis.found:
             finding = _finding(analysis.facts, found, to_nftables)
             key = (finding.reason, finding.today, finding.then, finding.addresses if found.reason is None else ())
+            if key not in groups and analysis.is_of_fewer:
+                finding = _finding(analysis.facts, analysis.shown(found), to_nftables)
             if key not in groups and confirm is not None and finding.witness is not None:
                 witness = msgspec.structs.replace(finding.witness, kernel=confirm(analysis.facts, found))
                 finding = msgspec.structs.replace(finding, witness=witness)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from kproxy.cluster.migrate import NodeFacts, analyse
 from kproxy.dataplane.compare.compare import compare
-from kproxy.explorer import apart, node_by_node
-from kproxy.explorer.comparing import Compare, Side, WhatIf, what_if
+from kproxy.explorer import apart, comparing, node_by_node, standing
+from kproxy.explorer.comparing import Compare, MigrateAnswer, Side, WhatIf, compare_sides, what_if
 from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.findings import TIME_OVER
@@ -121,6 +122,27 @@ def test_nodes_for_which_the_time_does_not_suffice_are_named(
         assert not found.alike
         assert bool(found.findings) is (len(undecided) < 2)
         assert found.map.edges
+
+
+def test_migrate_and_drift_say_which_nodes_they_left_out(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def slow(*given: Any, **named: Any) -> Any:
+        now[0] += 10.0
+        return (analyse if isinstance(given[0], NodeFacts) else compare)(*given, **named)
+
+    monkeypatch.setattr(comparing, "analyse", slow)
+    monkeypatch.setattr(standing, "compare", slow)
+    model = explorer.model
+    for kind in ("migrate", "drift"):
+        for seconds, left_out in ((25, set()), (15, {"n2"}), (5, {"n1", "n2"})):
+            now[0] = 0.0
+            work = Work(seconds, lambda: now[0])
+            found = compare_sides(model, model, Compare(kind, family="IPv4"), work)
+            undecided = found.report.undecided if isinstance(found, MigrateAnswer) else found.undecided
+            assert {each.node for each in undecided if each.reason == TIME_OVER} == left_out, (kind, seconds)
+            if left_out:
+                assert found.report.changes if isinstance(found, MigrateAnswer) else not found.alike
 
 
 ENDLESS = """

@@ -1,0 +1,32 @@
+"""The facts of those Services that stand for all on a node (`cluster.shapes`): what the modes do differently with them
+is what they do differently with all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kproxy.api import Manifests
+from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.shapes import FEW, Parts, Shapes
+from kproxy.netfilter import Family
+from kproxy.services.tracker import ServiceState
+
+
+class Alike:
+    """The Services of a cluster by their shapes, for all its nodes."""
+
+    def __init__(self, cluster: Manifests) -> None:
+        self._cluster = cluster
+        self._parts = Parts(cluster)
+        self._shapes: dict[Family, Shapes] = {}
+
+    def facts(self, facts: NodeFacts) -> NodeFacts | None:
+        """A node's facts with the Services that stand for all; None if there are few."""
+        if len(facts.service_ports) <= FEW:
+            return None
+        if facts.family not in self._shapes:
+            self._shapes[facts.family] = Shapes([self._cluster], facts.family)
+        name, options = facts.target.node_name, [facts.iptables, facts.nftables]
+        part = self._parts.of(self._shapes[facts.family].on(name, [options], facts.own_addresses).services)
+        state = ServiceState.of(facts.family, name, part.services, part.endpoint_slices)
+        return dataclasses.replace(facts, state=state)

@@ -1,0 +1,39 @@
+"""What the modes do differently, found with the Services that stand for all: the report is that of all."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cluster.migrate import Alike, NodeFacts, Report, alike, analyse, build_report
+from kproxy.netfilter import Family
+from kproxy.render import Features, Target
+from tests.support.cluster.alike_services import NODES, random_cluster
+
+
+def _report(cluster: Manifests, family: Family, standing: Alike | None) -> tuple[Report, list[bool]]:
+    config = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16,fd00:10:244::/56")
+    analyses = []
+    for name in NODES:
+        node = next(each for each in cluster.nodes if each.metadata.name == name)
+        facts = NodeFacts.of(cluster, config, Target(name, node), family, Features())
+        analyses.append(analyse(facts, to_nftables=True, alike=standing))
+    return build_report(analyses, to_nftables=True), [each.is_of_fewer for each in analyses]
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("seed", [103, 104, 107])
+def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alike, "FEW", 0)
+    cluster = random_cluster(seed, family, 16)
+    whole, _ = _report(cluster, family, None)
+    short, fewer = _report(cluster, family, Alike(cluster))
+    assert short == whole
+    assert any(fewer)
+
+
+def test_few_services_are_compared_each() -> None:
+    cluster = random_cluster(1, Family.IPV4, 5)
+    _, fewer = _report(cluster, Family.IPV4, Alike(cluster))
+    assert not any(fewer)
