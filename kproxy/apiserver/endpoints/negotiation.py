@@ -105,7 +105,7 @@ def negotiate_for(request: Request, resource: Resource) -> MediaType:
     table = resource.stored
     found = resource.subresource(request.target.subresource)
     if found is not None and found.kind != resource.kind:
-        kind, table = found.kind, False
+        kind, table = found.kind, found.name == "scale"
         version = f"{found.group}/{found.version}" if found.group else found.version or resource.version
     protobuf = PROTOBUF in accept and encoder.has_message(version, kind)
     negotiated = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")

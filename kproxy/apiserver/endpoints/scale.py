@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from kproxy.api.fielderror import invalid as invalid_field
@@ -11,7 +10,7 @@ from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import Json, bad_request, invalid, unsupported_media_type
-from kproxy.apiserver.kinds.printers import selector_text
+from kproxy.apiserver.kinds import printers
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
@@ -47,11 +46,14 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
             version = ""
         result = registry.set_replicas(resource, entry, path, wanted, request.options(), version)
         if result.done is not None:
-            await asyncio.shield(result.done)
+            await result.done
         shown = scale_of(resource, result.value)
     else:
         shown = scale_of(resource, entry.value)
-    return encoded_response(negotiation.encode(shown), negotiated)
+    columns = printers.DEFAULT if resource.custom else printers.KINDS["Scale"]
+    scale = Resource("autoscaling", "v1", "Scale", "scales", named(_SCHEMA), columns=columns)
+    include = request.query.get("includeObject", "")
+    return encoded_response(negotiation.one(scale, shown, negotiated, registry.now, include), negotiated)
 
 
 def _new_scale(request: Request, resource: Resource, current: Json) -> Json:
@@ -90,7 +92,9 @@ def scale_of(resource: Resource, value: Json) -> Json:
             map(str, find(value, paths.get("labelSelectorPath", "")) if "labelSelectorPath" in paths else [])
         )
     else:
-        selector = selector_text(value["spec"].get("selector"))
+        held = value["spec"].get("selector") or {}
+        # A ReplicationController's, of the core group, is the labels themselves.
+        selector = printers.selector_text(held if resource.group else {"matchLabels": held}) if held else ""
     shown: Json = {"replicas": status[0] if status else 0}
     if selector:
         shown["selector"] = selector

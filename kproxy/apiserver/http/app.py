@@ -47,7 +47,7 @@ _SEND_TIME: Final = 30.0
 _LARGE: Final = 64 * 1024
 """Bytes of a body that may fill the buffer."""
 _audit_ids = itertools.count(secrets.randbits(120))
-"""No two requests have the same, nor those of another server."""
+"""Of requests that bring none: no two have the same, nor those of another server."""
 _UNCACHED: Final = (b"cache-control", b"no-cache, private")
 _LINGER: Final = 2.0
 _MAX_DRAINED: Final = 8 * 1024 * 1024
@@ -138,7 +138,7 @@ class App:
     async def _respond(self, request: Request, response: Response, receive: Receive, send: Send, scope: Scope) -> None:
         self._health.count(request, response.code)
         headers = [
-            (b"audit-id", b"%032x" % next(_audit_ids)),
+            (b"audit-id", _audit_id(request)),
             *([] if any(name == b"cache-control" for name, _ in response.headers) else [_UNCACHED]),
             (b"content-type", response.media.encode()),
             (b"content-length", b"%d" % len(response.body)),
@@ -220,7 +220,7 @@ class App:
     ) -> None:  # fmt: skip
         """Sends an answer in pieces, until it ends or the client goes, which `stop` is told of."""
         headers = [
-            (b"audit-id", b"%032x" % next(_audit_ids)),
+            (b"audit-id", _audit_id(request)),
             _UNCACHED,
             (b"content-type", media.encode()),
             *_warnings(request),
@@ -277,6 +277,11 @@ class App:
         self._health.count(request, 101)
         await send({"type": "websocket.accept", "subprotocol": protocol})
         await stream.join(receive, send)
+
+
+def _audit_id(request: Request) -> bytes:
+    """The client's own, if it sends one (k8s.io/apiserver pkg/endpoints/filters/audit_init.go)."""
+    return request.header("audit-id").encode("latin-1") or b"%032x" % next(_audit_ids)
 
 
 def _new_request(scope: Scope, method: str) -> Request:

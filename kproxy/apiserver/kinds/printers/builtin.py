@@ -219,6 +219,13 @@ def _ip_address(value: Json, now: datetime) -> list[Cell]:
 
 
 _BINDING: Final = columns("Name Role Age Users::1 Groups::1 ServiceAccounts::1", _binding)
+
+
+def _scale(value: Json, now: datetime) -> list[Cell]:
+    """Of the subresource; the second number is that of all replicas, whatever the column's name says."""
+    return [name_of(value), value["spec"].get("replicas", 0), value["status"].get("replicas", 0), age_of(value, now)]
+
+
 PRINTERS: Final[dict[str, Columns]] = {
     "ClusterRoleBinding": _BINDING,
     "ConfigMap": columns("Name Data Age", _config_map),
@@ -252,6 +259,7 @@ PRINTERS: Final[dict[str, Columns]] = {
         _replication_controller,
     ),
     "RoleBinding": _BINDING,
+    "Scale": columns("Name Desired:integer Available:integer Age", _scale),
     "Secret": columns("Name Type Data:integer Age", _secret),
     "Service": columns("Name Type Cluster-IP External-IP Port(s) Age Selector::1", _service),
     "ServiceAccount": columns("Name Age", aged),

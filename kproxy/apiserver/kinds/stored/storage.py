@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid
+from kproxy.api.fielderror import FieldError, forbidden, invalid, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podrules import CLAIM, NODE_SELECTOR, TOLERATION
+from kproxy.apiserver.kinds.rules import defaults, rules, set_defaults
 from kproxy.apiserver.kinds.stored.row import Stored
 from kproxy.apiserver.schema.quantity import round_resources
 
@@ -74,6 +75,58 @@ def _budget_errors(value: Json) -> Iterator[FieldError]:
 def _tolerations(value: Json) -> Iterator[FieldError]:
     for index, each in enumerate((value.get("scheduling") or {}).get("tolerations") or ()):
         yield from TOLERATION.errors(each, f"scheduling.tolerations[{index}]")
+
+
+_REQUEST_DEFAULTS: Final = defaults("""
+    devices.requests[].exactly.allocationMode                    "ExactCount"
+    devices.requests[].exactly.tolerations[].operator            "Equal"
+    devices.requests[].firstAvailable[].allocationMode           "ExactCount"
+    devices.requests[].firstAvailable[].tolerations[].operator   "Equal"
+""")
+_REQUESTS: Final = rules("""
+    devices.requests                                   unique name
+    devices.requests[].name                            needed; label
+    devices.requests[].exactly.deviceClassName         needed; subdomain
+    devices.requests[].exactly.allocationMode          one-of All ExactCount
+    devices.requests[].firstAvailable                  unique name
+    devices.requests[].firstAvailable[].name           needed; label
+    devices.requests[].firstAvailable[].deviceClassName  needed; subdomain
+    devices.requests[].firstAvailable[].allocationMode   one-of All ExactCount
+""")
+
+
+def _device_requests(spec: Json) -> Iterator[tuple[str, Json]]:
+    """What is asked for, and where it stands in a claim's spec."""
+    for index, each in enumerate((spec.get("devices") or {}).get("requests") or ()):
+        path = f"devices.requests[{index}]"
+        if each.get("exactly") is not None:
+            yield f"{path}.exactly", each["exactly"]
+        yield from ((f"{path}.firstAvailable[{n}]", part) for n, part in enumerate(each.get("firstAvailable") or ()))
+
+
+def _complete_requests(spec: Json) -> None:
+    set_defaults(spec, _REQUEST_DEFAULTS)
+    for _, request in _device_requests(spec):
+        if request["allocationMode"] == "ExactCount" and not request.get("count"):
+            request["count"] = 1
+
+
+def _request_errors(spec: Json, at: str) -> Iterator[FieldError]:
+    """pkg/apis/resource/validation: ValidateResourceClaimSpec."""
+    yield from _REQUESTS.errors(spec, at)
+    for index, each in enumerate((spec.get("devices") or {}).get("requests") or ()):
+        given = (each.get("exactly") is not None) + bool(each.get("firstAvailable"))
+        text = "exactly one of `exactly` or `firstAvailable` is required"
+        if not given:
+            yield required(f"{at}.devices.requests[{index}]", text)
+        elif given > 1:
+            yield invalid(f"{at}.devices.requests[{index}]", None, f"{text}, but multiple fields are set")
+    for path, request in _device_requests(spec):
+        mode, count = request.get("allocationMode"), request.get("count", 0)
+        if mode == "ExactCount" and count <= 0:
+            yield invalid(f"{at}.{path}.count", count, "must be greater than zero")
+        elif mode == "All" and count:
+            yield invalid(f"{at}.{path}.count", count, "must not be specified when allocationMode is 'All'")
 
 
 ROWS: Final = (
@@ -160,11 +213,19 @@ ROWS: Final = (
         status.expectedPods              min 0
     """),
     Stored(_DEVICES, "DeviceClass", "deviceclasses", namespaced=False, generation=("spec",)),
-    Stored(_DEVICES, "ResourceClaim", "resourceclaims", status={}, fixed=("spec",)),
-    Stored(_DEVICES, "ResourceClaimTemplate", "resourceclaimtemplates", fixed=("spec",)),
+    Stored(_DEVICES, "ResourceClaim", "resourceclaims", status={}, fixed=("spec",),
+           complete=lambda value: _complete_requests(value["spec"]),
+           errors=lambda value: _request_errors(value["spec"], "spec")),
+    Stored(_DEVICES, "ResourceClaimTemplate", "resourceclaimtemplates", fixed=("spec",),
+           complete=lambda value: _complete_requests(value["spec"]["spec"]),
+           errors=lambda value: _request_errors(value["spec"]["spec"], "spec.spec")),
     Stored(_DEVICES, "ResourceSlice", "resourceslices", namespaced=False, generation=("spec",),
            fields=("spec.driver", "spec.nodeName"), rules="""
-        spec.driver      needed; subdomain
-        spec.pool.name   needed
+        spec.driver                   needed; subdomain
+        spec.pool.name                needed
+        spec.pool.generation          min 0
+        spec.pool.resourceSliceCount  min 1
+        spec.devices                  unique name
+        spec.devices[].name           needed; label
     """),
 )  # fmt: skip

@@ -113,6 +113,21 @@ REFUSED = [
     (sample("PriorityLevelConfiguration", spec__limited=None), "must not be empty when type is Limited"),
     (sample("APIService", metadata__name="x"), 'must be `spec.version+\\".\\"+spec.group`'),
     (sample("ControllerRevision", data=None), "data is mandatory"),
+    (sample("ResourceClaim", spec__devices__requests__0__exactly=None), "exactly one of `exactly` or `firstAvailable`"),
+    (
+        sample("ResourceClaim", spec__devices__requests__0__exactly__count=-1),
+        "count: Invalid value: -1: must be greater",
+    ),
+    (sample("ResourceClaim", spec__devices__requests__0__exactly__allocationMode="Some"), 'Unsupported value: "Some"'),
+    (
+        sample(
+            "ResourceClaim",
+            spec__devices__requests__0__exactly={"deviceClassName": "a", "allocationMode": "All", "count": 2},
+        ),
+        "must not be specified when allocationMode is",
+    ),
+    (sample("ResourceClaimTemplate", spec__spec__devices__requests__0__name="A b"), "spec.spec.devices.requests[0].na"),
+    (sample("ResourceSlice", spec__devices__0__name="A b"), "spec.devices[0].name: Invalid value"),
     (sample("VolumeAttributesClass", driverName=None), "driverName: Required value"),
 ]
 
@@ -122,6 +137,19 @@ def test_what_kubernetes_refuses_is_refused(body: Json, why: str, shared: Api) -
     status, answer = shared("POST", f"{collection(body)}?dryRun=All", body)
     assert status == 422, answer
     assert why.replace("\\", "") in answer["message"].replace("\\", "")
+
+
+def test_requests_for_devices_are_completed(shared: Api) -> None:
+    """pkg/apis/resource/v1/defaults.go."""
+    body = sample("ResourceClaim", metadata__name="completed")
+    body["spec"]["devices"]["requests"] = [
+        {"name": "a", "exactly": {"deviceClassName": "c", "tolerations": [{"key": "k", "value": "v"}]}},
+        {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "c", "allocationMode": "All"}]},
+    ]
+    first, second = shared.ok("POST", collection(body), body)["spec"]["devices"]["requests"]
+    assert (first["exactly"]["allocationMode"], first["exactly"]["count"]) == ("ExactCount", 1)
+    assert first["exactly"]["tolerations"] == [{"key": "k", "operator": "Equal", "value": "v"}]
+    assert second["firstAvailable"] == [{"name": "x", "deviceClassName": "c", "allocationMode": "All"}]
 
 
 def test_a_job_gets_its_selector_and_its_defaults(api: Api) -> None:
