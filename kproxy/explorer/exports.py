@@ -54,6 +54,10 @@ MAX_NODES: Final = 200
 MAX_SERVICES: Final = 300
 """Of larger clusters the audit's page has no map."""
 _SECONDS: Final = 60.0
+_OWN_RULES_ALONE: Final = (
+    "The findings count the other rules of the node's dump; "
+    "the ways of packets are those through kube-proxy's rules alone."
+)
 _LISTS: Final = ("modes", "families", "namespaces", "warnings", "missing", "notes")
 
 
@@ -232,6 +236,8 @@ def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: st
     known = rendered.known(label, report.from_)
     explorer = Explorer(ReadSource(MANIFESTS, known))
     found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
+    if report.tried:
+        missing.append(_OWN_RULES_ALONE)
     drawn: object = None
     if _is_large(explorer.model.cluster):
         missing.append("There is no map of so large a cluster in this file, and no way of a packet.")

@@ -84,6 +84,20 @@ def test_the_page_holds_what_is_printed_with_both_ways_and_the_map(kproxy: Run, 
     assert str(tmp_path / "not") in wrong.stderr
 
 
+def test_the_page_says_that_ways_are_those_of_kube_proxys_rules(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), *WEB])
+    dump = tmp_path / "node.save"
+    dump.write_text("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n")
+    page = tmp_path / "switch.html"
+    asked = ("migrate", "-f", cluster, "--config", config, "-4", "--html", page)
+    for rules, said in (((), False), (("--rules", dump), True)):
+        assert kproxy(*asked, *rules).returncode == 1
+        found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
+        assert found is not None
+        told = [each for each in json.loads(found[1])["missing"] if "kube-proxy's rules alone" in each]
+        assert bool(told) is said
+
+
 def test_equal_findings_of_all_nodes_are_one(kproxy: Run, tmp_path: Path) -> None:
     nodes = [node("n1"), node("n2", "192.168.0.3")]
     cluster, config = write(tmp_path, [*nodes, *WEB])
