@@ -50,6 +50,7 @@ def add_common_options(command: click.Command) -> None:
     shown = command.get_help_option(click.Context(command, help_option_names=list(HELP_NAMES)))
     assert shown is not None
     shown.callback = _show_help
+    command.make_parser = _help_last(command.make_parser, shown)  # type: ignore[assignment,method-assign]
 
 
 class SuggestingGroup(click.Group):
@@ -71,6 +72,23 @@ def _show_help(context: click.Context, _parameter: click.Parameter, asked: bool)
     if asked and not context.resilient_parsing:
         write_page(context.get_help() + "\n")
         context.exit()
+
+
+def _help_last(make: Callable[[click.Context], Any], shown: click.Option) -> Callable[[click.Context], Any]:
+    """A command's parser that gives --help after the options that say how it is shown, wherever they stand."""
+
+    def make_parser(context: click.Context) -> Any:
+        parser = make(context)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[click.Parameter]]:
+            options, rest, order = parse(args)
+            return options, rest, sorted(order, key=lambda each: each is shown)
+
+        parser.parse_args = parse_args
+        return parser
+
+    return make_parser
 
 
 def _pager_option() -> click.Option:

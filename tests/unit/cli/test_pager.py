@@ -122,6 +122,7 @@ def test_sigterm_ends_both(tmp_path: Path) -> None:
         (["help", "version"], {"PAGER": MARKING, "LINES": "100"}, False),
         (["--no-pager", "help", "version"], {"PAGER": MARKING}, False),
         (["version", "--no-pager", "--help"], {"PAGER": MARKING}, False),
+        (["version", "--help", "--no-pager"], {"PAGER": MARKING}, False),
         (["version"], {"PAGER": MARKING}, False),
         (["version", "--help"], {"PAGER": MARKING, "KPROXY_PAGER": ""}, False),
         (["version", "--help"], {"PAGER": MARKING, "TERM": "dumb"}, False),
