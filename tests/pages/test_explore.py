@@ -435,6 +435,23 @@ COMMIT
 """
 
 
+def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
+    """Nothing is strong that nobody chose, and no line runs under a box."""
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
+        page = Page(browser, url)
+        page.size(1280, 800)
+        page.leave()
+        page.open(place("map"))
+        assert page.text(".counts").startswith("1 host")
+        assert page.all(".map .edge path")
+        assert not page.all(".map .share")
+        left = {item.location["x"] for item in page.all(".map .item.outside > rect")}
+        assert len(left) == 1, "host, clients and endpoints stand in one column"
+        page.item("svc/shop/web").click()
+        page.until(lambda: page.text(".share").split() == ["50%", "50%"], "the chosen Service's chances")
+        assert page.complaints() == []
+
+
 def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.save").write_text(OPEN)
     with exploring("--rules", "rules.save", directory=tmp_path) as url:

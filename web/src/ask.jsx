@@ -209,7 +209,7 @@ function Ways({ answer, number, to, query, taken }) {
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place || "", step: "" })} aria-current={place === number ? "true" : undefined}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
               <End end={endOf(way)} />
-              <span class={whereOf(way).length > 15 ? "where long" : "where"}>{whereOf(way)}</span>
+              <span class={whereOf(way).length > 14 ? "where long" : "where"}>{whereOf(way)}</span>
               {place === taken && <span class="more-words">this one came about</span>}
               {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
             </a>

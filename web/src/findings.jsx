@@ -139,7 +139,7 @@ function SideWays({ ask, side }) {
           <li key={place}>
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={link(place)}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
-              <End end={endOf(way)} /><span class={whereOf(way).length > 15 ? "where long" : "where"}>{whereOf(way)}</span>
+              <End end={endOf(way)} /><span class={whereOf(way).length > 14 ? "where long" : "where"}>{whereOf(way)}</span>
               <span class="more-words hops-words">{hostsOf(way).join(" → ")}{way.reason ? `: ${way.reason}` : ""}</span>
             </a>
           </li>

@@ -202,6 +202,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   const lane = slim ? SLIM.bar + 8 : LANE;
   const shift = Math.max(0, ...lanes.values()) * lane;
   if (slim) columns(graph, map, anchors, shown);
+  else for (const id of anchors.outside) graph.node(id).x = Math.min(...anchors.outside.map((each) => graph.node(each).x));
   const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : groups ? BEFORE_GROUPED : BEFORE)])]);
   const box = (id) => {
     const found = graph.node(id);
@@ -218,8 +219,10 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   const right = Math.max(300, ...all.map((item) => item.x + item.w)) + 14;
   // Where nothing is left of the nodes the buttons are below.
   const lowest = Math.max(160, ...all.map((item) => item.y + item.h));
-  const bottom = lowest + (slim || !anchors.outside.length ? 48 : 30);
-  return { size, slim, channel: lowest + 14, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
+  // Below all nodes is a channel for lines of endpoints outside; where there are no nodes nothing is in their way.
+  const around = anchors.hosts.length > 0 && map.edges.some((edge) => edge.used && boxes.get(edge.target)?.kind === "outside");
+  const bottom = lowest + (slim || !anchors.outside.length ? 48 : around ? 30 : 14);
+  return { size, slim, channel: around ? lowest + 14 : 0, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
 }
 
 /** On a phone: each column where the one before it ends, whatever their ranks. */

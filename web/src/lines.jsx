@@ -77,14 +77,14 @@ export function ServiceLines({ map, layout, selected, asked, before, under }) {
         const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
         const [x2, y2] = [to.x, to.y + to.h / 2];
         const bend = Math.max(30, (x2 - x1) / 2);
-        const line = from.kind === "outside" ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+        const line = from.kind === "outside" && layout.channel ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
         return (
           <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : ""}`}>
             <path d={line} stroke-width={(1 + ratio(chance) * 4).toFixed(1)} />
           </g>
         );
       })}
-      {(under ? [] : all).filter((line) => line.strong).map(({ key, from, gone, words }) => <Share key={key} box={from} gone={gone} words={words} slim={layout.slim} />)}
+      {(under ? [] : all).filter((line) => line.strong).map(({ key, from, gone, words }) => <Share key={key} box={from} gone={gone} words={words} slim={layout.slim} channel={layout.channel} />)}
     </g>
   );
 }
@@ -97,13 +97,13 @@ function aroundNodes(layout, [x1, y1], [x2, y2]) {
 
 /** A line's chance, where it leaves its endpoint: there no two of them meet. Beside a client outside are networks, so there
  *  it is on its lower edge; and beside a group of nodes on a phone are Services, so there it is in its heading. */
-function Share({ box, gone, words, slim }) {
+function Share({ box, gone, words, slim, channel }) {
   const grouped = slim && box.zone !== undefined;
   const text = grouped ? words.replace(/ \(.*/, "") : slim ? words.replace(/^.*→ /, "→ ") : words;
   const w = text.length * 8.1 + 12;
   let [x, y] = [box.x + box.w + 5, box.moreAt && box.more > 0 ? box.moreAt.y + 10 : box.y + box.h / 2];
   if (grouped) [x, y] = [box.x + box.w - w - 4, box.y + 14];
-  else if (box.kind === "outside" && !slim) [x, y] = [box.x + (box.w - w) / 2, box.y + box.h + 4];
+  else if (box.kind === "outside" && !slim && channel) [x, y] = [box.x + (box.w - w) / 2, box.y + box.h + 4];
   return (
     <g class={`edge strong share${gone ? " gone" : ""}`}>
       <rect x={x} y={y - 9.5} width={w} height={19} rx={9.5} />
@@ -137,7 +137,7 @@ function linesOf(map, layout, selected, whole = false) {
   for (const frame of layout.frames) for (const id of frame.ids) frames.set(id, frame);
   const merged = new Map();
   for (const edge of used) {
-    const strong = edge.service === selected || edge.target === selected || edge.node === selected;
+    const strong = Boolean(selected) && [edge.service, edge.target, edge.node].includes(selected);
     if (!all && !strong) continue;
     const frame = frames.get(edge.node);
     const target = frame ? frame.id : [edge.target, edge.node].find((id) => layout.boxes.has(id));

@@ -200,7 +200,7 @@ function nearest(items, from, [dx, dy]) {
 const SMALLEST = 0.66;
 const LARGEST = 1.4;
 /** What is wide enough is not drawn smaller than this to be seen whole. */
-const LOWEST = 0.76;
+const LOWEST = 0.72;
 /** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
 const widths = new Map();
 

@@ -1,6 +1,7 @@
 // The map view: what there is, where, and what is known of what is selected.
 
 import { useCallback, useMemo } from "preact/hooks";
+import { isNode } from "./layout.js";
 import { Drawing, useLayout } from "./map.jsx";
 import { serviceTarget } from "./names.js";
 import { Busy, Close, Field, Later, LongTable, Problem, Select } from "./parts.jsx";
@@ -25,19 +26,20 @@ export function MapView({ route, map, source, error, busy }) {
     return to({ sel: id === sel ? "" : id });
   }, [route]);
   if (!map) return <section class="view"><h1>Map</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
+  const nodes = map.nodes.filter(isNode).length;
   return (
     <section class="view split">
       <div class="main">
         <div class="bar-top">
           <h1>Map</h1>
-          <p class="counts">{count(map.nodes.filter((node) => node.isNode !== false).length, "node")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
+          <p class="counts">{nodes ? count(nodes, "node") : count(map.nodes.length, "host")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
           <Busy busy={busy} words="Reading…" />
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
             <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => go(to({ q: text }))} />
             <Select label="Namespace" value={ns} onChange={(value) => go(to({ ns: value }))} options={[["", "all"], ...source.namespaces.map((name) => [name, name])]} />
             {map.nodes.length > 1 && (
               <Select label="For clients on" value={query.node ?? map.view} onChange={(value) => go(to({ node: value }))}
-                options={map.nodes.filter((node) => node.isNode !== false).map((node) => [node.name, node.name])} />
+                options={map.nodes.filter(isNode).map((node) => [node.name, node.name])} />
             )}
             {(ns || q || only || open) && <a class="button" href={href("map", { sel, node: query.node })}>Clear</a>}
           </form>
