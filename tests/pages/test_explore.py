@@ -315,6 +315,21 @@ def test_no_step_scrolls_the_page(page: Page) -> None:
         assert last in page.text('[data-test="now"]')
 
 
+FAST = """const done = arguments[0];
+const press = (left) => {
+    if (left === 0) return done();
+    document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'n', bubbles: true}));
+    setTimeout(() => press(left - 1));
+};
+press(10);"""
+
+
+def test_keys_that_come_faster_than_frames_all_count(page: Page) -> None:
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web"))
+    page.browser.execute_async_script(FAST)
+    page.shows(".position", "11/")
+
+
 def test_200_nodes_on_a_phone(browser: Any, tmp_path: Path) -> None:
     """What is chosen is seen without scrolling, as are the places of a way; what takes long waits to be asked for."""
     write_files(tmp_path / "shop", dict(showcase(200, MANY_APPS)))

@@ -250,23 +250,26 @@ function Player({ way, moments, step, to, protocol }) {
     const first = moments.findIndex((item) => key(item) === key(moment));
     return first < step ? first : moments.findIndex((item) => first > 0 && key(item) === key(moments[first - 1]));
   };
+  // A key may come before effects have run after the last one: what it does is that of the step that is shown.
+  const keys = useRef(null);
+  keys.current = (event) => {
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
+    if (event.target.closest?.(".map")) return;
+    if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
+    const goTo = { ArrowRight: step + 1, ArrowLeft: step - 1, n: step + 1, p: step - 1, Home: 0, End: moments.length - 1 }[event.key];
+    const hopTo = event.key === "N" ? hopStart(1) : event.key === "P" ? hopStart(-1) : -1;
+    if (event.target.closest?.(".scroll") && event.key.startsWith("Arrow")) return;
+    if (goTo !== undefined) seek(goTo);
+    else if (hopTo >= 0) seek(hopTo);
+    else return;
+    event.preventDefault();
+  };
   useEffect(() => {
-    const keys = (event) => {
-      if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
-      if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
-      if (event.target.closest?.(".map")) return;
-      if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
-      const goTo = { ArrowRight: step + 1, ArrowLeft: step - 1, n: step + 1, p: step - 1, Home: 0, End: moments.length - 1 }[event.key];
-      const hopTo = event.key === "N" ? hopStart(1) : event.key === "P" ? hopStart(-1) : -1;
-      if (event.target.closest?.(".scroll") && event.key.startsWith("Arrow")) return;
-      if (goTo !== undefined) seek(goTo);
-      else if (hopTo >= 0) seek(hopTo);
-      else return;
-      event.preventDefault();
-    };
-    addEventListener("keydown", keys);
-    return () => removeEventListener("keydown", keys);
-  });
+    const pressed = (event) => keys.current(event);
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
   return (
     <section class="player" aria-label="Step through the way">
       <div class="controls">
