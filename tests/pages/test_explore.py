@@ -303,7 +303,7 @@ def test_light_dark_and_a_phone(page: Page) -> None:
 
 
 def test_no_step_scrolls_the_page(page: Page) -> None:
-    page.size(1280, 800)
+    page.size(1240, 800)
     for way, last in (("0", "answered by shop/web-0"), ("1", "answered by shop/web-1")):
         page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web", way=way))
         steps = int(page.text(".position").partition("/")[2])

@@ -46,7 +46,7 @@ function Change({ item, map, to }) {
   const gone = id && map?.revision >= item.revision && !there && !item.name.startsWith("EndpointSlice");
   return (
     <li>
-      <small>{item.at.toLocaleTimeString()}</small> {there ? <a href={to({ sel: id })}>{item.name}</a> : item.name}
+      <small>{item.at.toLocaleTimeString()}</small> {there ? <a href={to({ sel: id })}>{item.name}</a> : item.name.replace(/^host /, "rules or links of ")}
       {gone && " is gone"}{item.times > 1 && <small> · {item.times} changes</small>}
     </li>
   );

@@ -93,7 +93,8 @@ function leaves(hop, next) {
   const to = shortName(hostId(next.host));
   if (hostId(hop.host) === hostId(next.host)) return "comes round by the loopback interface";
   const by = hop.out ? ` by ${hop.out}` : "";
-  if (hop.outer) return `goes${by} to ${to}, inside ${outerWords(hop.outer)}`;
+  // The addresses of the outer header stand beside the packet's own.
+  if (hop.outer) return `goes${by} to ${to}, inside ${hop.outer.kind.toUpperCase()}${hop.outer.vni ? ` ${hop.outer.vni}` : ""}`;
   return `goes${by} to ${to}`;
 }
 
