@@ -5,8 +5,6 @@ Source: kubernetes/kubernetes pkg/registry/core/pod/storage/storage.go (BindingR
 
 from __future__ import annotations
 
-import asyncio
-
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType
 from kproxy.apiserver.endpoints.request import Request
@@ -47,7 +45,7 @@ async def handle_binding(registry: Registry, request: Request, pods: Resource, n
         raise _refused(name, problem)
     if not request.dry_run():
         _, done = registry.store.put(registry.table(pods), entry.key, value)
-        await asyncio.shield(done)
+        await done
     response = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return encoded_response(negotiation.encode(response), negotiated, 201)
 

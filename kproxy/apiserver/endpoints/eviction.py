@@ -6,7 +6,6 @@ kube-controller-manager writes: until it has, a budget allows nothing.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from kproxy.apiserver.endpoints import negotiation
@@ -53,7 +52,7 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
     result = registry.delete(pods, target.namespace, target.name, options)
     for future in (written, result.done):
         if future is not None:
-            await asyncio.shield(future)
+            await future
     return encoded_response(negotiation.encode(_SUCCESS), negotiated, 201)
 
 
