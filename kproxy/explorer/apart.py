@@ -1,4 +1,4 @@
-"""Comparisons of all rules of a large cluster, answered by a process of their own.
+"""Comparisons of all rules of a large cluster, and its audit, answered by a process of their own.
 
 They keep a core busy for a minute or more. In a thread they would take every other slice of the interpreter's lock from
 the questions beside them, and nothing can end a thread; a process has a core of its own, gives way to the server
@@ -20,8 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any, Final
 
+import msgspec
+
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.errors import KproxyError
+from kproxy.explorer.audits import audit_report
 from kproxy.explorer.comparing import Compare, WhatIf, compare_sides, what_if
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model import Model, Work
@@ -42,6 +45,11 @@ _NICE: Final = 5
 ARGUMENTS: Final = ("-m", "kproxy.explorer.apart")
 _ANSWER, _REFUSAL = b"+", b"-"
 
+
+class Audit(msgspec.Struct, frozen=True):
+    """Asks for the audit."""
+
+
 Body = WhatIf | Compare
 
 
@@ -58,6 +66,18 @@ def compared(explorer: Explorer, body: Body, work: Work) -> bytes:
     return encode(_answer(explorer, body, work))
 
 
+def audited(explorer: Explorer, work: Work) -> bytes:
+    """The audit of the page's source, as JSON.
+
+    Raises:
+        Refusal: the nodes' rules are made from the objects, or it takes too long.
+    """
+    model = explorer.model
+    if not _is_large(model) or model.known.files is None:
+        return encode(audit_report(model, work))
+    return encode(audit_report(model, work, lambda: msgspec.Raw(_apart(explorer, Audit(), work))))
+
+
 def _compares_all_rules(body: Body) -> bool:
     """Whether it is about all rules of nodes, and not only about those of the Services that edits change."""
     edits = body.edits if isinstance(body, WhatIf) else (*body.a.edits, *body.b.edits)
@@ -70,7 +90,9 @@ def _is_large(model: Model) -> bool:
     return model.known.cluster is not None and len(model.manifests.services) > LARGE
 
 
-def _answer(explorer: Explorer, body: Body, work: Work) -> object:
+def _answer(explorer: Explorer, body: Body | Audit, work: Work) -> object:
+    if isinstance(body, Audit):
+        return audit_report(explorer.model, work)
     if isinstance(body, WhatIf):
         return what_if(explorer.model, explorer.copy_with(body.edits), body, work)
     one, other = (explorer.state(each.source, each.edits) for each in (body.a, body.b))
@@ -86,16 +108,17 @@ class _Task:
 
     sources: tuple[_Said, ...]
     revision: int
-    body: Body
+    body: Body | Audit
     seconds: float
 
 
-def _apart(explorer: Explorer, body: Body, work: Work) -> bytes:
+def _apart(explorer: Explorer, body: Body | Audit, work: Work) -> bytes:
     sources = [(explorer.source.kind, explorer.model)]
     if explorer.against is not None and explorer.second is not None:
         sources.append((explorer.against.kind, explorer.second))
     said = tuple(_Said(kind, replace(model.known, cluster=None)) for kind, model in sources)
-    task = pickle.dumps(_Task(said, explorer.model.revision, body, work.left * _SHARE))
+    share = 1.0 if isinstance(body, Audit) else _SHARE  # there is no part of an audit
+    task = pickle.dumps(_Task(said, explorer.model.revision, body, work.left * share))
     command = [sys.executable, *ARGUMENTS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
@@ -108,7 +131,9 @@ def _apart(explorer: Explorer, body: Body, work: Work) -> bytes:
     if told[:1] == _REFUSAL:
         status, message, field, away = pickle.loads(told[1:])
         raise Refusal(status, message, field, away=away)
-    raise Refusal(503, "the comparison ended early: it may need more memory than there is; ask about fewer nodes")
+    raise Refusal(
+        503, "the answering process ended early: it may need more memory than there is; ask about fewer nodes"
+    )
 
 
 def _until_told(process: subprocess.Popen[bytes], task: bytes, check: Callable[[], None]) -> bytes:

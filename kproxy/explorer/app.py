@@ -20,9 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from kproxy.explorer.apart import compared
+from kproxy.explorer.apart import audited, compared
 from kproxy.explorer.ask import Ask, AskRule, answer
-from kproxy.explorer.audits import audit_report
 from kproxy.explorer.comparing import Compare, WhatIf
 from kproxy.explorer.edits import Edit, as_manifests
 from kproxy.explorer.errors import Refusal
@@ -202,7 +201,8 @@ class Api:
 
     async def _audit(self, request: Request) -> Response:
         read_query(request)
-        return await self._run(lambda work: audit_report(self.explorer.model, work), heavy=True)
+        data = await self._in_thread(lambda work: audited(self.explorer, work), heavy=True)
+        return Response(data, media_type="application/json")
 
     # --- labs ---
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from kproxy.cluster.audit import Report, audit
 from kproxy.explorer.errors import cannot
 from kproxy.explorer.model import Model, Work
 
 
-def audit_report(model: Model, work: Work) -> Report:
-    """What is wrong in the cluster.
+def audit_report(model: Model, work: Work, make: Callable[[], Report | msgspec.Raw] | None = None) -> object:
+    """What is wrong in the cluster: a `Report`, or the JSON of one.
+
+    Args:
+        make: makes it elsewhere, if not here.
 
     Raises:
         Refusal: the nodes' rules are made from the objects, or it takes too long.
@@ -18,5 +25,5 @@ def audit_report(model: Model, work: Work) -> Report:
     # Not the lock of questions, which go on meanwhile; and one audit serves all who ask for it.
     with model.audit_lock:
         if model.audited is None:
-            model.audited = audit(model.cluster, work.check)
+            model.audited = audit(model.cluster, work.check) if make is None else make()
         return model.audited

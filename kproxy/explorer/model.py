@@ -14,6 +14,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+import msgspec
+
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.audit import Report
@@ -123,7 +125,7 @@ class Model:
         self.edited = edited
         self.lock = threading.RLock()
         self.audit_lock = threading.Lock()
-        self.audited: Report | None = None
+        self.audited: Report | msgspec.Raw | None = None
         self.maps = KeptAnswers()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
         self._indexes: dict[Family, Index] = {}

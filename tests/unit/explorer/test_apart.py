@@ -73,6 +73,23 @@ def test_a_source_that_is_larger_than_a_pipe_is_sent_whole(
     assert len(started) == 1
 
 
+def test_the_audit_of_a_large_cluster_is_made_apart_and_kept(
+    snapshot: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> Any:
+        explorer = Explorer(SnapshotSource(str(snapshot)))
+        found = [json.loads(apart.audited(explorer, Work(60))) for _ in range(2)]
+        assert found[0] == found[1]
+        return found[0]
+
+    there = asked()
+    assert len(started) == 1
+    monkeypatch.setattr(apart, "LARGE", 1)
+    assert asked() == there
+    assert len(started) == 1
+    assert there["findings"]
+
+
 LATE = "from kproxy.explorer import apart\napart.main()"
 
 
