@@ -19,6 +19,9 @@ from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from kproxy.render import Features, Target
+from kproxy.services import serviceport
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.topology import SelectedEndpoints
 from tests.support.cluster.alike_services import NODES, random_cluster
 from tests.support.services.builders import make_endpoint, make_node, make_service, make_slice
 
@@ -213,3 +216,15 @@ def test_a_source_range_that_holds_a_nodes_address_tells_it_apart() -> None:
     first, second, third = (each.key for each in _on(cluster, "n3", "n4", "n5"))
     assert first != second
     assert second == third
+
+
+def test_a_shape_has_all_that_rules_depend_on() -> None:
+    # A new field of these decides rules as a rule: then `_View.shape` must have it.
+    assert serviceport.ServicePort.__struct_fields__ == (
+        "name", "cluster_ip", "port", "node_port", "external_ips", "load_balancer_vips", "load_balancer_source_ranges",
+        "health_check_node_port", "session_affinity_seconds", "internal_policy_local", "external_policy_local",
+    )  # fmt: skip
+    assert SelectedEndpoints.__struct_fields__ == ("cluster", "local", "reachable", "has_any", "topology")
+    assert Endpoint.__struct_fields__ == (
+        "address", "ip", "is_local", "ready", "serving", "terminating", "zone_hints", "node_hints", "slice",
+    )  # fmt: skip
