@@ -7,6 +7,7 @@ elsewhere, and nothing inline runs (Content-Security-Policy).
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
@@ -50,8 +51,12 @@ class Guard:
         if scope["type"] != "http":
             return
 
+        begun = False
+
         async def guarded(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 own = {name for name, _ in HEADERS}
                 kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in own]
                 message = {**message, "headers": [*kept, *HEADERS]}
@@ -67,7 +72,12 @@ class Guard:
         if not slash:
             await _redirect(guarded, f"/{first}/")
             return
-        await self._app(inner, receive, guarded)
+        try:
+            await self._app(inner, receive, guarded)
+        except asyncio.CancelledError:
+            # The server stops while this is computed: nothing went wrong of which uvicorn should print a traceback.
+            if not begun:
+                await _refuse(guarded, "kproxy explore has been stopped", 503)
 
     def _refused(self, scope: Scope) -> str:
         """Why a request is refused; "" if it is not."""
@@ -89,9 +99,9 @@ class Guard:
         return ""
 
 
-async def _refuse(send: Send, why: str) -> None:
+async def _refuse(send: Send, why: str, status: int = 403) -> None:
     body = msgspec.json.encode({"error": {"message": why, "field": ""}})
-    await _answer(send, 403, [(b"content-type", b"application/json")], body)
+    await _answer(send, status, [(b"content-type", b"application/json")], body)
 
 
 async def _redirect(send: Send, path: str) -> None:

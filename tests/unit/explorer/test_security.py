@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from kproxy.errors import InputError
+from kproxy.explorer.security import Guard
 from kproxy.explorer.server import ExplorerServer
 from kproxy.explorer.source import RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
@@ -130,6 +133,35 @@ def test_octets_that_are_no_http_leave_the_server_alive(page: Page, data: bytes)
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(data)
     assert page.get("api/source")["revision"] == 1
+
+
+def test_what_is_computed_when_the_server_stops_ends_in_an_answer() -> None:
+    """And in no exception, of which the HTTP server would print a traceback."""
+    sent: list[MutableMapping[str, Any]] = []
+    computing = asyncio.Event()
+
+    async def app(_scope: object, _receive: object, _send: object) -> None:
+        computing.set()
+        await asyncio.Event().wait()
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def stopped() -> None:
+        headers = [(b"host", b"127.0.0.1:1")]
+        guard = Guard(app, "token", frozenset({"127.0.0.1:1"}))
+        scope = {"type": "http", "path": "/token/api/audit", "headers": headers}
+        task = asyncio.ensure_future(guard(scope, receive, send))
+        await computing.wait()
+        task.cancel()
+        await task
+
+    asyncio.run(stopped())
+    assert sent[0]["status"] == 503
+    assert b"stopped" in sent[1]["body"]
 
 
 def test_it_listens_on_loopback_addresses_only(snapshot: Path) -> None:
