@@ -256,6 +256,25 @@ def working(what: str) -> Iterator[None]:
         thread.join()
 
 
+class ProgressLine:
+    """One line on a terminal's stderr that changes, never wider than the terminal; nothing where there is none."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    @property
+    def is_shown(self) -> bool:
+        return self._shown
+
+    def show(self, text: str) -> None:
+        if self._shown:
+            # The last column is the cursor's: a line that fills it is broken by some terminals.
+            click.echo(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", err=True, nl=False)
+
+    def clear(self) -> None:
+        self.show("")
+
+
 def write_answer(kind: str, value: object, output_format: str) -> None:
     """Writes a value to stdout as indented JSON, or as YAML, with its apiVersion and kind."""
     from kproxy.cli.documents import answer, text_of

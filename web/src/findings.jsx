@@ -8,12 +8,13 @@ import { ENDS, count, endOf, fit, hostId, plain, shortName, whereOf } from "./wo
 
 const MOST = 100;
 const FEW_WAYS = 4;
+const NAMED = 8;
 
 /**
  * Findings of all comparisons in one form. Those of the same Services and nodes that say the same of both sides are one
  * finding with several destinations.
  *
- * @returns {services, nodes, packets: [{destinations, from, conditions}], before, after, title, advice, asks, witness}
+ * @returns {services, more (Services that are not listed), nodes, packets: [{destinations, from, conditions}], before, after, title, advice, asks, witness}
  */
 export function gathered(findings, asks = []) {
   const found = new Map();
@@ -21,7 +22,7 @@ export function gathered(findings, asks = []) {
     const services = (item.services ?? []).map((name) => (name.startsWith("svc/") ? name : `svc/${name.replace(/:[^/]*$/, "")}`));
     const packet = { destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "" };
     const one = {
-      services, nodes: item.nodes ?? [], packets: packet.destinations.length ? [packet] : [], before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
+      services, more: item.more ?? 0, nodes: item.nodes ?? [], packets: packet.destinations.length ? [packet] : [], before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
       meetsOthers: /^(foreign-|host-firewall$)/.test(item.reason ?? ""),
       title: packet.destinations.length ? "" : (item.statement ?? item.title ?? ""), advice: item.advice ?? [], asks: item.asks ?? asks[place] ?? [], witness: item.witness ?? null, cause: item.cause ?? null,
     };
@@ -57,14 +58,15 @@ export function Findings({ findings, sides, names = new Map(), chosen = "", choo
 function Finding({ item, place, sides, names, chosen, choose }) {
   const [open, setOpen] = useState(false);
   const [first, ...rest] = item.packets;
+  const unnamed = item.services.length + item.more - NAMED;
   const shown = item.asks.some(Boolean) || item.witness;
   const said = [item.before, item.after].map((text) => (text ? named(text, names) : ""));
   return (
     <article class={`finding${chosen ? " chosen" : ""}`}>
       <h3><span class="number">{place + 1}</span> {item.title || (first ? `Packets to ${first.destinations.join("; ")}` : "A difference")}</h3>
       <p class="where-found">
-        {item.services.slice(0, 8).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
-        {item.services.length > 8 && <span>and {item.services.length - 8} more</span>}
+        {item.services.slice(0, NAMED).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
+        {unnamed > 0 && <span>and {unnamed} more</span>}
         {item.nodes.length > 0 && <span>on {fit(item.nodes.join(", "), 80)}</span>}
         {first && <PacketWords packet={first} />}
       </p>

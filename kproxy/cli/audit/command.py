@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,15 @@ import click
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
-from kproxy.cli.output import report_note, working, write_answer, write_files, write_output, write_report
+from kproxy.cli.output import (
+    ProgressLine,
+    report_note,
+    working,
+    write_answer,
+    write_files,
+    write_output,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -74,8 +81,11 @@ def command(
 
     with working("reading the cluster"):
         cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, reading)
-    with _Progress() as progress:
-        report = audit(cluster, progress, parts=in_processes)
+    line = ProgressLine()
+    try:
+        report = audit(cluster, lambda what: line.show(f"auditing {what}"), parts=in_processes)
+    finally:
+        line.clear()
     if html is not None:
         from kproxy.explorer.exports import audit_page
 
@@ -98,21 +108,3 @@ def _live(connection: Connection, reading: Reading) -> Cluster:
     if reading.chosen == "none":
         report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
     return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note)
-
-
-class _Progress:
-    """One line on a terminal's stderr that says which node is being judged."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def __call__(self, what: str) -> None:
-        if self._shown:
-            click.echo(f"\r\x1b[Kauditing {what}", err=True, nl=False)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -13,7 +12,7 @@ import msgspec
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import NearChoice, mode_option
-from kproxy.cli.output import report_note, write_output
+from kproxy.cli.output import ProgressLine, report_note, write_output
 from kproxy.lab.config.decode import load_lab_config
 from kproxy.lab.config.presets import about_preset, preset_file, preset_names
 from kproxy.lab.config.show import lab_text
@@ -145,12 +144,12 @@ class _Shown:
     def __init__(self) -> None:
         self.check: Callable[[], None] = lambda: None
         self.last: Progress | None = None
-        self._terminal = sys.stderr.isatty()
+        self._line = ProgressLine()
 
     def say(self, text: str) -> None:
         self.check()
-        if self._terminal:
-            click.echo(f"\r\x1b[K{text}...", err=True, nl=False)
+        if self._line.is_shown:
+            self._line.show(f"{text}...")
         elif " " in text and "earlier" in text:
             click.echo(f"note: {text}", err=True)
 
@@ -162,10 +161,7 @@ class _Shown:
     def progress(self, found: Progress) -> None:
         self.check()
         self.last = found
-        if self._terminal:
-            text = f"nodes {found.nodes}/{found.wanted_nodes}, pods {found.pods}/{found.wanted_pods}"
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+        self._line.show(f"nodes {found.nodes}/{found.wanted_nodes}, pods {found.pods}/{found.wanted_pods}")
 
     def clear(self) -> None:
-        if self._terminal:
-            click.echo("\r\x1b[K", err=True, nl=False)
+        self._line.clear()
