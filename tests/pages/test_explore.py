@@ -111,6 +111,16 @@ def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Pa
     page.shows(".way-item[aria-current=true]", "shop/web-1")
 
 
+@pytest.mark.parametrize("edits", ["garbage", "{}", "[null]", '[{"do": 5}]'])
+def test_changes_in_the_url_that_cannot_be_read_are_said_and_left_out(page: Page, edits: str) -> None:
+    page.open(place("whatif", edits=edits))
+    page.shows(".banners [role=alert]", "no list of changes")
+    assert page.text(".panel h2") == "Change something"
+    page.one(".banners a").click()
+    page.until(lambda: not page.all(".banners [role=alert]"), "no message")
+    assert "edits" not in page.fragment
+
+
 def test_rules_in_order_and_those_that_did_not_match_on_demand(page: Page) -> None:
     page.open(f"{ASKED}&step=6")
     few = page.until(lambda: len(page.all(".rules .rule")), "rules that matched")
@@ -193,6 +203,7 @@ def test_a_copy_is_changed_saved_and_everything_taken_back(page: Page, tmp_path:
     page.button("Switch kube-proxy to nftables mode").click()
     edits_are(page, 4)
     page.until(lambda: "nftables" in page.text(".map .core"), "nodes in nftables mode")
+    page.button("Switch kube-proxy to iptables mode")
 
     page.browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     page.button("Save as manifests").click()

@@ -211,7 +211,7 @@ function Ways({ answer, number, to, query, taken }) {
               <End end={endOf(way)} />
               <span class={whereOf(way).length > 14 ? "where long" : "where"}>{whereOf(way)}</span>
               {place === taken && <span class="more-words">this one came about</span>}
-              {place === number && <span class="more-words">{endWords(way)}. {exactly(way.probability)}</span>}
+              {place === number && <span class="more-words">{[endWords(way), exactly(way.probability)].filter(Boolean).join("; ")}</span>}
             </a>
           </li>
         ))}

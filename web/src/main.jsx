@@ -46,7 +46,8 @@ function App() {
   useEffect(() => {
     if (events.revision > shown) setRevision((old) => Math.max(old, events.revision));
   }, [events.revision, shown]);
-  const edits = useMemo(() => editsOf(route.query), [route.query.edits]);
+  const read = useMemo(() => editsOf(route.query), [route.query.edits]);
+  const edits = read ?? NO_EDITS;
   const [help, setHelp] = useState(false);
   const [told, setTold] = useState(false);
   const notes = notesOf(source.data);
@@ -81,6 +82,11 @@ function App() {
       </header>
       {help && <Help tabs={tabs} close={() => setHelp(false)} />}
       <Banner source={source} events={events} notes={told ? notes : []} />
+      {!read && (
+        <div class="banners">
+          <p class="problem" role="alert">The changes in this page’s address are no list of changes; what is shown is the source without them. <a href={href(route.path, { ...route.query, edits: "" })}>Leave them out of the address</a></p>
+        </div>
+      )}
       <main id="main" ref={main} tabIndex={-1}>
         {name === "map" && <MapView {...shared} />}
         {name === "ask" && <AskView {...shared} />}
@@ -95,6 +101,7 @@ function App() {
   );
 }
 
+const NO_EDITS = [];
 const AHEAD = [layAhead, ...lookAhead, senders, receivers];
 
 /** Makes ready what other views need of a map, while nobody does anything. */

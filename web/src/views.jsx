@@ -5,14 +5,14 @@ import { CompareView } from "./compare.jsx";
 import { LiveView } from "./live.jsx";
 import { WhatIfView } from "./whatif.jsx";
 
-/** The changes of a what-if copy, as the URL holds them. */
+/** The changes of a what-if copy, as the URL holds them; null if they are no list of changes. */
 export function editsOf(query) {
   if (!query.edits) return [];
   try {
     const found = JSON.parse(query.edits);
-    return Array.isArray(found) ? found : [];
+    return Array.isArray(found) && found.every((edit) => typeof edit?.do === "string") ? found : null;
   } catch {
-    return [];
+    return null;
   }
 }
 

@@ -68,7 +68,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
             <a class="button" href={href("ask", { edits: query.edits })}>Ask the copy</a>
           </p>
         )}
-        {map && <Editor map={copy ?? map} source={source} add={add} sel={query.sel ?? ""} />}
+        {map && <Editor map={copy ?? map} source={source} edits={edits} add={add} sel={query.sel ?? ""} />}
       </aside>
     </section>
   );
@@ -98,13 +98,14 @@ const STATES = [
 ];
 
 /** What can be done to what is selected, and to the whole. */
-function Editor({ map, source, add, sel }) {
+function Editor({ map, source, edits, add, sel }) {
   const pod = map.pods.find((item) => item.id === sel);
   const node = map.nodes.find((item) => item.id === sel && item.isNode !== false);
   const service = map.services.find((item) => item.id === sel);
   const manifest = useRef(null);
   const edge = edgesBy(map, "target", sel)[0];
-  const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
+  const mode = edits.findLast((edit) => edit.do === "mode")?.mode ?? source.modes?.[0];
+  const other = mode === "nftables" ? "iptables" : "nftables";
   return (
     <>
       {!pod && !node && !service && <p>Choose a Pod, a node or a Service on the map, or do one of these.</p>}
