@@ -173,14 +173,9 @@ def not_acceptable(accepted: str) -> ApiError:
     return ApiError(406, "NotAcceptable", message, {})
 
 
-def too_large(limit: int) -> ApiError:
-    """413: a body over `limit` bytes."""
-    return ApiError(
-        413,
-        "RequestEntityTooLarge",
-        f"Request entity too large: limit is {limit}",
-        {},
-    )
+def too_large(why: str) -> ApiError:
+    """413: a body of more bytes, or a patch of more operations, than is allowed."""
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {why}", {})
 
 
 def too_many_requests(message: str) -> ApiError:

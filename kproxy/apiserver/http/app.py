@@ -370,7 +370,7 @@ async def _drop(scope: Scope, receive: Receive) -> None:
 async def _read_body(request: Request, receive: Receive) -> bytes:
     length = request.header("content-length")
     if length.isdecimal() and int(length) > MAX_BODY:
-        raise too_large(MAX_BODY)
+        raise too_large(f"limit is {MAX_BODY}")
     parts: list[bytes] = []
     size = 0
     async with asyncio.timeout(_BODY_TIME):
@@ -381,7 +381,7 @@ async def _read_body(request: Request, receive: Receive) -> bytes:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > MAX_BODY:
-                raise too_large(MAX_BODY)
+                raise too_large(f"limit is {MAX_BODY}")
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -12,7 +12,7 @@ from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, PATCHES, STRATEGIC_PATCH, Options
-from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, json_kind
 from kproxy.apiserver.schema.field_paths import duplicate, show_path
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
 from kproxy.apiserver.schema.strict import applied_error, json_patch_errors, pairs_of, strict_errors, warnings_of
@@ -40,7 +40,8 @@ def patched_object(resource: Resource, live: Json, patch: Any, media: str) -> Js
     elif media == MERGE_PATCH:
         if not isinstance(patch, dict):
             raise bad_request(
-                "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}"
+                f"error decoding patch: json: cannot unmarshal {json_kind(patch)} into Go value of type "
+                "map[string]interface {}"
             )
         patched = apply_merge_patch(live, patch)
     else:

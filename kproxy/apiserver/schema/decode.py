@@ -160,7 +160,7 @@ class Decoder:
             TypeMismatchError: a value of a wrong type somewhere in it.
         """
         if not isinstance(value, dict):
-            raise TypeMismatchError(f"json: cannot unmarshal {_what(value)} into Go value of type v1.{node.name}")
+            raise TypeMismatchError(f"json: cannot unmarshal {json_kind(value)} into Go value of type v1.{node.name}")
         return self._object(value, node, path, path)
 
     def _object(self, value: Json, node: Node, path: str, dotted: str) -> Json:
@@ -329,7 +329,7 @@ class Decoder:
     def _mismatch(self, value: Any, owner: Node, dotted: str, key: str, wanted: str) -> TypeMismatchError:
         path = ".".join(part for part in (dotted, key) if part)
         return TypeMismatchError(
-            f"json: cannot unmarshal {_what(value)} into Go struct field {owner.name}.{path} of type {wanted}"
+            f"json: cannot unmarshal {json_kind(value)} into Go struct field {owner.name}.{path} of type {wanted}"
         )
 
 
@@ -352,20 +352,10 @@ def _check_base64(text: str) -> None:
         raise TypeMismatchError("illegal base64 data at input byte 0") from error
 
 
-def _what(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case None:
-            return "null"
-        case _:
-            return "object"
+def json_kind(value: Any) -> str:
+    """What Go's JSON decoder calls the kind of a value."""
+    kinds = ((bool, "bool"), (int | float, "number"), (str, "string"), (list, "array"), (type(None), "null"))
+    return next((kind for types, kind in kinds if isinstance(value, types)), "object")
 
 
 def _go_type(node: Node | None) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from kproxy.apiserver.errors import Json, bad_request, rejected
+from kproxy.apiserver.errors import Json, bad_request, rejected, too_large
+from kproxy.apiserver.schema.decode import json_kind
 from kproxy.apiserver.schema.types import Node
 
 _DELETE_LIST: Final = "$deleteFromPrimitiveList/"
@@ -25,15 +26,21 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     """The document after all operations.
 
     Raises:
-        ApiError: 422 when an operation is malformed or cannot be applied, 413 when there are too many.
+        ApiError: 400: it is no list of objects; 413: there are too many operations; 422: one is malformed or cannot be
+            applied.
     """
-    if not isinstance(operations, list) or len(operations) > _MAX_OPERATIONS:
-        raise bad_request("json patch: expected an array of at most 10000 operations")
+    if not isinstance(operations, list):
+        raise bad_request(f"json: cannot unmarshal {json_kind(operations)} into Go value of type jsonpatch.Patch")
+    for operation in operations:
+        if operation is not None and not isinstance(operation, dict):
+            kind = json_kind(operation)
+            raise bad_request(f"json: cannot unmarshal {kind} into Go value of type jsonpatch.Operation")
+    if len(operations) > _MAX_OPERATIONS:
+        got = len(operations)
+        raise too_large(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {got}")
     document = deepcopy(document)
     for operation in operations:
-        if not isinstance(operation, dict):
-            raise rejected()
-        document = _operate(document, operation)
+        document = _operate(document, operation or {})
     return document
 
 
@@ -183,15 +190,22 @@ def _merge_map(document: Json, patch: Json, node: Node | None) -> Json | None:
     if directive not in (None, "merge"):
         raise bad_request(f"Unknown patch type found: {directive}")
     result = dict(document)
-    retained = patch.get("$retainKeys")
-    if isinstance(retained, list):
+    if "$retainKeys" in patch:
+        retained = patch["$retainKeys"]
+        if not isinstance(retained, list):
+            raise bad_request("invalid patch format of retainKeys")
+        lists = ("$retainKeys", _DELETE_LIST, _ORDER)
+        if any(key not in retained for key, value in patch.items() if value is not None and not key.startswith(lists)):
+            raise rejected()  # it would set what it does not keep
         result = {key: value for key, value in result.items() if key in retained}
     for key, value in patch.items():
         if key in ("$patch", "$retainKeys") or key.startswith(_ORDER):
             continue
         if key.startswith(_DELETE_LIST):
             name = key.removeprefix(_DELETE_LIST)
-            if isinstance(result.get(name), list) and isinstance(value, list):
+            if not isinstance(value, list):
+                raise bad_request("invalid patch format of primitive list")
+            if isinstance(result.get(name), list):
                 result[name] = [item for item in result[name] if item not in value]
             continue
         child = _child(node, key)

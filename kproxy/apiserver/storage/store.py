@@ -203,6 +203,7 @@ class Store:
         self.failed: Exception | None = None
         self._events: dict[int, tuple[Table, Event]] = {}
         self._futures: dict[int, asyncio.Future[None]] = {}
+        self._followers: dict[int, list[asyncio.Future[None]]] = {}
         self._unsaved: dict[str, list[Row]] = {}
         self._gathered: list[Row] = []
 
@@ -289,10 +290,10 @@ class Store:
 
     def _committed(self, revisions: Iterable[int], error: Exception | None) -> None:
         touched: dict[str, Table] = {}
-        futures = []
+        futures: list[asyncio.Future[None]] = []
         for revision in revisions:
             table, event = self._events.pop(revision)
-            futures.append(self._futures.pop(revision))
+            futures += (self._futures.pop(revision), *self._followers.pop(revision, ()))
             if error is not None:
                 self.failed = error
                 continue
@@ -341,9 +342,15 @@ class Store:
         table.took = self._loop.time() - table.woken
 
     def waiting(self, revision: int) -> asyncio.Future[None] | None:
-        """What is done when a revision is on disk; None if it is. Who gives up waiting does not disturb the writer."""
-        future = self._futures.get(revision)
-        return None if future is None else asyncio.shield(future)
+        """What is done when a revision is on disk; None if it is.
+
+        It is the caller's own: neither does giving up disturb the writer, nor a writer that gives up its followers.
+        """
+        if revision not in self._futures:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._followers.setdefault(revision, []).append(future)
+        return future
 
     # --- history ---
 

@@ -54,6 +54,48 @@ def test_json_patch_refuses(patch: Any) -> None:
     assert (caught.value.code, before) == (422, {"foo": ["bar"]})
 
 
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        ({"op": "x"}, 400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch"),
+        ([1], 400, "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
+        ([None], 422, "the server rejected our request due to an error in our request"),
+        (
+            [{"op": "remove", "path": "/foo"}] * 10_001, 413,
+            "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_json_patch(patch: Any, code: int, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        apply_json_patch({"foo": ["bar"]}, patch)
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        ({"spec": {"$retainKeys": "x"}}, 400, "invalid patch format of retainKeys"),
+        ({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}}, 400, "invalid patch format of primitive list"),
+        (
+            {"spec": {"$retainKeys": ["containers"], "nodeName": "n"}}, 422,
+            "the server rejected our request due to an error in our request",
+        ),
+    ],
+)  # fmt: skip
+def test_strategic_directives_that_are_none(patch: Any, code: int, message: str) -> None:
+    pod = {"metadata": {"finalizers": ["a"]}, "spec": {"containers": _containers("a")}}
+    with pytest.raises(ApiError) as caught:
+        apply_strategic_patch(pod, patch, POD)
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+def test_strategic_keeps_the_keys_that_it_names() -> None:
+    pod = {"spec": {"containers": _containers("a"), "nodeName": "n"}}
+    patch = {"spec": {"$retainKeys": ["containers", "hostname"], "hostname": "h", "nodeName": None}}
+    assert apply_strategic_patch(pod, patch, POD)["spec"] == {"containers": _containers("a"), "hostname": "h"}
+
+
 def test_merge_patch() -> None:
     assert apply_merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": [1]}}) == {"a": {"c": 2, "d": [1]}}
     assert apply_merge_patch({"a": [1]}, {"a": {"b": {"c": None}}}) == {"a": {"b": {}}}
