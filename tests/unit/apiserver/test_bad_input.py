@@ -114,7 +114,7 @@ def test_paths(shared: Api, path: str, code: int) -> None:
     ("media", "patch", "code"),
     [
         ("application/json-patch+json", {"op": "add"}, 400),
-        ("application/json-patch+json", [5], 422),
+        ("application/json-patch+json", [5], 400),
         ("application/json-patch+json", [{"op": "remove", "path": "/x/y"}], 422),
         ("application/json-patch+json", [{"op": "add", "path": "/data/a", "value": 5}], 422),
         ("application/json-patch+json", [{"op": "replace", "path": "", "value": 5}], 400),
