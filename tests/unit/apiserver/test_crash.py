@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
-import signal
-import ssl
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,49 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.apiserver.process import Process
 from tests.support.waiting import PATIENCE, eventually
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-class Process:
-    """A server as a process of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        (directory / "tokens").write_text('t,admin,1,"system:masters"\n')
-        program = "from kproxy.cli.apiserver import command; command()"
-        options = [
-            "--data",
-            str(directory / "data"),
-            "--listen",
-            "127.0.0.1:0",
-            "--token-file",
-            str(directory / "tokens"),
-        ]
-        self.process = subprocess.Popen([sys.executable, "-c", program, *options], stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        assert line.startswith("ready: "), line
-        self.port = int(line.rsplit(":", 1)[1])
-        self.context = ssl.create_default_context(cafile=str(directory / "data" / "ca.crt"))
-
-    def connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.context, timeout=PATIENCE)
-
-    def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-    def get(self, path: str) -> Any:
-        connection = self.connect()
-        connection.request("GET", path, headers={"Authorization": "Bearer t"})
-        response = connection.getresponse()
-        answer = json.loads(response.read())
-        connection.close()
-        assert response.status == 200, answer
-        return answer
 
 
 def _write(server: Process, worker: int, acknowledged: dict[str, str | None], doubtful: set[str]) -> None:
