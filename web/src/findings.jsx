@@ -59,14 +59,20 @@ function Finding({ item, place, sides, names, chosen, choose }) {
   const [open, setOpen] = useState(false);
   const [first, ...rest] = item.packets;
   const unnamed = item.services.length + item.more - NAMED;
+  const whose = item.services.length > 0 && (
+    <>
+      {item.services.slice(0, NAMED).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
+      {unnamed > 0 && <span>and {unnamed} more</span>}
+    </>
+  );
+  const packets = first ? `Packets to ${first.destinations.join("; ")}` : "";
   const shown = item.asks.some(Boolean) || item.witness;
   const said = [item.before, item.after].map((text) => (text ? named(text, names) : ""));
   return (
     <article class={`finding${chosen ? " chosen" : ""}`}>
-      <h3><span class="number">{place + 1}</span> {item.title || (first ? `Packets to ${first.destinations.join("; ")}` : "A difference")}</h3>
+      <h3><span class="number">{place + 1}</span> {item.title || (whose ? <span class="whose">{whose}</span> : packets || "A difference")}</h3>
       <p class="where-found">
-        {item.services.slice(0, NAMED).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
-        {unnamed > 0 && <span>and {unnamed} more</span>}
+        {item.title ? whose : whose && packets && <span>{packets}</span>}
         {item.nodes.length > 0 && <span>on {fit(item.nodes.join(", "), 80)}</span>}
         {first && <PacketWords packet={first} />}
       </p>

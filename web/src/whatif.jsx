@@ -22,6 +22,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const copy = useMemo(() => (question && data ? overlaid(withEndpoints(data.map), map) : map), [question, data, map]);
   const findings = useMemo(() => (question && data ? gathered(data.findings) : []), [question, data]);
   const finding = findings[Number(query.finding)] ?? null;
+  const switched = edits.length === 1 && edits[0].do === "mode" && edits[0].mode !== source.modes?.[0] ? edits[0].mode : "";
   const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (data?.touched ?? [])), [data, query.finding]);
   const shown = useMemo(() => copy && nearTo(copy, touched), [copy, touched]);
   const save = async () => {
@@ -42,6 +43,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
             {data.alike ? "Every packet is treated as before." : findings.length ? `${count(findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
           </p>
         )}
+        {switched && source.compares?.includes("migrate") && <p class="hints">Compare says <a href={href("compare", { kind: "migrate" })}>why packets differ in {switched} mode, and what to do about it</a>.</p>}
         {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} />}
         {question && data && <Findings findings={findings} sides={sidesOf(["now", "after the change"], data)} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
         {question && data && <Undecided items={data.undecided} />}
