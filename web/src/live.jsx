@@ -127,7 +127,7 @@ function Follow({ map, query, to }) {
 export function Captured({ data }) {
   return (
     <>
-      <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says." : data.open ? "What the model leaves open, the capture shows." : "The capture differs from the model."} {data.answer}</p>
+      <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says:" : data.open ? "What the model leaves open, the capture shows:" : "The capture differs from the model:"} {data.answer}</p>
       <div class="scroll" tabIndex={0} role="group" aria-label="Model and capture">
         <table class="laid">
           <caption class="visually-hidden">Model and capture, a row for each place; where they differ the row has both</caption>
