@@ -415,6 +415,30 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         assert page.complaints() == []
 
 
+def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path) -> None:
+    """A question has no state and no interface: where its ways are alike, the packet is shown as it was found."""
+    write_showcase(tmp_path / "shop")
+    with exploring("-f", "shop/objects", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("compare", kind="migrate"))
+        page.shows('[data-test="verdict"]', "for packets")
+        while page.all('.finding button[aria-expanded="false"]'):
+            page.button("Show both ways").click()
+        page.idle()
+        pairs = page.until(lambda: [sides_of(pair) for pair in page.all(".both-ways .pair")], "both ways")
+        assert len(pairs) > 3
+        assert all(today and then and today != then for today, then in pairs)
+        assert "DROP" in page.text(".findings"), "what conntrack cannot place is dropped today"
+        assert page.complaints() == []
+
+
+def sides_of(pair: Any) -> list[str]:
+    """What is shown below the headings of both sides."""
+    return [each.text.partition("\n")[2] for each in pair.find_elements("css selector", "section")]
+
+
 def test_a_part_of_a_large_cluster(browser: Any, tmp_path: Path) -> None:
     """Of some nodes only their Services are drawn; a change is drawn wherever it is, with the nodes around it."""
     write_files(tmp_path / "shop", dict(showcase(nodes=14)))

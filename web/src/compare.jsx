@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { useAnswer } from "./api.js";
 import { Findings, Undecided, gathered, podNames, sidesOf } from "./findings.jsx";
 import { Drawing, useLayout } from "./map.jsx";
-import { Busy, Problem } from "./parts.jsx";
+import { Busy, Later, Problem } from "./parts.jsx";
 import { href } from "./route.js";
 import { nearTo, overlaid, withEndpoints } from "./shape.js";
 import { count } from "./words.js";
@@ -13,6 +13,8 @@ const EMPTY = new Set();
 const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }));
 /** Services times nodes: more are compared when that is asked for. */
 const FEW = 600;
+/** Notes that stand before what was found: the others are opened. */
+const NOTES = 3;
 
 /** What can be compared here: {kind, title, about, question, words of both sides}. */
 function kinds(source) {
@@ -61,13 +63,18 @@ export function CompareView({ route, map, source, revision }) {
             {findings.length ? `${count(findings.length, "difference")} for packets.` : undecided.length ? "No difference was found, but not everything could be decided." : "Both sides treat every packet alike."}
           </p>
         )}
+        {kind && shown && notes.length > 0 && (
+          <ul class="hints">
+            {notes.slice(0, NOTES).map((item) => <li key={item}>{item}</li>)}
+            {notes.length > NOTES && <li><Later summary={count(notes.length - NOTES, "more note")}>{() => <ul class="hints">{notes.slice(NOTES).map((item) => <li key={item}>{item}</li>)}</ul>}</Later></li>}
+          </ul>
+        )}
         {kind && shown && map && <ComparedMap map={map} other={sides[1].source === "against" ? "api/map?source=against" : ""} revision={revision} findings={findings} chosen={query.finding ?? ""} words={sides.map((side) => side.words)} />}
       </div>
       {kind && shown && (
         <div class="beside">
           <Findings findings={findings} sides={sides} names={podNames(map)} chosen={query.finding ?? ""} choose={map ? (place) => to({ finding: place }) : null} />
           <Undecided items={undecided} />
-          {notes.length > 0 && <ul class="hints">{notes.map((item) => <li key={item}>{item}</li>)}</ul>}
         </div>
       )}
     </section>

@@ -112,38 +112,58 @@ export function podNames(...maps) {
 /** Whether the node's other rules were given to `kproxy migrate`: findings count them, and the cluster of the ways has none. */
 const others = command === "migrate" && embedded.compare?.report?.tried > 0;
 
-/** One packet on both sides, as ways from host to host; what other programs' rules do to it as it was found. */
+/**
+ * One packet on both sides: as ways from host to host where these differ, else as the node's rules treat it. A question
+ * has neither a packet's state nor its interface, and what differs may be just that.
+ */
 function BothWays({ item, sides }) {
   const packet = item.witness && packetWords(item.witness);
   const found = others && item.meetsOthers && item.witness;
+  const first = useAnswer(item.asks[0] && !found && "api/ask", questionOf(item.asks[0], sides[0]));
+  const second = useAnswer(item.asks[1] && !found && "api/ask", questionOf(item.asks[1], sides[1]));
+  const answers = [first, second];
+  const busy = answers.some((answer) => answer.busy);
+  const [one, other] = answers.map((answer) => answer.data && shownOf(answer.data));
+  const alike = Boolean(one) && one === other;
+  const asked = !alike || !item.witness;
   return (
     <div class="both-ways">
       {packet && <p class="asked-words">One such packet: <code>{packet}</code></p>}
       {others && <p class="note">{found ? "With the node’s other rules, which this finding is about." : "With kube-proxy’s rules alone: the node’s other rules, which were given, are not in these ways."}</p>}
-      <div class="pair">
-        {sides.map((side, each) => (
-          <section key={each}>
-            <h4><b>{side.words}</b></h4>
-            {item.asks[each] && !found ? <SideWays ask={item.asks[each]} side={side} /> : <WitnessWays outcomes={outcomesOf(item.witness, each)} />}
-          </section>
-        ))}
-      </div>
+      {alike && <p class="note">{item.witness ? `From host to host both sides look alike. What differs is this packet as ${item.nodes[0] ?? "the node"} meets it.` : "From host to host both sides look alike."}</p>}
+      <Busy busy={busy} words="Asking…" />
+      {!busy && (
+        <div class="pair">
+          {sides.map((side, each) => (
+            <section key={each}>
+              <h4><b>{side.words}</b></h4>
+              <Problem error={answers[each].error} />
+              {answers[each].data && asked ? <SideWays data={answers[each].data} ask={item.asks[each]} side={side} /> : <WitnessWays outcomes={outcomesOf(item.witness, each)} />}
+            </section>
+          ))}
+        </div>
+      )}
     </div>
   );
 }
 
-function SideWays({ ask, side }) {
+function questionOf(ask, side) {
+  if (!ask) return undefined;
   const question = { from: ask.from, to: ask.to, protocol: ask.protocol };
   if (side.source) question.source = side.source;
   if (side.edits?.length) question.edits = side.edits;
-  const { data, error, busy } = useAnswer("api/ask", question);
+  return question;
+}
+
+/** All that is shown of an answer's ways. */
+const shownOf = (data) => JSON.stringify(data.journeys.map((way) => [way.probability, endOf(way), whereOf(way), hostsOf(way), way.reason]));
+
+function SideWays({ data, ask, side }) {
   const link = (way) => href("ask", { from: ask.from, to: ask.to, proto: ask.protocol, source: side.source, edits: side.edits?.length ? JSON.stringify(side.edits) : "", way: way || "" });
   return (
     <>
-      <Busy busy={busy} words="Asking…" />
-      <Problem error={error} />
       <ol class="ways">
-        {(data?.journeys ?? []).slice(0, FEW_WAYS).map((way, place) => (
+        {data.journeys.slice(0, FEW_WAYS).map((way, place) => (
           <li key={place}>
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={link(place)}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
@@ -153,7 +173,7 @@ function SideWays({ ask, side }) {
           </li>
         ))}
       </ol>
-      {data && data.journeys.length > FEW_WAYS && <p><a href={link(0)}>All {data.journeys.length} ways</a></p>}
+      {data.journeys.length > FEW_WAYS && <p><a href={link(0)}>All {data.journeys.length} ways</a></p>}
     </>
   );
 }
