@@ -431,7 +431,17 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         assert len(pairs) > 3
         assert all(today and then and today != then for today, then in pairs)
         assert "DROP" in page.text(".findings"), "what conntrack cannot place is dropped today"
+
+        titles, verdict = titles_of(page), page.text('[data-test="verdict"]')
+        page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
+        page.shows('[data-test="verdict"]', verdict)
+        assert titles_of(page) == titles, "a switch of the mode is told by its reasons"
+        assert "nftables" in page.text(".map .core")
         assert page.complaints() == []
+
+
+def titles_of(page: Page) -> list[str]:
+    return [each.text for each in page.all(".finding h3")]
 
 
 def sides_of(pair: Any) -> list[str]:

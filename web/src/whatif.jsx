@@ -13,17 +13,22 @@ const EMPTY = new Set();
 
 export function WhatIfView({ route, map, source, revision, edits }) {
   const { query } = route;
-  const question = useMemo(() => (edits.length ? { edits, compare: true } : null), [query.edits]);
+  // A switch of the mode alone is told by its reasons, as `kproxy migrate` does.
+  const switched = edits.length === 1 && edits[0].do === "mode" && edits[0].mode !== source.modes?.[0] && source.compares?.includes("migrate") ? edits[0].mode : "";
+  const question = useMemo(() => (edits.length ? { edits, compare: !switched } : null), [query.edits, switched]);
   const { data, error, busy } = useAnswer(question && "api/whatif", question ?? undefined, revision);
+  const reasons = useAnswer(switched && "api/compare", switched ? { kind: "migrate", to: switched, nodes: [] } : undefined, revision);
+  // While another answer is on its way, nothing is said to be as before.
+  const known = question && !(busy && data?.alike) ? data : null;
+  const found = useMemo(() => foundIn(known, switched, reasons.data), [known, switched, reasons.data]);
   const [saved, setSaved] = useState(null);
   const to = (changes) => href("whatif", { ...query, ...changes });
   const withEdits = (list) => to({ edits: list.length ? JSON.stringify(list) : "", finding: "" });
   const add = (edit) => go(withEdits([...edits, edit]));
   const copy = useMemo(() => (question && data ? overlaid(withEndpoints(data.map), map) : map), [question, data, map]);
-  const findings = useMemo(() => (question && data ? gathered(data.findings) : []), [question, data]);
+  const findings = found?.findings ?? [];
   const finding = findings[Number(query.finding)] ?? null;
-  const switched = edits.length === 1 && edits[0].do === "mode" && edits[0].mode !== source.modes?.[0] ? edits[0].mode : "";
-  const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (data?.touched ?? [])), [data, query.finding]);
+  const touched = useMemo(() => new Set(finding && query.finding ? [...(finding.services ?? []), ...(finding.nodes ?? []).map((name) => `node/${name}`)] : (found?.touched ?? data?.touched ?? [])), [data, found, query.finding]);
   const shown = useMemo(() => copy && nearTo(copy, touched), [copy, touched]);
   const save = async () => {
     try {
@@ -36,17 +41,16 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   return (
     <section class="view split">
       <div class="main">
-        <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
-        <Problem error={error ?? saved} />
-        {edits.length > 0 && data && (
-          <p class={`outcome-line ${data.alike ? "" : data.findings.length ? "bad" : "open"}`} role="status" data-test="verdict">
-            {data.alike ? "Every packet is treated as before." : findings.length ? `${count(findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
+        <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={(busy && question) || reasons.busy} words="Comparing all packets…" /></div>
+        <Problem error={error ?? reasons.error ?? saved} />
+        {found && (
+          <p class={`outcome-line ${found.alike ? "" : findings.length ? "bad" : "open"}`} role="status" data-test="verdict">
+            {found.alike ? "Every packet is treated as before." : findings.length ? `${count(findings.length, "difference")} for packets.` : "No difference was found, but not everything could be decided."}
           </p>
         )}
-        {switched && source.compares?.includes("migrate") && <p class="hints">Compare says <a href={href("compare", { kind: "migrate" })}>why packets differ in {switched} mode, and what to do about it</a>.</p>}
         {copy && <CopyMap map={shown} before={question && data ? map : null} touched={touched} query={query} to={to} />}
-        {question && data && <Findings findings={findings} sides={sidesOf(["now", "after the change"], data)} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
-        {question && data && <Undecided items={data.undecided} />}
+        {found && <Findings findings={findings} sides={found.sides} names={podNames(map, data.map)} chosen={query.finding ?? ""} choose={(place) => to({ finding: place })} />}
+        {found && <Undecided items={found.undecided} />}
         {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
@@ -74,6 +78,16 @@ export function WhatIfView({ route, map, source, revision, edits }) {
       </aside>
     </section>
   );
+}
+
+/** What a change means for packets: {findings, undecided, alike, sides, touched}; null as long as it is not known. */
+function foundIn(data, switched, reasons) {
+  if (!data) return null;
+  if (!switched) return { findings: gathered(data.findings), undecided: data.undecided, alike: data.alike, sides: sidesOf(["now", "after the change"], data) };
+  if (reasons?.report?.to !== switched) return null;
+  const { report } = reasons;
+  const findings = gathered(report.findings, reasons.asks);
+  return { findings, undecided: report.undecided, alike: !findings.length && !report.undecided?.length, sides: sidesOf(["today", `in ${switched} mode`], reasons), touched: findings.flatMap((item) => item.services) };
 }
 
 function CopyMap({ map, before, touched, query, to }) {
