@@ -260,14 +260,10 @@ class ProgressLine:
     """One line on a terminal's stderr that changes, never wider than the terminal; nothing where there is none."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    @property
-    def is_shown(self) -> bool:
-        return self._shown
+        self.is_shown = sys.stderr.isatty()
 
     def show(self, text: str) -> None:
-        if self._shown:
+        if self.is_shown:
             # The last column is the cursor's: a line that fills it is broken by some terminals.
             click.echo(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", err=True, nl=False)
 

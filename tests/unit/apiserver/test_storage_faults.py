@@ -32,7 +32,7 @@ def ordered() -> list[Json]:
     return sorted(objects(), key=lambda value: value["kind"] not in FIRST)
 
 
-def paths_of(created: Json) -> str:
+def path_of(created: Json) -> str:
     return f"{collection(created)}/{created['metadata']['name']}"
 
 
@@ -48,7 +48,7 @@ def create_all(server: Process, wanted: list[Json]) -> list[Json]:
 
 def is_there(server: Process, created: Json) -> bool:
     """Whether an object is there, as it was acknowledged but for what controllers write."""
-    status, found = server.request("GET", paths_of(created))
+    status, found = server.request("GET", path_of(created))
     if status == 404:
         return False
     assert status == 200, found
@@ -115,7 +115,7 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         assert "storage failed" in answer["message"]
         assert server.request("GET", "/readyz")[0] == 500
         assert all(is_there(server, created) for created in acknowledged)
-        assert server.request("GET", paths_of(refused))[0] == 404
+        assert server.request("GET", path_of(refused))[0] == 404
     with started(tmp_path) as server:
         assert all(is_there(server, created) for created in acknowledged)
         create_all(server, wanted[len(acknowledged) :])
