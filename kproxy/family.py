@@ -44,3 +44,8 @@ _FULL_V6: Final = (1 << 128) - 1
 def join_host_port(host: str, port: object) -> str:
     """`HOST:PORT`, or `[HOST]:PORT` for an IPv6 address, as Go's net.JoinHostPort writes it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(endpoint: str) -> str:
+    """The host of `HOST:PORT` or `[HOST]:PORT`."""
+    return endpoint.rpartition(":")[0].strip("[]")

@@ -21,14 +21,29 @@ With two of each shape every pair of alike groups is in the comparison, too. Nod
 and whose options are the same but for the addresses of the node itself, are swapped in the same way: own addresses
 count as further addresses, which keep their place in the options.
 
-This is about kube-proxy's rules alone: other programs' rules may tell two Services apart.
+With the rules of other programs on a node, where these are known (`on`, `foreign`):
+
+3. They, too, are what they were after the swap, if both groups' addresses are in the same of the networks and ranges
+   that these rules name, and their node ports in the same ranges of ports. These are cells as those of 2. So a Service
+   whose address, endpoint or node port a rule names by itself is alike to none; and what rules put together of such
+   questions, with marks or sets, holds of both groups or of none. Rules that tell addresses or ports apart by more
+   than ranges (a mask with holes, a network mapped to another), or jump to the chains of one Service, leave no two
+   Services alike (`named.Named.of`).
+4. A packet may meet rules of more groups than the one that it was sent to, since other programs may rewrite it on its
+   way. What they write is a number in a rule. The group that has it, as an address or a node port, is of a shape of
+   its own, and all groups in a range from which an address or a port is taken are kept. Where only the address is
+   written, or only the port, the other is still the first group's: together with 1 these are two groups at most whose
+   rules such a packet meets beside kept ones, and every pair of alike groups is in the comparison.
+
+Nodes are swapped as before if these rules read alike once the node's own addresses, and its own networks of pods, are
+numbered in them. Such a network counts as the node's own where no other range that is named ends inside it.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -36,8 +51,11 @@ from typing import Final
 import msgspec
 
 from kproxy.api import EndpointSlice, Manifests, Service
+from kproxy.cluster.cells import Cells, Interval, bounds, interval_of
+from kproxy.cluster.named import Named
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, parse_address
+from kproxy.netfilter.iptables.codec import UINT16
 from kproxy.render.decisions import is_node_allowed
 from kproxy.render.options import RenderOptions
 from kproxy.services.endpoints import EndpointsMap
@@ -57,7 +75,6 @@ _SPECIAL: Final = {
 }
 """Networks whose addresses are of another kind (`concrete.routing.address_type`), and those that no packet goes to."""
 
-Interval = tuple[int, int]
 Group = tuple[str, ...]
 """Services that belong together, `namespace/name`, in order."""
 
@@ -116,10 +133,10 @@ class Shapes:
         self._group_of = {name: number for number, group in enumerate(self._groups) for name in group}
         self._kept = _kept(self._sides, self._groups)
         self._ids: dict[Hashable, int] = {}
-        self._common: dict[tuple[Interval, ...], list[int]] = {}
+        self._common: dict[Hashable, list[int]] = {}
         every = [port for side in self._sides for ports in side.ports.values() for port in ports]
         ranges = {text for port in every for text in port.load_balancer_source_ranges}
-        self._ranges = tuple(sorted(_interval(text, family) for text in {*ranges, *_SPECIAL[family]}))
+        self._ranges = tuple(sorted(interval_of(text, family) for text in {*ranges, *_SPECIAL[family]}))
 
     @property
     def services(self) -> int:
@@ -132,6 +149,8 @@ class Shapes:
         options: Sequence[Sequence[RenderOptions]],
         addresses: Iterable[str] = (),
         networks: Iterable[Network] = (),
+        foreign: Sequence[Named] = (),
+        pod_networks: Iterable[Network] = (),
     ) -> Chosen:
         """What stands for all on a node.
 
@@ -139,23 +158,59 @@ class Shapes:
             options: those with which each of the sides is rendered.
             addresses: the node's own, besides those that the options have.
             networks: of its interfaces, if they are known.
+            foreign: what other programs' rules on the node name.
+            pod_networks: of the node's own pods.
         """
         every = [each for side in options for each in side]
         own = {text: -1 - place for place, text in enumerate(dict.fromkeys([*_own(every), *addresses]))}
-        cells = _Cells(self._family, {*self._ranges, *map(_bounds, networks), *_networks_of(every, own, self._family)})
-        common = self._common.get(cells.intervals)
+        singles = {interval_of(text, self._family) for text in own}
+        fixed = {*self._ranges, *map(bounds, networks), *(_networks_of(every, self._family) - singles)}
+        marks = self._marks(fixed, foreign, singles, pod_networks)
+        common = self._common.get(marks.key)
         if common is None:
             plain = [_View(side.ports, side.state.endpoints, "", "", ()) for side in self._sides]
-            common = [self._shape(number, plain, cells, {}) for number in range(len(self._groups))]
-            self._common[cells.intervals] = common
+            common = [self._shape(number, plain, marks, {}) for number in range(len(self._groups))]
+            self._common[marks.key] = common
         shapes = list(common)
         special = sorted(self._special(node, own))
         if special:
             views = self._views(node, options, [name for number in special for name in self._groups[number]])
             for number in special:
-                shapes[number] = self._shape(number, views, cells, own)
-        of_own = tuple(cells.of(each) for each in own)
-        return self._chosen(shapes, (cells.intervals, of_own, tuple(_plain(each, own, cells) for each in every)))
+                shapes[number] = self._shape(number, views, marks, own)
+        cells = marks.addresses
+        of_own = tuple(cells.of(parse_address(each, self._family)) for each in own)
+        return self._chosen(shapes, (marks.beside, of_own, tuple(_plain(each, own, cells) for each in every)))
+
+    def _marks(
+        self, fixed: set[Interval], foreign: Sequence[Named], singles: set[Interval], pod_networks: Iterable[Network]
+    ) -> _Marks:
+        """What rules name on a node, beside its own addresses, which are `singles`."""
+        asked = {each for one in foreign for each in (*one.asked, *one.written)} - singles
+        wide = {each for one in foreign for each in one.written if each[0] < each[1]}
+        rest = fixed | {each for each in asked if each[0] <= self._family.full_mask}
+        own = [each for each in map(bounds, pod_networks) if each in asked - fixed - wide and _is_apart(each, rest)]
+        ports = Cells(each for each in asked if each[0] <= UINT16)
+        kept = {number for each in wide for number in self._meeting(each)}
+        return _Marks(Cells(rest, own), len(own), ports, frozenset(kept | self._kept))
+
+    def _meeting(self, numbers: Interval) -> Iterator[int]:
+        """The groups with an address or a node port in a range."""
+        first, last = numbers
+        for each in (self._places, self._node_ports):
+            for place in range(bisect.bisect_left(each, (first, 0)), bisect.bisect_left(each, (last + 1, 0))):
+                yield each[place][1]
+
+    @cached_property
+    def _places(self) -> Sequence[tuple[int, int]]:
+        """Addresses at which groups answer, or have an endpoint, each with the group."""
+        texts = ((text, name) for side in self._sides for text, names in side.at.items() for name in names)
+        return sorted({(parse_address(text, self._family), self._group_of[name]) for text, name in texts})
+
+    @cached_property
+    def _node_ports(self) -> Sequence[tuple[int, int]]:
+        """Node ports, each with the group."""
+        ports = ((port, name) for side in self._sides for name, found in side.ports.items() for port in found)
+        return sorted({(number, self._group_of[name]) for port, name in ports for number in _node_ports(port)})
 
     def _special(self, node: str, own: Iterable[str]) -> set[int]:
         """The groups that this node sees otherwise than one to which nothing belongs."""
@@ -173,10 +228,10 @@ class Shapes:
                 views.append(_View(ports, state.endpoints, node, zone, allowed))
         return views
 
-    def _shape(self, number: int, views: Sequence[_View], cells: _Cells, own: Mapping[str, int]) -> int:
+    def _shape(self, number: int, views: Sequence[_View], marks: _Marks, own: Mapping[str, int]) -> int:
         """The number of a group's shape: equal for those that can be swapped."""
-        found = _Names(cells, own)
-        parts: list[Hashable] = [self._groups[number]] if number in self._kept else []
+        found = _Names(self._family, marks, own)
+        parts: list[Hashable] = [self._groups[number]] if number in marks.kept else []
         for name in self._groups[number]:
             for view in views:
                 parts += [view.shape(port, found) for port in view.ports.get(name, ())]
@@ -287,11 +342,39 @@ class _View:
         )
 
 
+@dataclass(frozen=True)
+class _Marks:
+    """What rules on a node tell apart, whatever the addresses of its own are.
+
+    Attributes:
+        addresses, ports: the ranges that rules name; the first `own` ones are the node's own networks of pods.
+        kept: the groups that are always compared.
+    """
+
+    addresses: Cells
+    own: int
+    ports: Cells
+    kept: frozenset[int]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where groups without an endpoint on the node have the same shapes."""
+        return self.addresses.intervals, self.own, self.ports.intervals, self.kept
+
+    @property
+    def beside(self) -> Hashable:
+        """Equal on nodes that differ in their own networks of pods alone."""
+        intervals = self.addresses.intervals
+        around = tuple(self.addresses.of(first) for first, _ in intervals[: self.own])
+        return around, intervals[self.own :], self.ports.intervals
+
+
 class _Names:
     """What stands for the addresses and node ports of one group: numbers in the order in which they are met."""
 
-    def __init__(self, cells: _Cells, own: Mapping[str, int]) -> None:
-        self._cells = cells
+    def __init__(self, family: Family, marks: _Marks, own: Mapping[str, int]) -> None:
+        self._family = family
+        self._marks = marks
         self._own = own
         self._addresses: dict[str, int] = {}
         self._ports: dict[int, int] = {0: 0}
@@ -302,30 +385,11 @@ class _Names:
         if found is not None:
             return found
         self._addresses[text] = number = len(self._addresses)
-        return number, self._own.get(text, 0), self._cells.of(text)
+        return number, self._own.get(text, 0), self._marks.addresses.of(parse_address(text, self._family))
 
-    def node_port(self, port: int) -> int:
-        return self._ports.setdefault(port, len(self._ports))
-
-
-class _Cells:
-    """Which of some networks addresses are in."""
-
-    def __init__(self, family: Family, intervals: Iterable[Interval]) -> None:
-        self._family = family
-        self.intervals = tuple(sorted(intervals))
-        self._starts = sorted({edge for first, last in self.intervals for edge in (first, last + 1)})
-        self._labels: dict[int, tuple[int, ...]] = {}
-
-    def of(self, text: str) -> tuple[int, ...]:
-        """The numbers of the networks."""
-        address = parse_address(text, self._family)
-        place = bisect.bisect_right(self._starts, address)
-        found = self._labels.get(place)
-        if found is None:
-            inside = (number for number, (first, last) in enumerate(self.intervals) if first <= address <= last)
-            found = self._labels[place] = tuple(inside)
-        return found
+    def node_port(self, port: int) -> Hashable:
+        """Of a node port: its number, and the ranges that it is in; 0 is none."""
+        return self._ports.setdefault(port, len(self._ports)), self._marks.ports.of(port) if port else ()
 
 
 # --- groups ---
@@ -410,24 +474,31 @@ def _own(options: Iterable[RenderOptions]) -> list[str]:
     return [text for each in options for text in (each.node_ip, *each.interface_addresses)]
 
 
-def _networks_of(options: Iterable[RenderOptions], own: Iterable[str], family: Family) -> set[Interval]:
-    """The networks that rules name on a node, but for its own addresses."""
-    singles = {_interval(text, family) for text in own}
+def _networks_of(options: Iterable[RenderOptions], family: Family) -> set[Interval]:
+    """The networks that kube-proxy's rules name on a node."""
     found: set[Interval] = set()
     for each in options:
         texts = [*each.service_cidrs, *each.node_port_addresses.cidrs, *filter(None, [each.local_traffic.source])]
-        found.update(_interval(text, family) for text in texts)
-    return found - singles
+        found.update(interval_of(text, family) for text in texts)
+    return found
 
 
-def _plain(options: RenderOptions, own: Mapping[str, int], cells: _Cells) -> Hashable:
+def _is_apart(one: Interval, others: Iterable[Interval]) -> bool:
+    """Whether a range lies outside, or all inside, each of the others."""
+    first, last = one
+    return all(
+        one == each or last < each[0] or each[1] < first or each[0] <= first <= last <= each[1] for each in others
+    )
+
+
+def _plain(options: RenderOptions, own: Mapping[str, int], cells: Cells) -> Hashable:
     """Options with numbers for the node's own addresses, and without what only chooses endpoints."""
 
     def token(text: str) -> Hashable:
         address = text.partition("/")[0]
-        first, last = _interval(text, options.family)
+        first, last = interval_of(text, options.family)
         single = address in own and first == last
-        return (own[address], cells.of(address)) if single else text
+        return (own[address], cells.of(first)) if single else text
 
     ports = options.node_port_addresses
     return (
@@ -439,11 +510,3 @@ def _plain(options: RenderOptions, own: Mapping[str, int], cells: _Cells) -> Has
         tuple(map(token, options.interface_addresses)),
         tuple(map(token, ports.cidrs)),
     )  # fmt: skip
-
-
-def _interval(text: str, family: Family) -> Interval:
-    return _bounds(Network.parse(text, family))
-
-
-def _bounds(network: Network) -> Interval:
-    return network.address, network.address | (network.family.full_mask & ~network.mask)

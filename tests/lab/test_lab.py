@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cluster.journey.network import POD
-from kproxy.explorer.live import LabSource
+from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.state import Explorer
 from kproxy.lab.inspect.request import send_request
 from kproxy.linux.namespace import Namespace

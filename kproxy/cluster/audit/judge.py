@@ -13,7 +13,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.alike import Alike
 from kproxy.cluster.audit.dump import Dump, line_of_nft, line_of_policy
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
+from kproxy.cluster.audit.observation import BlamedRule, Fate, Observation, Witness
 from kproxy.cluster.audit.questions import (
     ENDPOINT,
     FROM_OUTSIDE,
@@ -29,6 +29,7 @@ from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, Trace
 from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
+from kproxy.netfilter.family import protocol_name
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.serviceport import ServicePort
 
@@ -196,7 +197,7 @@ class Judge:
             yield Observation(
                 kind, self._node.name, text if foreign else detail, detail, f"{name}", question.where,
                 question.client.kind, rule,
-                Witness(self._node.name, question.client.name, str(question.packet), _fates(alone), _fates(found)),
+                _witness(self._node.name, question, alone, found),
             )  # fmt: skip
 
     def _undecided(self, reason: str, count: int = 1) -> None:
@@ -333,7 +334,25 @@ def _uneven(alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
         yield "share-uneven", None, shown
 
 
-def _fates(result: TraceResult) -> tuple[str, ...]:
+def _witness(node: str, question: Question, alone: TraceResult, found: TraceResult) -> Witness:
+    packet, client = question.packet, question.client
+    return Witness(
+        node, client.name, str(packet), _words(alone), _words(found), client.reference,
+        packet.source, packet.destination, protocol_name(packet.protocol), packet.origin,
+        _fates(alone), _fates(found),
+    )  # fmt: skip
+
+
+def _fates(result: TraceResult) -> tuple[Fate, ...]:
+    """What becomes of the packet, what is alike once."""
+    found: dict[tuple[str, str, str], Fraction] = {}
+    for each in result.outcomes:
+        key = (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
+        found[key] = found.get(key, Fraction(0)) + each.probability
+    return tuple(Fate(f"{share.numerator}/{share.denominator}", *key) for key, share in found.items())
+
+
+def _words(result: TraceResult) -> tuple[str, ...]:
     """What becomes of the packet, in words."""
     found: dict[str, Fraction] = {}
     for outcome in result.outcomes:

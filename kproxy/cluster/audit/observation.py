@@ -26,14 +26,38 @@ class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{where}: {self.table} {self.chain} {self.rule or 'policy'}"
 
 
-class Witness(msgspec.Struct, frozen=True):
-    """A packet that shows it: what kube-proxy's rules alone do with it, and what all rules of the node do."""
+class Fate(msgspec.Struct, frozen=True):
+    """One thing that becomes of a packet: with which exact probability, the verdict, and its addresses then; "" if it
+    is not accepted."""
+
+    probability: str
+    verdict: str
+    src: str
+    dst: str
+
+
+class Witness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A packet that shows it: what kube-proxy's rules alone do with it, and what all rules of the node do.
+
+    Attributes:
+        client, packet, expected, found: in words.
+        sender: who sends it, as questions name it.
+        src, dst, proto, origin: of the packet, as `kproxy trace` has them.
+        a, b: what is expected, and what was found.
+    """
 
     node: str
     client: str
     packet: str
     expected: tuple[str, ...]
     found: tuple[str, ...]
+    sender: str
+    src: str
+    dst: str
+    proto: str
+    origin: str
+    a: tuple[Fate, ...]
+    b: tuple[Fate, ...]
 
 
 class Observation(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.netfilter import Family
+from kproxy.words import listed
 
 _BEHIND: Final = 30.0
 """Seconds that rules may be older than the last change: kube-proxy joins changes of a second or more."""
@@ -82,9 +83,7 @@ def _pods_outside(node: AuditedNode) -> Iterator[Observation]:
             if (":" in address) == (family is Family.IPV6) and ipaddress.ip_address(address) not in network
         ]
         if outside:
-            shown = ", ".join(outside[:_SHOWN]) + (
-                f" and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
-            )
+            shown = listed(outside, _SHOWN)
             yield Observation("cluster-cidr", node.name, local.source, f"not in {local.source}: {shown}")
 
 

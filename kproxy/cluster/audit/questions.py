@@ -40,12 +40,14 @@ ENDPOINT: Final = "endpoint"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks: `name` for people. `device` is where its packets come in; None: not known."""
+    """Who asks: `name` for people, `reference` as questions name it: `pod/NS/NAME`, `node/NAME`, `outside/ADDRESS`, or
+    the address that nobody is known to have. `device` is where its packets come in; None: not known."""
 
     kind: str
     name: str
     address: str
     device: str | None = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +102,24 @@ class Questions:
         device = self._device(address)
         if device is None and local.interface:
             device = local.interface + ("0" if local.is_prefix else "")
-        return Client(kind, f"pod {name}", address, device)
+        return Client(kind, f"pod {name}", address, device, self._reference(name, address))
 
     def _pod_elsewhere(self, endpoints: Collection[str]) -> Client | None:
         found = next(((ip, name) for ip, name in self._pods_elsewhere if ip not in endpoints), None)
-        return None if found is None else Client(POD_ELSEWHERE, f"pod {found[1]}", found[0], self._device(found[0]))
+        if found is None:
+            return None
+        address, name = found
+        return Client(POD_ELSEWHERE, f"pod {name}", address, self._device(address), self._reference(name, address))
+
+    def _reference(self, pod: str, address: str) -> str:
+        return f"pod/{pod}" if pod in self._node.cluster.pods else address
 
     def _outside(self, port: ServicePort) -> Client:
         ranges = port.load_balancer_source_ranges
         address = str(ipaddress.ip_network(ranges[0])[0]) if ranges else OUTSIDE[self._family][0]
         if ipaddress.ip_address(address).is_unspecified:
             address = OUTSIDE[self._family][0]
-        return Client(FROM_OUTSIDE, "a client outside", address, self._device(address))
+        return Client(FROM_OUTSIDE, "a client outside", address, self._device(address), f"outside/{address}")
 
     def _itself(self, port: ServicePort) -> Client | None:
         """An endpoint of this node, a Pod, to which its own Service may send it."""
@@ -158,7 +166,8 @@ class Questions:
     @cached_property
     def _node_client(self) -> Client | None:
         own = self._own_addresses
-        return Client(NODE, f"node {self._node.name}", own[0]) if own else None
+        name = self._node.name
+        return Client(NODE, f"node {name}", own[0], reference=f"node/{name}") if own else None
 
     @cached_property
     def _own_addresses(self) -> list[str]:

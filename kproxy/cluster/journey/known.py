@@ -226,7 +226,7 @@ class KnownNetwork:
 
     def _beyond_router(self, host: NetworkHost, router: str, target: str) -> Arrival:
         if target in self._service_addresses:
-            return Arrival("", reason=f"{target} is a Service's: it leaves {host.name} untranslated, to {router}")
+            return self._no_way_to_service(host, target, f": it goes to {router}")
         node = self._node_of(target)
         if node and target not in self._owners and self._nodes_route:
             return _unknown(
@@ -241,7 +241,7 @@ class KnownNetwork:
         if owner and owner != host.name:
             return self._arrival(owner, device)
         if target in self._service_addresses:
-            return Arrival("", reason=f"{target} is a Service's: it leaves {host.name} untranslated")
+            return self._no_way_to_service(host, target)
         node = self._node_of(target)
         if node and node not in self.cluster.hosts:
             return _unknown(f"nothing is known of node {node}, which has {target}")
@@ -249,10 +249,19 @@ class KnownNetwork:
             return _unknown(f"whether the way to pods is known outside of the cluster, that to {target}")
         if node and node != host.name:
             self._note(f"from {host.name} to {target} by the cluster's network: it is of {node}'s pods")
-            return Arrival(node, self._uplink(node))
+            return Arrival(node, self.uplink(node))
         return Arrival(f"{OUTSIDE}{target}", "eth0")
 
-    def _uplink(self, name: str) -> str | None:
+    @staticmethod
+    def _no_way_to_service(host: NetworkHost, target: str, where: str = "") -> Arrival:
+        if host.name.startswith(OUTSIDE):
+            return Arrival(
+                "", reason=f"{target} is a Service's address, which no host outside of the cluster has{where}"
+            )
+        return Arrival("", reason=f"{target} is a Service's address, which no rule of {host.name} translates{where}")
+
+    def uplink(self, name: str) -> str | None:
+        """The device that has a node's own address; None if that is not known."""
         devices = [self._owners[address][1] for address in self._addresses(name) if address in self._owners]
         return next((device for device in devices if device is not None), None)
 

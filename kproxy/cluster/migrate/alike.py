@@ -7,6 +7,7 @@ import dataclasses
 
 from kproxy.api import Manifests
 from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.shapes import FEW, Parts, Shapes
 from kproxy.netfilter import Family
 from kproxy.services.tracker import ServiceState
@@ -20,13 +21,19 @@ class Alike:
         self._parts = Parts(cluster)
         self._shapes: dict[Family, Shapes] = {}
 
-    def facts(self, facts: NodeFacts) -> NodeFacts | None:
-        """A node's facts with the Services that stand for all; None if there are few."""
+    def facts(self, facts: NodeFacts, foreign: ForeignRules | None = None) -> NodeFacts | None:
+        """A node's facts with the Services that stand for all; None if there are few, or if rules of other programs
+        leave none alike."""
         if len(facts.service_ports) <= FEW:
+            return None
+        named = () if foreign is None else (foreign.named,)
+        if None in named:
             return None
         if facts.family not in self._shapes:
             self._shapes[facts.family] = Shapes([self._cluster], facts.family)
         name, options = facts.target.node_name, [facts.iptables, facts.nftables]
-        part = self._parts.of(self._shapes[facts.family].on(name, [options], facts.own_addresses).services)
+        known = [each for each in named if each is not None]
+        chosen = self._shapes[facts.family].on(name, [options], facts.own_addresses, foreign=known)
+        part = self._parts.of(chosen.services)
         state = ServiceState.of(facts.family, name, part.services, part.endpoint_slices)
         return dataclasses.replace(facts, state=state)

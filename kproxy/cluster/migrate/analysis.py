@@ -66,13 +66,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was found for one node and family; `undecided` is what the model cannot decide, `tried` how many packets met
-    other programs' rules, `is_of_fewer` whether the Services were compared that stand for all."""
+    """What was found for one node and family.
+
+    Attributes:
+        undecided: what the model cannot decide; `left_open` is what of it is about all packets, not one that was tried.
+        tried: how many packets met other programs' rules, which are `foreign`.
+        is_of_fewer: whether the Services were compared that stand for all.
+    """
 
     facts: NodeFacts
     found: tuple[Found, ...]
     undecided: tuple[Undecided, ...] = ()
+    left_open: tuple[Undecided, ...] = ()
     tried: int = 0
+    foreign: ForeignRules | None = None
     is_of_fewer: bool = False
 
     def shown(self, found: Found) -> Found:
@@ -80,7 +87,7 @@ class Analysis:
         all are fewer, and have other numbers in their chains."""
         if not self.is_of_fewer or found.witness is None or found.reason is None:
             return found
-        judge = self._guarded if found.reason.firewall else self._judge
+        judge = self._guarded if found.reason.firewall or found.with_dump else self._judge
         witness = judge.witness(found.witness.candidate, found.reason.differs)
         return found if witness is None else replace(found, witness=witness)
 
@@ -94,7 +101,7 @@ class Analysis:
 
     @cached_property
     def _guarded(self) -> Judge:
-        return Judge(*behind_firewall(self.facts, *self._rules), self.facts.family)
+        return Judge(*on_the_node(self.facts, *self._rules, self.foreign), self.facts.family)
 
 
 def analyse(
@@ -109,14 +116,14 @@ def analyse(
 
     Args:
         foreign: other programs' rules on this node, from its dump.
-        alike: the shapes of the cluster's Services; without, or with rules of others, each Service is compared.
+        alike: the shapes of the cluster's Services; without, each Service is compared.
         tell: gets what is being done, in a few words.
     """
-    fewer = alike.facts(facts) if alike is not None and foreign is None else None
+    fewer = alike.facts(facts, foreign) if alike is not None else None
     if fewer is not None:
-        short = analyse(fewer, to_nftables=to_nftables, tell=tell)
+        short = analyse(fewer, to_nftables=to_nftables, foreign=foreign, tell=tell)
         # What has no reason is said of each Service in the comparison's own words.
-        if not short.undecided and all(each.reason is not None for each in short.found):
+        if not short.left_open and all(each.reason is not None for each in short.found):
             return replace(short, facts=facts, is_of_fewer=True)
     tell("rendering both modes")
     iptables, nftables = iptables_rules(facts), nftables_rules(facts)
@@ -151,7 +158,7 @@ def analyse(
         more, doubts, tried = _with_others(facts, foreign, _usual(routed), judge, beside)
         found += [each for each in more if each.id not in known]
         undecided += doubts
-    return Analysis(facts, tuple(found), undecided, tried)
+    return Analysis(facts, tuple(found), undecided, left.undecided, tried, foreign)
 
 
 def _with_others(

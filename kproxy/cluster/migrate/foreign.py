@@ -2,15 +2,17 @@
 with both.
 
 kube-proxy's own chains and its table are taken out of the dump; what the manifests give stands in their place, in
-either mode. kube-proxy puts its jumps before the rules of others.
+either mode. kube-proxy puts its jumps before the rules of others, and leaves those that are there where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
+from kproxy.cluster.named import Named
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
@@ -19,8 +21,10 @@ from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset,
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch
 from kproxy.netfilter.iptables.rule import Head
+from kproxy.netfilter.iptables.save import print_save
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
 from kproxy.netfilter.nftables.expression import Binary, Ct, Expression, Meta
+from kproxy.netfilter.nftables.printer.listing import print_nft
 from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.references import expressions_of, walk
@@ -108,6 +112,33 @@ class ForeignRules:
             self.nftables.has_effect or any(item.ruleset.has_effect for item in self.iptables)
         )
 
+    @property
+    def text(self) -> str:
+        """All of it, as iptables-save and nft write it: equal for rules that do the same."""
+        parts = [f"{each.variant}\n{print_save(each.ruleset, counters=False)}" for each in self.iptables]
+        parts += [print_nft(self.nftables), *(each.text for each in self.kube), f"main {self.main}"]
+        dump = self.dump[self.main].ruleset
+        others = _without_ours(dump)
+        for table in dump.tables:
+            for chain in table.chains:
+                if chain.name in BUILTIN_CHAINS.get(table.name, ()):
+                    places = _jump_places(table.name, chain, others.chain(table.name, chain.name))
+                    parts += [f"{table.name} {chain.name} {places}"] if any(places.values()) else []
+        return "\n".join(parts)
+
+    @property
+    def named(self) -> Named | None:
+        """What the rules name, by which they could tell Services apart; None: by more than that."""
+        rules = (
+            rule
+            for item in self.dump
+            for table in item.ruleset.tables
+            for chain in table.chains
+            if not is_ours(table.name, chain.name)
+            for rule in chain.rules
+        )
+        return Named.of(rules, self.nftables, SERVICE_PORT_CHAIN_PREFIXES)
+
     def users_of(self, bits: int) -> Iterator[NamedRule]:
         """Rules of others that match on bits of the packet mark, or set them."""
         for item in self.dump:
@@ -134,11 +165,13 @@ class ForeignRules:
         return replace(self, dump=dump, kube=tuple(rule for rule in self.kube if rule.key not in keys))
 
     def with_iptables(self, own: SideRules) -> SideRules:
-        """All rules of the node in iptables mode; rules of others still lead to kube-proxy's chains."""
+        """All rules of the node in iptables mode; rules of others still lead to kube-proxy's chains, and kube-proxy's
+        jumps stand where they are."""
         (ruleset,) = own.rulesets
         items = list(self.iptables)
-        others = _without_ours(self.dump[self.main].ruleset, own=ruleset)
-        items[self.main] = replace(items[self.main], ruleset=_joined(ruleset, others))
+        dump = self.dump[self.main].ruleset
+        others = _without_ours(dump, own=ruleset)
+        items[self.main] = replace(items[self.main], ruleset=_joined(ruleset, others, dump))
         return SideRules(tuple(items), self.nftables)
 
     def with_nftables(self, own: SideRules) -> SideRules:
@@ -217,8 +250,8 @@ def _is_unconditional(rule: Rule) -> bool:
     return rule.head == Head() and all(match.to_save() == _IS_NEW for match in counting)
 
 
-def _joined(own: Ruleset, others: Ruleset) -> Ruleset:
-    """Both in one rule set: in built-in chains kube-proxy's rules come first."""
+def _joined(own: Ruleset, others: Ruleset, dump: Ruleset) -> Ruleset:
+    """Both in one rule set: in built-in chains kube-proxy's jumps stand among the rules of others as in the dump."""
     tables = []
     names = dict.fromkeys([*(table.name for table in own.tables), *(table.name for table in others.tables)])
     for name in names:
@@ -229,11 +262,44 @@ def _joined(own: Ruleset, others: Ruleset) -> Ruleset:
             if first is None or second is None:
                 chains.append(first or second or Chain(chain))
             elif chain in BUILTIN_CHAINS.get(name, ()):
-                chains.append(replace(second, rules=first.rules + second.rules))
+                places = _jump_places(name, dump.chain(name, chain), second)
+                chains.append(replace(second, rules=_merged(first.rules, second.rules, places)))
             else:
                 chains.append(first)
         tables.append(Table(name, tuple(chains)))
     return Ruleset(own.family, tuple(tables), others.comments).in_save_order()
+
+
+def _jump_places(table: str, dumped: Chain | None, others: Chain | None) -> dict[str, int]:
+    """Before which of the others' rules, from 0, kube-proxy's jumps stand in a dump, by the chains that they lead to;
+    of two to the same chain the first one."""
+    left = () if others is None else others.rules
+    places: dict[str, int] = {}
+    passed = 0
+    for rule in () if dumped is None else dumped.rules:
+        if passed < len(left) and rule is left[passed]:
+            passed += 1
+        elif isinstance(rule.target, Jump) and dumped is not None and _is_own_jump(table, dumped.name, rule):
+            places.setdefault(rule.target.chain, passed)
+    return places
+
+
+def _merged(own: Sequence[Rule], others: Sequence[Rule], places: Mapping[str, int]) -> tuple[Rule, ...]:
+    """kube-proxy's jumps in their own order at the places that are known of them. One that is not there stands right
+    before the next that is, else right behind the one before it, else first: kube-proxy prepends what is missing."""
+    found = [places.get(rule.target.chain) if isinstance(rule.target, Jump) else None for rule in own]
+    known = iter(sorted(place for place in found if place is not None))
+    found = [None if place is None else next(known) for place in found]
+    before: list[list[Rule]] = [[] for _ in range(len(others) + 1)]
+    last = 0
+    for number, rule in enumerate(own):
+        last = next((place for place in found[number:] if place is not None), last)
+        before[last].append(rule)
+    rules: list[Rule] = []
+    for jumps, other in zip_longest(before, others):
+        rules += jumps
+        rules += [] if other is None else [other]
+    return tuple(rules)
 
 
 def _iptables_bits(rule: Rule) -> int:

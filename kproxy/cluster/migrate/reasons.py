@@ -110,7 +110,7 @@ FOREIGN: Final = (
     Reason(
         id=ids.FOREIGN_ORDER,
         title="Rules of others that come before or after kube-proxy's",
-        iptables="kube-proxy's rules come first in iptables' chains.",
+        iptables="kube-proxy's rules come first in iptables' chains, but for what others have put before them.",
         nftables=(
             "They stand in chains of their own, called in the order of priorities, before or after those of others."
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,10 +15,12 @@ from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.api.types.core import Node
 from kproxy.cluster.facts.kubeproxy import config_text
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.host import HostFacts, Missing
+from kproxy.cluster.snapshot.inferred import InferredConfigs
 from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_info
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
@@ -42,6 +44,7 @@ class Cluster:
         pods: by `namespace/name`, those that only endpoints tell of included.
         objects: as they were read, of all kinds.
         proxy_config: kube-proxy's ConfigMap; None if it is not there. A node's own is `HostFacts.proxy_config`.
+        inferred: the configurations of nodes of which neither tells.
         hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
     """
 
@@ -78,6 +81,29 @@ class Cluster:
         for host in hosts.values():
             host.has_node = host.name in known or not known
         self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
+        self.inferred = InferredConfigs(self.hosts, self.manifests.nodes)
+
+    def config_of(self, host: HostFacts) -> KubeProxyConfiguration | None:
+        """What a node's kube-proxy runs with: its own configuration, else that of the ConfigMap, else the one that
+        is `inferred`; None if nothing tells it. Raises InputError."""
+        known = self._told_config(host)
+        if known is not None:
+            return known
+        found = self.inferred.of(host.name)
+        return None if found is None else found.config
+
+    def _told_config(self, host: HostFacts | None) -> KubeProxyConfiguration | None:
+        return (None if host is None else host.proxy_config) or self.proxy_config
+
+    def is_inferred(self, name: str) -> bool:
+        """Whether a node's configuration is that which is inferred."""
+        return self._told_config(self.hosts.get(name)) is None and self.inferred.of(name) is not None
+
+    def config_notes(self, names: Iterable[str]) -> list[str]:
+        """Of which of these nodes the configuration is inferred, and what it is. Raises InputError."""
+        if self.proxy_config is not None:
+            return []
+        return self.inferred.notes(name for name in names if self.hosts[name].proxy_config is None)
 
     @cached_property
     def _why(self) -> Mapping[str, str]:
@@ -129,20 +155,32 @@ def object_contents(files: Files) -> dict[str, bytes]:
     return {label: data for label, data in found.items() if data.strip()}
 
 
-def known_config(files: Files, objects: Sequence[RawObject], node: str | None) -> KubeProxyConfiguration | None:
-    """The configuration of a node's kube-proxy as far as a snapshot tells: its own, else that of the ConfigMap, else
-    another node's without its name; None if there is none.
+def known_config(
+    files: Files, objects: Sequence[RawObject], nodes: Sequence[Node], node: str | None, tell: Callable[[str], None]
+) -> KubeProxyConfiguration | None:
+    """The configuration of a node's kube-proxy as `Cluster.config_of` has it, where a snapshot is read for its objects.
+
+    Args:
+        nodes: those among the objects.
+        node: None for that of any node.
+        tell: is told what was inferred.
+
+    Returns:
+        None if nothing tells it.
 
     Raises:
         InputError: it cannot be used.
     """
-    own = None if node is None else HostFacts(files, node).proxy_config
+    hosts = {name: HostFacts(files, name) for name in host_names(files)}
+    own = None if node is None or node not in hosts else hosts[node].proxy_config
     found = own or _proxy_config(objects, files.label)
     if found is not None:
         return found
-    others = (HostFacts(files, name).proxy_config for name in host_names(files))
-    first = next(filter(None, others), None)
-    return None if first is None else msgspec.structs.replace(first, hostname_override="")
+    inferred, name = InferredConfigs(hosts, nodes), node or next(iter(hosts), "")
+    for text in inferred.notes([name]):
+        tell(text)
+    told = inferred.of(name)
+    return None if told is None else told.config
 
 
 def host_names(files: Files) -> list[str]:

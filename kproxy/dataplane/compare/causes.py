@@ -11,8 +11,8 @@ nftables there are no causes, also where a side's base chains are empty.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.elements import SideElements
 from kproxy.dataplane.compare.witness import Situation
@@ -21,16 +21,18 @@ from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
-from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES
+from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES, IDLE_TARGETS
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.matches import CommentMatch, StatisticMatch
+from kproxy.netfilter.iptables.matches import CommentMatch, RecentMatch, StatisticMatch
 from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.statement import Match
 from kproxy.netfilter.nftables.value import Verdict
 
+_Item = TypeVar("_Item")
 ChainKey = tuple[str, str, str]
 """A chain by its variant of iptables (empty where no side has two, and for native tables) and its table's and its own
 name; names of native tables have two words, so that none is both."""
@@ -64,6 +66,23 @@ class Cause(NamedTuple):
         other = sides[1 - self.side]
         how = f"has another chance in {other}" if self.same_but_chance else f"is only in {sides[self.side]}"
         return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
+
+
+def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) -> list[list[_Item]]:
+    """Those of one cause together, in the order of the first of each; what has no cause is alone. The same rule of the
+    same chain is one cause on several nodes, whatever its number there."""
+    groups: list[list[_Item]] = []
+    known: dict[Cause, list[_Item]] = {}
+    for item in items:
+        cause = cause_of(item)
+        if cause is None:
+            groups.append([item])
+            continue
+        key = cause._replace(rule=0)
+        if key not in known:
+            groups.append(known.setdefault(key, []))
+        known[key].append(item)
+    return groups
 
 
 class Causes:
@@ -126,13 +145,13 @@ class Causes:
             return {}
         alone = _unmatched(ours.keys(), () if theirs is None else theirs.keys())
         if theirs is None or not alone:
-            return dict.fromkeys((number + 1 for number in alone), False)
+            return dict.fromkeys((number + 1 for number in alone if ours.acts(number + 1)), False)
         left = _unmatched(theirs.keys(), ours.keys())
         plain, other_plain = list(ours.keys(chance=False)), list(theirs.keys(chance=False))
         new = {
             alone[place] for place in _unmatched((plain[each] for each in alone), (other_plain[each] for each in left))
         }
-        return {number + 1: number not in new for number in alone}
+        return {number + 1: number not in new for number in alone if ours.acts(number + 1)}
 
 
 def _unmatched(keys: Iterable[object], others: Iterable[object]) -> list[int]:
@@ -162,6 +181,12 @@ class _IptablesChain:
             matches = tuple(match for match in rule.matches if not isinstance(match, idle))
             yield rule.head, matches, rule.target
 
+    def acts(self, number: int) -> bool:
+        """Whether a rule can make a difference: those that log or count do not."""
+        rule = self.rules[number - 1]
+        remembers = any(isinstance(match, RecentMatch) and match.action.value != "rcheck" for match in rule.matches)
+        return remembers or not (rule.target is None or isinstance(rule.target, IDLE_TARGETS))
+
     def describe(self, number: int) -> tuple[str, str]:
         """A rule's text, and what it does."""
         rule = self.rules[number - 1]
@@ -188,6 +213,11 @@ class _NativeChain:
         del chance
         for rule in self.rules:
             yield tuple(statement for statement in rule.statements if not is_idle(statement))
+
+    def acts(self, number: int) -> bool:
+        """Whether a rule does more than to match, log and count."""
+        statements = self.rules[number - 1].statements
+        return not all(isinstance(each, Match) or is_idle(each) for each in statements)
 
     def describe(self, number: int) -> tuple[str, str]:
         """A rule's text, and what it does."""

@@ -22,12 +22,13 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.compare.causes import Cause, Causes
 from kproxy.dataplane.compare.examine import ANY, Examiner, Extent, Finding, circumstances
 from kproxy.dataplane.compare.observe import assumed_index
-from kproxy.dataplane.compare.regions import Region, Site, differing_regions
+from kproxy.dataplane.compare.regions import Place, Region, Site, differing_regions
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.trace import TraceResult, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import ARRIVING
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.dataplane.symbolic.side import SideRules
@@ -51,7 +52,7 @@ class Difference:
     """One way in which the rule sets differ.
 
     Attributes:
-        destinations: where packets go to for which they differ, in words, one for each service or address.
+        places: where packets go to for which they differ, one for each service or address, the usual ones first.
         sources: where those come from, in words (`anywhere`).
         conditions: what else must hold of them, in words; may be empty.
         one, other: what each rule set does.
@@ -60,9 +61,12 @@ class Difference:
         cause: the rule of one side alone that makes the difference, if there is one.
         traces: of the witness, through the one and the other.
         extent: what of the witness may be another for the same difference.
+        oddness: the greater, the fewer packets fulfil the conditions.
+        ends: what becomes of the witness under each, if that is certain: `dropped`, `rejected`, `sent`; else "".
+        source_only: whether they differ only in how the source is rewritten.
     """
 
-    destinations: tuple[str, ...]
+    places: tuple[Place, ...]
     sources: str
     conditions: str
     one: str
@@ -73,6 +77,19 @@ class Difference:
     cause: Cause | None = None
     traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
     extent: Extent = field(default=ANY, compare=False, repr=False)
+    oddness: int = field(default=0, compare=False, repr=False)
+    ends: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
+    source_only: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def rank(self) -> int:
+        """The fewer, the more usual packets meet it: to one address, under few conditions."""
+        return min((each.rank for each in self.places), default=0) + self.oddness
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """The places in words."""
+        return tuple(each.text for each in self.places)
 
     @property
     def situations(self) -> tuple[Situation, Situation]:
@@ -180,14 +197,14 @@ def _compare(
                 regions.setdefault(region.site, []).append(region)
     setup.variables.diagrams.forget()
     tell("putting differences into words")
-    worded: dict[tuple[str, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
+    worded: dict[tuple[Place, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
     undecided: dict[Undecided, None] = {}
     examined = 0
     for examined, (site, candidates) in enumerate(regions.items(), 1):
-        where = site.text(setup)
+        where = site.place(setup)
         for finding, met in examiner.examine(candidates):
             if finding.reason:
-                undecided[Undecided(where, finding.reason)] = None
+                undecided[Undecided(where.text, finding.reason)] = None
             else:
                 pairs = worded.setdefault((where, finding.words()), (finding, {}))[1]
                 pairs |= {(region.origin, region.state.name): None for region in met}
@@ -198,13 +215,16 @@ def _compare(
         before = len(worded)
         worded = {key: item for key, item in worded.items() if item[0].is_usual}
         unusual = before - len(worded)
-    merged: dict[_Key, tuple[list[str], Finding]] = {}
+    merged: dict[_Key, dict[Place, Finding]] = {}
     for (where, _), (finding, pairs) in worded.items():
         conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
-        finding = replace(finding, extent=replace(finding.extent, origins=frozenset(origin for origin, _ in pairs)))
+        origins = frozenset(origin for origin, _ in pairs)
+        begins = any(name == "NEW" for _, name in pairs)
+        oddness = 2 * (ARRIVING not in origins) + 3 * (not begins) + bool(finding.conditions)
+        finding = replace(finding, extent=replace(finding.extent, origins=origins), oddness=oddness)
         key = _Key(finding.sources, conditions, *finding.general)
-        merged.setdefault(key, ([], finding))[0].append(where)
-    differences = tuple(_difference(key, list(dict.fromkeys(sites)), item) for key, (sites, item) in merged.items())
+        merged.setdefault(key, {}).setdefault(where.of_host() if finding.to_host else where, finding)
+    differences = tuple(sorted((_difference(key, found) for key, found in merged.items()), key=lambda each: each.rank))
     differences = _with_causes(differences, sides, setup.family, (examiner.index(0), examiner.index(1)))
     left = len(regions) - examined if regions else 0
     if not differences and not undecided:
@@ -212,13 +232,16 @@ def _compare(
     return Comparison(not differences and not undecided, differences, left, unusual, tuple(undecided), remarks)
 
 
-def _difference(key: _Key, sites: list[str], finding: Finding) -> Difference:
+def _difference(key: _Key, found: dict[Place, Finding]) -> Difference:
+    places = tuple(sorted(found, key=lambda place: place.rank))
+    finding = found[places[0]]
     assert finding.witness is not None
     assert finding.witness_other is not None
-    texts = (finding.one, finding.other) if len(sites) == 1 else (key.one, key.other)
+    texts = (finding.one, finding.other) if len(places) == 1 else (key.one, key.other)
     return Difference(
-        tuple(sites), key.sources, key.conditions, *texts, finding.witness, finding.witness_other,
-        finding.chances, extent=finding.extent,
+        places, key.sources, key.conditions, *texts, finding.witness, finding.witness_other,
+        finding.chances, extent=finding.extent, oddness=finding.oddness, ends=finding.ends,
+        source_only=finding.source_only,
     )  # fmt: skip
 
 

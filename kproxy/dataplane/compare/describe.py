@@ -1,4 +1,4 @@
-"""Differences in words: where two functions differ, as one box of packet space around a witness, and how.
+"""Where two functions differ in words: one box of packet space around a witness.
 
 The box is grown from the witness: one variable after the other is widened to all values for which the rule sets still
 differ, given what was chosen before. Values that no packet can have do not count. So a box says "from anywhere" exactly
@@ -8,26 +8,17 @@ if the difference does not depend on the source, and every packet in the box is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
-from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
-from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, Widen
-from kproxy.dataplane.symbolic.translated import UNKNOWN
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, LOCAL, UNICAST, Variables
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 
 _MAX_PARTS: Final = 4
-
-Here = tuple[int, int]
-"""The destination that a packet has: address and port, the port 0 if its protocol has none."""
 
 
 class Group(NamedTuple):
@@ -86,9 +77,17 @@ def box_around(variables: Variables, different: Node, possible: Node, values: Ma
     return box
 
 
-def box_text(variables: Variables, box: Iterable[Side]) -> tuple[str, str]:
-    """A box in words: the sources, and the other conditions."""
-    sources = "anywhere"
+class BoxWords(NamedTuple):
+    """A box in words. `to_host`: destinations are the host's own addresses, which `conditions` do not say."""
+
+    sources: str
+    conditions: str
+    to_host: bool
+
+
+def box_text(variables: Variables, box: Iterable[Side]) -> BoxWords:
+    """A box in words."""
+    sources, to_host = "anywhere", False
     rest: list[str] = []
     bits: dict[str, list[tuple[int, int]]] = {}
     for group, condition, possible in box:
@@ -98,6 +97,8 @@ def box_text(variables: Variables, box: Iterable[Side]) -> tuple[str, str]:
         elif row is not None and row.shape is Shape.MARK:
             wanted = int(variables.diagrams.at(condition, {level: 1}) == TRUE)
             bits.setdefault(row.words, []).append((variables.levels[row.name].stop - 1 - level, wanted))
+        elif row is PacketVariables.dst_kind and _is_host(variables, level, condition):
+            to_host = True
         else:
             text = _condition_text(variables, group, condition, possible)
             if text:
@@ -106,7 +107,13 @@ def box_text(variables: Variables, box: Iterable[Side]) -> tuple[str, str]:
         mask = sum(1 << bit for bit, _ in found)
         value = sum(wanted << bit for bit, wanted in found)
         rest.append(f"{words} 0x{value:x}/0x{mask:x}")
-    return sources, ", ".join(rest)
+    return BoxWords(sources, ", ".join(rest), to_host)
+
+
+def _is_host(variables: Variables, level: int, condition: Node) -> bool:
+    """Whether a condition on the kind of an address holds of the host's own, and not of other hosts'."""
+    at = variables.diagrams.at
+    return at(condition, {level: LOCAL}) == TRUE and at(condition, {level: UNICAST}) != TRUE
 
 
 def _condition_text(variables: Variables, group: Group, condition: Node, possible: Node) -> str:
@@ -245,127 +252,3 @@ def _networks(intervals: list[tuple[int, int]], family: Family) -> list[str]:
         else:
             parts.append(f"{format_address(first, family)}-{format_address(last, family)}")
     return parts
-
-
-# what becomes of a packet
-
-
-def share(weight: Fraction) -> str:
-    """A probability for reading: exact if short, else the nearest short fraction that iptables would round to it."""
-    near = weight.limit_denominator(10_000)
-    if near == weight or abs(near - weight) < Fraction(1, 1 << 26):
-        return "all" if near == 1 else f"{near.numerator}/{near.denominator}"
-    return f"{float(weight):.6%}"
-
-
-def fate_text(
-    family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True, here: Here | None = None
-) -> str:
-    """One fate in words. `here` is the packet's own destination, if that is to be called so."""
-    outcome = fate.outcome
-    if outcome.verdict == INDETERMINATE:
-        return f"cannot be decided ({outcome.detail})"
-    if outcome.verdict != ACCEPT or fate.destination is None:
-        text = "dropped" if outcome.verdict == DROP else f"rejected ({outcome.detail})"
-    else:
-        destination = fate.destination
-        if (destination.address, destination.port, destination.text) == (*(here or (-1, -1)), ""):
-            text = "to its own destination"
-        elif destination.text:
-            text = (
-                f"to {destination.text}"
-                if destination.address == UNKNOWN
-                else f"to {format_address(destination.address, family)} ({destination.text})"
-            )
-        else:
-            text = f"to {format_endpoint(family, destination.address, destination.port if ports else None)}"
-    details = []
-    if source and outcome.verdict == ACCEPT:
-        details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")
-    if rest:
-        details += [*outcome.headers, *sorted(outcome.effects)]
-    return f"{text} ({'; '.join(details)})" if details else text
-
-
-def distributions_text(
-    family: Family, protocol: int, one: Distribution, other: Distribution, here: Here | None = None
-) -> tuple[str, str]:
-    """Two distributions in words, without what both have in common; `here` as for `fate_text`."""
-    ports = protocol in PORT_PROTOCOLS
-    if _without_source(one) == _without_source(other):
-        return _only_source(one, other)
-    source = _sources(one) != _sources(other)
-    rest = _rests(one) != _rests(other)
-    marks = _unmarked(one) == _unmarked(other)
-    first, second = (_parts(family, item, ports, source, rest, marks, here) for item in (one, other))
-    same = first.items() & second.items()
-    if min(len(first), len(second)) <= _MAX_PARTS or len(same) in (0, len(first), len(second)):
-        return _parts_text(first), _parts_text(second)
-    texts = [
-        _parts_text({text: weight for text, weight in item.items() if (text, weight) not in same}, partly=True)
-        for item in (first, second)
-    ]
-    return f"{texts[0]}, the rest as B", f"{texts[1]}, the rest as A"
-
-
-def _unmarked(item: Distribution) -> dict[Fate, Fraction]:
-    return summed((fate._replace(outcome=fate.outcome._replace(marks=())), weight) for fate, weight in item.items())
-
-
-def _without_source(item: Distribution) -> dict[Fate, Fraction]:
-    return summed((fate._replace(outcome=fate.outcome._replace(source="")), weight) for fate, weight in item.items())
-
-
-def _sources(item: Distribution) -> set[str]:
-    return {fate.outcome.source for fate in item if fate.outcome.verdict == ACCEPT}
-
-
-def _rests(item: Distribution) -> set[tuple[object, ...]]:
-    return {(fate.outcome.headers, fate.outcome.effects) for fate in item}
-
-
-def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
-    """Two distributions that differ only in how the source is rewritten."""
-    texts = []
-    for item in (one, other):
-        accepted = ((fate.outcome, weight) for fate, weight in item.items() if fate.outcome.verdict == ACCEPT)
-        parts = summed((outcome.source, weight) for outcome, weight in accepted)
-        total = sum(parts.values())
-        shown = []
-        for source, weight in sorted(parts.items(), key=lambda part: (-part[1], part[0])):
-            how = f"rewrites the source ({source})" if source else "leaves the source as it is"
-            shown.append(how if weight == total else f"{how} for {share(weight)}")
-        texts.append(", ".join(shown))
-    return texts[0], texts[1]
-
-
-def _parts(
-    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool, here: Here | None
-) -> dict[str, Fraction]:
-    """The fates in words, with their weights."""
-
-    def words(fate: Fate) -> str:
-        text = fate_text(family, fate, ports, source=source, rest=rest, here=here)
-        return f"{text} (mark bits {_marks_text(fate.outcome)})" if marks and fate.outcome.marks else text
-
-    return summed((words(fate), weight) for fate, weight in item.items())
-
-
-def _parts_text(parts: dict[str, Fraction], *, partly: bool = False) -> str:
-    shown = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
-    sure = len(parts) == 1 and not partly
-    words = [text if sure else f"{share(weight)} {text}" for text, weight in shown[:_MAX_PARTS]]
-    if len(shown) > _MAX_PARTS:
-        words.append(f"{len(shown) - _MAX_PARTS} more")
-    joined = words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
-    if sure:
-        return f"sends all {joined}" if joined.startswith("to ") else _VERBS.get(joined.split(" ")[0], "") + joined
-    return f"sends {joined}" if any(text.startswith("to ") for text in parts) else f"has {joined}"
-
-
-_VERBS: Final = {"dropped": "has it ", "rejected": "has it "}
-
-
-def _marks_text(outcome: Outcome) -> str:
-    """The values of the bits that are compared, the highest first."""
-    return "".join("1" if expression else "0" for _, expression in outcome.marks)

@@ -17,11 +17,10 @@ from kproxy.dataplane.compare.describe import (
     Side,
     box_around,
     box_text,
-    distributions_text,
-    fate_text,
     intervals_of,
 )
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at, summed
+from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of, fate_text
 from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
@@ -91,7 +90,8 @@ def _has(intervals: tuple[tuple[int, int], ...] | None, address: int) -> bool:
 class Finding:
     """A confirmed difference, or with a `reason` one that is not decided.
 
-    `general` is what the sides do in words that do not name the packet's own destination.
+    `general` is what the sides do in words that do not name the packet's own destination; `to_host` whether only the
+    host's own addresses are meant.
     """
 
     sources: str = ""
@@ -105,6 +105,10 @@ class Finding:
     reason: str = ""
     is_ordinary: bool = True
     extent: Extent = ANY
+    to_host: bool = False
+    oddness: int = 0
+    ends: tuple[str, str] = ("", "")
+    source_only: bool = False
 
     @property
     def is_usual(self) -> bool:
@@ -118,7 +122,7 @@ class Finding:
 
     def words(self) -> tuple[str, ...]:
         """Equal for findings that read alike."""
-        return self.sources, self.conditions, self.one, self.other, self.reason
+        return self.sources, self.conditions, self.one, self.other, self.reason, "to host" if self.to_host else ""
 
 
 class Shown(NamedTuple):
@@ -280,7 +284,7 @@ class Examiner:
         chosen = [level for level in sorted(diagrams.support(possible)) if level < variables.destination]
         possible = diagrams.restrict(possible, tuple((level, point.get(level, 0)) for level in chosen))
         box = box_around(variables, rest, possible, point)
-        sources, conditions = box_text(variables, box)
+        words = box_text(variables, box)
         protocol = point.get(variables.protocol, 0)
         texts = distributions_text(variables.family, protocol, found.one, found.other)
         general = distributions_text(variables.family, protocol, found.one, found.other, self._here(point))
@@ -289,8 +293,9 @@ class Examiner:
             covered = diagrams.both(covered, condition)
         chances = (self._chances(found.one, point), self._chances(found.other, point))
         finding = Finding(
-            sources, conditions, *texts, found.first, found.second, general, chances,
-            is_ordinary=self._is_ordinary(point), extent=self._extent(region, box),
+            words.sources, words.conditions, *texts, found.first, found.second, general, chances,
+            is_ordinary=self._is_ordinary(point), extent=self._extent(region, box), to_host=words.to_host,
+            ends=(end_of(found.one), end_of(found.other)), source_only=differ_in_source(found.one, found.other),
         )  # fmt: skip
         return finding, diagrams.both(rest, diagrams.negate(covered))
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Final
 
 from kproxy.dataplane.compare.consistency import lists_fit, tuples_fit
-from kproxy.dataplane.compare.regions import Region
+from kproxy.dataplane.compare.regions import LOOPBACK, Region
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.symbolic.build import Setup
@@ -26,6 +27,8 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.targets import NetmapTarget, SnatTarget
 
 _MAX_UPPER: Final = 8
+_OWN: Final = 3
+"""After so many that read well it may be that only the host's own addresses will do."""
 _MAX_MASQUERADED: Final = 60
 DOCUMENTATION: Final = {
     Family.IPV4: ("198.51.100.7", "203.0.113.9", "192.0.2.11"),
@@ -45,6 +48,18 @@ class Picker:
         self.addresses = {
             destination.address for destination in setup.translation.destinations if destination.address >= 0
         }
+
+    @cached_property
+    def _own(self) -> tuple[int, ...]:
+        """The host's addresses but loopback's, its first interfaces' first."""
+        if self._host is None:
+            return ()
+        family = self._variables.family
+        interfaces = [each for each in (self._host.interfaces or {}).values() if not each.is_loopback]
+        named = [own.value for each in interfaces for own in each.addresses if own.family is family]
+        others = sorted(address for kind, address in self._host.local_addresses or () if kind is family)
+        first, last = LOOPBACK[family]
+        return tuple(each for each in dict.fromkeys([*named, *others]) if not first <= each <= last)
 
     def agreed(self, condition: Node) -> Node:
         """That free variables of the same text have the same value, wherever they are asked: a witness's rules cannot
@@ -98,9 +113,9 @@ class Picker:
             names += ["translated_dst", "translated_dport"]
         selecting = {level for name in names for level in variables.levels[name]}
         for number in range(_MAX_UPPER):
-            prefer = self._preferences(number % 3)
+            prefer = self._preferences(number % 3) | self._own_destination(region, number)
             wanted = site
-            if number >= 3:
+            if number >= _OWN:
                 wanted = diagrams.both(diagrams.both(site, feasible), different)
                 for condition in alike:
                     wanted = diagrams.both(wanted, diagrams.negate(condition))
@@ -124,6 +139,17 @@ class Picker:
                 if region.origin == "arriving" and region.state.fresh:
                     possible = diagrams.both(possible, self._redirected(values))
                 yield values, possible
+
+    def _own_destination(self, region: Region, number: int) -> dict[int, int]:
+        """Where only an address of the host's own may do: one that people know it by, and of loopback the first."""
+        variables = self._variables
+        first, last = LOOPBACK[variables.family]
+        inside = self._diagrams.both(region.site.address, self._diagrams.negate(self._loopback(variables.dst)))
+        if inside == FALSE:
+            return dict(variables.values_of(variables.dst, min(first + max(number, 1), last)))
+        if number < _OWN or not self._own:
+            return {}
+        return dict(variables.values_of(variables.dst, self._own[(number - _OWN) % len(self._own)]))
 
     def alike(self, region: Region, values: Mapping[int, int]) -> Node:
         """The destinations, protocols and ports for which `correlated` gives what it gives for these values: the new
@@ -234,9 +260,7 @@ class Picker:
 
     def _loopback(self, level: int) -> Node:
         variables = self._variables
-        if variables.family is Family.IPV4:
-            return variables.between(level, 0x7F000000, 0x7FFFFFFF)
-        return variables.between(level, 1, 1)
+        return variables.between(level, *LOOPBACK[variables.family])
 
     def pick(self, condition: Node, prefer: Mapping[int, int]) -> tuple[dict[int, int], Node]:
         """Values that fulfil a condition, preferred ones where possible, and the condition of their path."""

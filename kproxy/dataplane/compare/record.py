@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.concrete.trace import Outcome
@@ -11,6 +13,40 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 
 SIDES = ("A", "B")
+
+
+class CauseRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """The rule that only one side has, or the element of a set or map; docs/diff.md has the fields.
+
+    Two that are equal but for `rule` are the same cause, on several hosts.
+
+    Attributes:
+        side: `a` or `b`.
+        rule: its number in the chain, from 1; of an element, the rule that asks for it.
+        text: the rule's as iptables-save or nft prints it, or the element's.
+        action: in words, what the rule does; of an element, which set or map has it.
+        same_but_chance: the other side has the rule, too, with another chance.
+        set: of an element, the name of its set or map.
+    """
+
+    side: str
+    table: str
+    chain: str
+    rule: int
+    text: str
+    action: str
+    same_but_chance: bool
+    set: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def cause_record(cause: Cause | None) -> CauseRecord | None:
+    """A cause as data, if there is one."""
+    if cause is None:
+        return None
+    return CauseRecord(
+        SIDES[cause.side].lower(), cause.table, cause.chain, cause.rule, cause.text, cause.action,
+        cause.same_but_chance, cause.set or msgspec.UNSET,
+    )  # fmt: skip
 
 
 def comparison_record(found: Comparison, labels: Sequence[str]) -> dict[str, object]:
@@ -35,7 +71,7 @@ def difference_record(item: Difference) -> dict[str, object]:
         "destinations": list(item.destinations),
         "from": item.sources,
         "conditions": item.conditions,
-        **({} if item.cause is None else {"cause": _cause_record(item.cause)}),
+        **({} if item.cause is None else {"cause": cause_record(item.cause)}),
         "a": item.one,
         "b": item.other,
         "witness": {
@@ -55,13 +91,6 @@ def difference_record(item: Difference) -> dict[str, object]:
             "a": [_outcome_record(outcome) for outcome in traces[0].outcomes],
             "b": [_outcome_record(outcome) for outcome in traces[1].outcomes],
         },
-    }  # fmt: skip
-
-
-def _cause_record(cause: Cause) -> dict[str, object]:
-    return {
-        "side": SIDES[cause.side].lower(), "table": cause.table, "chain": cause.chain, "rule": cause.rule,
-        "text": cause.text, **({"set": cause.set} if cause.set else {}),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.describe import address_set, intervals_of
 from kproxy.dataplane.symbolic.build import Setup
@@ -17,7 +17,44 @@ from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import exists
 from kproxy.dataplane.symbolic.variables import CHUNK, Variables
+from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family, protocol_name
+
+LOOPBACK: Final = {Family.IPV4: (0x7F000000, 0x7FFFFFFF), Family.IPV6: (1, 1)}
+"""The first and the last of the addresses that every host has."""
+
+
+class Place(NamedTuple):
+    """Destinations as they are told: in words, as `10.96.0.10:53/udp` or `port 30053/udp of any other address`, and
+    what of them is one value.
+
+    Attributes:
+        address, protocol: "" if it is more than one.
+        port: 0 if it is more than one.
+        is_loopback: whether all addresses are of 127.0.0.0/8, or ::1.
+        own: the words where only the host's own of these addresses are meant.
+        is_own: whether they are.
+    """
+
+    text: str
+    address: str = ""
+    port: int = 0
+    protocol: str = ""
+    is_loopback: bool = False
+    own: str = ""
+    is_own: bool = False
+
+    def of_host(self) -> Place:
+        """The host's own of these addresses."""
+        return self._replace(text=self.own, is_own=True)
+
+    @property
+    def rank(self) -> int:
+        """The fewer, the more usual: one address, as a ClusterIP; others, as those of node ports; one of the host's
+        own that rules name; loopback's."""
+        if self.address:
+            return 2 if self.is_own else 0
+        return 3 if self.is_loopback else 1
 
 
 class Site(NamedTuple):
@@ -26,8 +63,26 @@ class Site(NamedTuple):
     address: Node
     service: Node
 
-    def text(self, setup: Setup) -> str:
-        """In words: `10.96.0.10:53/udp`."""
+    def place(self, setup: Setup) -> Place:
+        """What is told of them."""
+        variables, diagrams = setup.variables, setup.variables.diagrams
+        inside = exists(diagrams, self.address, variables.levels["translated_dst"])
+        addresses = intervals_of(variables, variables.dst, inside)
+        first, last = addresses[0][0], addresses[-1][1]
+        services = _services(variables, exists(diagrams, self.service, variables.levels["translated_dport"]))
+        ports, protocol = services[0] if len(services) == 1 else ("", "")
+        text = self.text(setup)
+        return Place(
+            text,
+            format_address(first, variables.family) if first == last else "",
+            int(ports) if ports.isdigit() else 0,
+            protocol if ports else "",
+            first >= LOOPBACK[variables.family][0] and last <= LOOPBACK[variables.family][1],
+            f"{text} of this host" if first == last else self.text(setup, own=" of this host"),
+        )
+
+    def text(self, setup: Setup, own: str = "") -> str:
+        """In words: `10.96.0.10:53/udp`. `own` follows where any address is meant."""
         variables, diagrams = setup.variables, setup.variables.diagrams
         possible = TRUE
         if variables.family is Family.IPV4:  # what lies above and below is no host's address
@@ -37,9 +92,9 @@ class Site(NamedTuple):
             possible = TRUE
         address = address_set(variables, variables.dst, inside, possible)
         if " more" in address or address.count(",") > 2:
-            address = "any other address"
+            address = f"any other address{own}"
         elif address.startswith("anywhere"):
-            address = "any address" + address.removeprefix("anywhere")
+            address = f"any address{own}" + address.removeprefix("anywhere")
         service = exists(diagrams, self.service, variables.levels["translated_dport"])
         parts, left_out = _services(variables, service), _services(variables, diagrams.negate(service))
         if not parts:
@@ -50,7 +105,7 @@ class Site(NamedTuple):
         if single and not any(sign in address for sign in " /-,"):
             host = f"[{address}]" if ":" in address else address
             return f"{host}:{parts[0][0]}/{parts[0][1]}"
-        return f"{address}, {_listed(parts)}" if single else f"{address} ({_listed(parts)})"
+        return f"{_listed(parts)} of {address}" if single else f"{address} ({_listed(parts)})"
 
 
 def _listed(parts: list[tuple[str, str]]) -> str:

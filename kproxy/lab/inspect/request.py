@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.cluster.journey.path import ANSWERED, LOST, REFUSED, UNREACHABLE
+from kproxy.family import host_of
 from kproxy.lab.cluster import Value
 from kproxy.lab.kubelet import sctp
 from kproxy.linux.namespace import Namespace
@@ -41,7 +42,7 @@ class Response(Value, frozen=True):
     @property
     def source_address(self) -> str:
         """The source without its port."""
-        return self.source.rpartition(":")[0].strip("[]")
+        return host_of(self.source)
 
 
 def send_request(

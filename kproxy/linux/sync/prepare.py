@@ -34,6 +34,7 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_options
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import IPFamily, NodePortAddresses, ServiceState
+from kproxy.words import listed
 
 FamilyT = TypeVar("FamilyT")
 
@@ -306,5 +307,4 @@ def _affected(feature: str, state: ServiceState) -> str:
         return ""
     if not names:
         return " (no Service here needs it)"
-    shown = ", ".join(str(name) for name in sorted(names)[:10])
-    return f" ({shown}{f' and {len(names) - 10} more' if len(names) > 10 else ''})"
+    return f" ({listed(sorted(names), 10)})"

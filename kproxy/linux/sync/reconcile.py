@@ -40,6 +40,7 @@ from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
 from kproxy.render.iptables.chains import FILTER, NAT
+from kproxy.words import listed
 
 HEAD_START: Final = 0.02
 """Seconds until what is to be read back is worked out: two busy threads would take turns of 5 ms, and starting iptables
@@ -288,5 +289,4 @@ def describe(difference: Difference) -> str:
 
 
 def _chain_names(refs: list[ChainRef]) -> str:
-    shown = ", ".join(f"{table} {chain}" for table, chain in refs[:5])
-    return shown + (f" and {len(refs) - 5} more" if len(refs) > 5 else "")
+    return listed([f"{table} {chain}" for table, chain in refs], 5)

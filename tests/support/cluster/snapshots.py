@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from kproxy.render import render_target, select_target
 from kproxy.services import IPFamily
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
+_TO_WEB_1 = re.compile(rb"^-A KUBE-SEP-\S+ .*--to-destination 10\.244\.2\.5:8080$", re.MULTILINE)
 MACS = {"n1": "0a:00:00:00:00:01", "n2": "0a:00:00:00:00:02"}
 ADDRESSES = {"n1": "172.30.0.11", "n2": "172.30.0.12"}
 
@@ -156,6 +158,16 @@ def vxlan_cluster() -> dict[str, bytes]:
         files[f"nodes/n{number}/iptables-save"] = rules(files, f"n{number}")
         files[f"nodes/n{number}/ip6tables-save"] = b""
         files |= node_files(number)
+    return files
+
+
+def damaged_files() -> dict[str, bytes]:
+    """The same with a rule of n1 that sends elsewhere."""
+    files = dict(vxlan_cluster())
+    path = "nodes/n1/iptables-save"
+    line = _TO_WEB_1.search(files[path])
+    assert line is not None
+    files[path] = files[path].replace(line[0], line[0].replace(b"10.244.2.5:8080", b"10.244.2.77:8080"))
     return files
 
 

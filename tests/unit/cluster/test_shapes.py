@@ -10,22 +10,25 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
-from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.migrate import ForeignRules, NodeFacts
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.shapes import STAND, Chosen, Shapes, addresses_of
 from kproxy.dataplane.compare.compare import deep_recursion
 from kproxy.dataplane.symbolic.build import set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.address import Network, parse_address
 from kproxy.render import Features, Target
 from kproxy.services import serviceport
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.topology import SelectedEndpoints
 from tests.support.cluster.alike_services import NODES, random_cluster
+from tests.support.cluster.foreign_rules import OUTSIDE, UNFIT, random_rules
 from tests.support.services.builders import make_endpoint, make_node, make_service, make_slice
 
 PROTOCOLS = {"TCP": 6, "UDP": 17}
+FOREIGN = 10
+"""So many random sets of rules of other programs are tried in each family."""
 
 
 def _config(**given: object) -> KubeProxyConfiguration:
@@ -48,8 +51,11 @@ def _part(cluster: Manifests, names: frozenset[str]) -> Manifests:
 class Functions:
     """What both modes do, and for which packets they do not do the same."""
 
-    def __init__(self, facts: NodeFacts) -> None:
-        self._setup = set_up(iptables_rules(facts), nftables_rules(facts), facts.family)
+    def __init__(self, facts: NodeFacts, foreign: ForeignRules | None = None) -> None:
+        sides = iptables_rules(facts), nftables_rules(facts)
+        if foreign is not None:
+            sides = foreign.with_iptables(sides[0]), foreign.with_nftables(sides[1])
+        self._setup = set_up(*sides, facts.family)
         self._nodes = []
         with deep_recursion():
             for origin in ORIGINS:
@@ -114,6 +120,38 @@ def test_what_stands_for_a_service_is_treated_as_it_is(seed: int, family: Family
             for each in alike:
                 assert [whole.differ(*point) for point in _points(facts, each)] == expected, (name, stand, each)
     assert left_out, "every Service stands for itself alone: nothing was tried"
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("seed", range(FOREIGN))
+def test_what_stands_for_a_service_is_treated_as_it_is_among_rules_of_others(seed: int, family: Family) -> None:
+    cluster = random_cluster(seed, family, 18)
+    foreign = random_rules(seed, cluster, family)
+    named = foreign.named
+    assert named is not None
+    facts = _facts(cluster, NODES[seed % 3], family, _config())
+    networks = [Network.parse("10.244.0.0/24" if family is Family.IPV4 else "fd00:10:244::/120", family)]
+    options = [[facts.iptables, facts.nftables]]
+    chosen = Shapes([cluster], family).on(NODES[seed % 3], options, (), (), [named], networks)
+    fewer = _facts(_part(cluster, chosen.services), NODES[seed % 3], family, _config())
+    whole, part = Functions(facts, foreign), Functions(fewer, foreign)
+    assert {each for found in chosen.stands_for.values() for each in found} == {
+        port.name.service for port in facts.service_ports
+    }
+    for stand, alike in chosen.stands_for.items():
+        expected = [part.differ(*point) for point in _points(fewer, stand)]
+        for each in alike:
+            assert [whole.differ(*point) for point in _points(facts, each)] == expected, (stand, each)
+    elsewhere = [(OUTSIDE[family], protocol, port) for protocol in PROTOCOLS for port in (80, 53, 4242, 30100)]
+    assert [whole.differ(*point) for point in elsewhere] == [part.differ(*point) for point in elsewhere]
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("kind", UNFIT)
+def test_rules_of_others_that_count_bits_of_addresses_leave_no_services_alike(kind: str, family: Family) -> None:
+    cluster = random_cluster(3, family, 14)
+    assert random_rules(3, cluster, family).named is not None
+    assert random_rules(3, cluster, family, (kind,)).named is None
 
 
 def _web(number: int, **given: object) -> Service:

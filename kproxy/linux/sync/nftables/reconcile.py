@@ -40,6 +40,7 @@ from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
 from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.report import KeptChain, Stopwatch
+from kproxy.words import listed
 
 MODE: Final = "nftables"
 
@@ -288,6 +289,5 @@ def describe_change(change: Change) -> str:
         ),
     ):
         if names:
-            shown = ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            parts.append(f"{len(names)} {what} ({shown})")
+            parts.append(f"{len(names)} {what} ({listed(list(names), 5)})")
     return "; ".join(parts)

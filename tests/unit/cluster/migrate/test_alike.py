@@ -6,19 +6,22 @@ import pytest
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.cluster.migrate import Alike, NodeFacts, Report, alike, analyse, build_report
+from kproxy.cluster.migrate import Alike, ForeignRules, NodeFacts, Report, alike, analyse, build_report
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target
 from tests.support.cluster.alike_services import NODES, random_cluster
+from tests.support.cluster.foreign_rules import random_rules
 
 
-def _report(cluster: Manifests, family: Family, standing: Alike | None) -> tuple[Report, list[bool]]:
+def _report(
+    cluster: Manifests, family: Family, standing: Alike | None, foreign: ForeignRules | None = None
+) -> tuple[Report, list[bool]]:
     config = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16,fd00:10:244::/56")
     analyses = []
     for name in NODES:
         node = next(each for each in cluster.nodes if each.metadata.name == name)
         facts = NodeFacts.of(cluster, config, Target(name, node), family, Features())
-        analyses.append(analyse(facts, to_nftables=True, alike=standing))
+        analyses.append(analyse(facts, to_nftables=True, alike=standing, foreign=foreign))
     return build_report(analyses, to_nftables=True), [each.is_of_fewer for each in analyses]
 
 
@@ -29,6 +32,20 @@ def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.M
     cluster = random_cluster(seed, family, 16)
     whole, _ = _report(cluster, family, None)
     short, fewer = _report(cluster, family, Alike(cluster))
+    assert short == whole
+    assert any(fewer)
+
+
+@pytest.mark.parametrize("family", list(Family))
+@pytest.mark.parametrize("seed", [102, 105, 110])
+def test_the_report_is_the_same_among_rules_of_others(
+    seed: int, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alike, "FEW", 0)
+    cluster = random_cluster(seed, family, 16)
+    foreign = random_rules(seed, cluster, family)
+    whole, _ = _report(cluster, family, None, foreign)
+    short, fewer = _report(cluster, family, Alike(cluster), foreign)
     assert short == whole
     assert any(fewer)
 

@@ -11,8 +11,10 @@ from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
 from kproxy.cluster.migrate.witness import sources_differ
 from kproxy.cluster.rules import HostRules, read_rule_file
-from kproxy.netfilter import Family
-from kproxy.render import Features, select_target
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import Family, Jump, Rule
+from kproxy.render import Features, RenderedTarget, select_target
+from kproxy.render.iptables.save import saved_ruleset
 from tests.support.migrate import QUIET, endpoints, node, service, write
 
 NODE_PORT = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
@@ -109,6 +111,61 @@ def test_a_packet_shows_what_the_rules_change(
         traces = (named.witness.iptables, named.witness.nftables)
         assert tuple(trace.outcomes[0].verdict for trace in traces) == met
         assert sources_differ(*traces)
+
+
+DROP = "-A FORWARD -d 10.0.0.7/32 -j DROP"
+LOG = "-A FORWARD -j LOG"
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ("{0} | KUBE-PROXY-FIREWALL | KUBE-FORWARD | {1} | KUBE-SERVICES | KUBE-EXTERNAL-SERVICES", None),
+        ("KUBE-PROXY-FIREWALL | KUBE-FORWARD | KUBE-SERVICES | KUBE-EXTERNAL-SERVICES | {0}", None),
+        # Out of order: kube-proxy's own order at the same places.
+        (
+            "KUBE-EXTERNAL-SERVICES | {0} | KUBE-PROXY-FIREWALL | KUBE-FORWARD | KUBE-SERVICES",
+            "KUBE-PROXY-FIREWALL | {0} | KUBE-FORWARD | KUBE-SERVICES | KUBE-EXTERNAL-SERVICES",
+        ),
+        # Missing: before the next that is there, else behind the one before, else first.
+        (
+            "KUBE-PROXY-FIREWALL | {0} | KUBE-SERVICES | {1}",
+            "KUBE-PROXY-FIREWALL | {0} | KUBE-FORWARD | KUBE-SERVICES | KUBE-EXTERNAL-SERVICES | {1}",
+        ),
+        ("{0} | {1}", "KUBE-PROXY-FIREWALL | KUBE-FORWARD | KUBE-SERVICES | KUBE-EXTERNAL-SERVICES | {0} | {1}"),
+        # Twice: the first one.
+        (
+            "KUBE-PROXY-FIREWALL | KUBE-FORWARD | KUBE-SERVICES | {0} | KUBE-EXTERNAL-SERVICES | KUBE-FORWARD",
+            "KUBE-PROXY-FIREWALL | KUBE-FORWARD | KUBE-SERVICES | {0} | KUBE-EXTERNAL-SERVICES",
+        ),
+    ],
+)
+def test_jumps_stay_where_they_are(tmp_path: Path, there: str, expected: str | None) -> None:
+    facts, _ = run(tmp_path)
+    own = SideRules.of(saved_ruleset(RenderedTarget.of(facts.state, facts.iptables).restore_text, Family.IPV4))
+    jumps = {
+        rule.target.chain: rule.to_save("FORWARD")
+        for rule in forward(own)
+        if isinstance(rule.target, Jump)
+    }  # fmt: skip
+    lines = there.format(DROP, LOG).split(" | ")
+    dump = FILTER % ("ACCEPT", "\n".join([f":{name} - [0:0]" for name in jumps] + [jumps.get(x, x) for x in lines]))
+    foreign = ForeignRules.of(HostRules([read_rule_file(dump, "dump")]), Family.IPV4)
+    found = [rule.to_save("FORWARD") for rule in forward(foreign.with_iptables(own))]
+    assert found == [jumps.get(each, each) for each in (expected or there).format(DROP, LOG).split(" | ")]
+    first = foreign.text == ForeignRules.of(HostRules([read_rule_file(others(dump), "dump")]), Family.IPV4).text
+    assert first == (found[: len(jumps)] == list(jumps.values()))
+
+
+def forward(side: SideRules) -> tuple[Rule, ...]:
+    chain = side.rulesets[0].chain("filter", "FORWARD")
+    assert chain is not None
+    return chain.rules
+
+
+def others(dump: str) -> str:
+    """A dump without kube-proxy's jumps."""
+    return "".join(line for line in dump.splitlines(keepends=True) if "-j KUBE-" not in line)
 
 
 def test_a_kubelet_keeps_the_guard(tmp_path: Path) -> None:

@@ -102,6 +102,26 @@ def test_another_chance_is_a_cause_where_nothing_else_is() -> None:
     }
 
 
+def test_a_rule_that_logs_is_no_cause() -> None:
+    def saved(*rules: str) -> SideRules:
+        text = "".join(f"-A FORWARD {rule}\n" for rule in rules)
+        return SideRules.of(parse_save(f"*filter\n:FORWARD ACCEPT [0:0]\n{text}COMMIT\n", family=Family.IPV4))
+
+    logs = ("-j LOG", "-j NFLOG", '-m comment --comment "counts"')
+    found = compare(saved(*logs, "-d 192.0.2.1/32 -j DROP"), saved(), family=Family.IPV4)
+    assert {item.cause.words() for item in found.differences if item.cause} == {
+        "rule 4 of FORWARD, `-j DROP`, is only in A"
+    }
+    one, other = (native(f"{more} ip daddr 192.0.2.1 drop", "") for more in ("log; ip saddr 10.0.0.0/8 counter;", ""))
+    gone = native("", "")
+    assert causes(one, gone) == {"rule 3 of here, `ip daddr 192.0.2.1 drop`, is only in A"}
+    assert causes(other, gone) == {"rule 1 of here, `ip daddr 192.0.2.1 drop`, is only in A"}
+    remembers = saved("-m recent --name seen --set", "-m recent --name seen --rcheck -j DROP")
+    assert causes(remembers, saved("-m recent --name seen --rcheck -j DROP")) == {
+        "rule 1 of FORWARD, without a target, is only in A"
+    }
+
+
 def table(manifests: str) -> SideRules:
     """What kube-proxy writes on worker-1 in nftables mode."""
     cluster = load_contents({"shop.yaml": manifests.encode()})
@@ -146,7 +166,7 @@ def native(rules: str, elements: str) -> SideRules:
     """A table with a set of addresses, and rules for packets that are passed on."""
     return SideRules((), parse_nft(f"""
         table ip t {{
-          set listed {{ type ipv4_addr; flags interval; elements = {{ {elements} }} }}
+          set listed {{ type ipv4_addr; flags interval; {elements and f"elements = {{ {elements} }}"} }}
           chain here {{
             type filter hook forward priority 0; policy accept;
             {rules}

@@ -68,7 +68,7 @@ class Sorter:
             return "addresses of a ServiceCIDR without a Service are dropped by nftables mode"
         if "RELATED" in difference.conditions and dst in self._guarded:
             return "source ranges count for new connections alone in nftables mode"
-        if dst in self._no_endpoints and dst in self._guarded and "dropped" in difference.other:
+        if dst in self._no_endpoints and dst in self._guarded and "drops" in difference.other:
             return "source ranges come before missing endpoints in nftables mode"
         if dst in self._no_endpoints and packet.mark:
             return "who brings the masquerade mark along is let through before missing endpoints in iptables mode"

@@ -169,5 +169,5 @@ table ip t {
     later = early.replace("priority -10", "priority 20")
     found = compared(nft(early), nft(later))
     assert {(difference.one, difference.other) for difference in found.differences} == {
-        ("has it dropped", "has it rejected (icmp-port-unreachable)")
+        ("drops it", "rejects it (icmp-port-unreachable)")
     }

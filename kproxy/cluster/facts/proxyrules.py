@@ -1,0 +1,286 @@
+"""What a host's rules tell of the configuration of its kube-proxy, where that is not known otherwise.
+
+Each rule that depends on the configuration says so: what it says is counted, for one rule alone may be wrong. Of dumps
+of iptables only such rules are read, since those of 2000 Services are megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kproxy.netfilter import Chain, Family, Rule, parse_save
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.iptables.matches import AddrtypeMatch, ConntrackMatch, MarkMatch
+from kproxy.netfilter.iptables.targets import Jump, MarkTarget
+from kproxy.netfilter.nftables.expression import Binary, Fib, Meta, Payload, SetReference
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.netfilter.nftables.ruleset import Rule as NftRule
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.statement import Mangle, Match, Operator
+from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Verdict
+from kproxy.render.iptables.chains import FORWARD, MARK_MASQ, NODEPORTS, POSTROUTING, SERVICES
+from kproxy.render.nftables.names import CLUSTER_IPS, NODEPORT_IPS, TABLE
+from kproxy.render.nftables.names import SERVICES as NFT_SERVICES
+
+_CLUSTER_IP_CHAINS: Final = ("KUBE-SVC-", "KUBE-SVL-")
+_EXTERNAL: Final = "KUBE-EXT-"
+_BY_CONFIGURATION: Final = re.compile(
+    rf"-A KUBE-SV[CL]-\S+ .*-j {MARK_MASQ}$"
+    r"|-A KUBE-EXT-\S+ -[si] \S+ .*-j KUBE-SVC-\S+$"
+    r"|-A KUBE-SERVICES .*-j KUBE-NODEPORTS$"
+    r"|-A KUBE-FIREWALL |-A KUBE-FORWARD .*INVALID"
+    r"|ip6? daddr @cluster-ips .*meta mark set "
+    r"|(?:ip6? saddr|iifname) \S+ goto service-"
+    r"|fib daddr type local "
+)
+_COUNTERS: Final = r"^(?:\[\d+:\d+\] )?"
+_TELLING: Final = re.compile(
+    rf"{_COUNTERS}-A (KUBE-(?:SERVICES|MARK-MASQ|POSTROUTING|FORWARD|EXT-\S+)) .*"
+    rf"|{_COUNTERS}-A (KUBE-SV[CL]-\S+) .*-j {MARK_MASQ}\s*$",
+    re.MULTILINE,
+)
+_TABLE: Final = re.compile(r"^\*(nat|filter)\n(.*?)^COMMIT$", re.MULTILINE | re.DOTALL)
+_JUMPED_TO: Final = re.compile(rf"{_COUNTERS}-A (?!KUBE-)\S+ .*-[jg] {SERVICES}\s*$", re.MULTILINE)
+
+
+class Pods(NamedTuple):
+    """By what rules tell traffic of local pods: a network or an interface, whose name may be a beginning; by neither if
+    both are empty."""
+
+    network: str = ""
+    interface: str = ""
+    is_prefix: bool = False
+
+
+@dataclass
+class Evidence:
+    """What the rules of one host say, and how many say so.
+
+    Attributes:
+        pods: of each family, by what pods are told.
+        masquerade_all: whether all traffic to ClusterIPs is masqueraded.
+        marks: the mark that asks for masquerading: one bit.
+        drops_invalid: of each family, whether what conntrack calls INVALID is dropped; iptables mode only.
+        node_ports: of each family, the addresses at which node ports answer; "" stands for every one.
+        localhost_node_ports: whether they answer on 127.0.0.0/8; iptables mode only.
+    """
+
+    pods: dict[Family, Counter[Pods]] = field(default_factory=dict)
+    masquerade_all: Counter[bool] = field(default_factory=Counter)
+    marks: Counter[int] = field(default_factory=Counter)
+    drops_invalid: dict[Family, bool] = field(default_factory=dict)
+    node_ports: dict[Family, tuple[str, ...]] = field(default_factory=dict)
+    localhost_node_ports: bool | None = None
+
+    def _saw_pods(self, family: Family, pods: Pods) -> None:
+        self.pods.setdefault(family, Counter())[pods] += 1
+
+
+def is_of_configuration(rule: str, set_name: str = "") -> bool:
+    """Whether kube-proxy's configuration decides that one of its rules is there, or an element of a set.
+
+    Args:
+        rule: as iptables-save or nft prints it.
+    """
+    return set_name == NODEPORT_IPS or _BY_CONFIGURATION.search(rule) is not None
+
+
+# --- iptables ---
+
+
+def has_iptables_mode(text: str) -> bool:
+    """Whether a dump has rules of iptables mode: a dispatch chain that something else jumps to."""
+    nat = dict(_tables(text)).get("nat", "")
+    return _JUMPED_TO.search(nat) is not None
+
+
+def read_iptables(texts: Mapping[Family, list[str]]) -> Evidence:
+    """What dumps say.
+
+    Raises:
+        InputError: a rule cannot be read.
+    """
+    found = Evidence()
+    for family, dumps in texts.items():
+        for text in dumps:
+            ruleset = parse_save(_telling(text), family=family)
+            chains = {
+                (table.name, chain.name): chain for table in ruleset.tables for chain in table.chains if chain.rules
+            }
+            _read_nat(found, family, chains)
+            _read_forward(found, family, chains.get(("filter", FORWARD)))
+    return found
+
+
+def _tables(text: str) -> Iterator[tuple[str, str]]:
+    return ((each[1], each[2]) for each in _TABLE.finditer(text.replace("\r\n", "\n")))
+
+
+def _telling(text: str) -> str:
+    """The rules of a dump that can tell something, as a dump."""
+    parts = []
+    for table, body in _tables(text):
+        lines: list[str] = []
+        chains: dict[str, None] = {}
+        for each in _TELLING.finditer(body):
+            chains[each[1] or each[2]] = None
+            lines.append(each[0])
+        parts += [f"*{table}", *(f":{name} - [0:0]" for name in chains), *lines, "COMMIT"]
+    return "\n".join(parts) + "\n"
+
+
+def _read_nat(found: Evidence, family: Family, chains: Mapping[tuple[str, str], Chain]) -> None:
+    def rules(name: str) -> tuple[Rule, ...]:
+        chain = chains.get(("nat", name))
+        return () if chain is None else chain.rules
+
+    own = dict.fromkeys(filter(None, map(_jumped_to, rules(SERVICES))))
+    for name in own:
+        if name.startswith(_CLUSTER_IP_CHAINS):
+            masquerading = [each for each in rules(name) if _jumped_to(each) == MARK_MASQ]
+            for rule in masquerading:
+                pods = _pods_of(rule, negated=True)
+                found.masquerade_all[pods == Pods()] += 1
+                if pods != Pods():
+                    found._saw_pods(family, pods)
+            if not masquerading:
+                found._saw_pods(family, Pods())
+    for (_, name), chain in chains.items():
+        if name.startswith(_EXTERNAL) and any(map(_is_from_node, chain.rules)):
+            from_pods = filter(None, (_pods_of(each, negated=False) for each in chain.rules))
+            found._saw_pods(family, next((each for each in from_pods if each != Pods()), Pods()))
+    _read_node_ports(found, family, [each for each in rules(SERVICES) if _jumped_to(each) == NODEPORTS])
+    for rule in (*rules(MARK_MASQ), *rules(POSTROUTING)):
+        found.marks.update(_marks_of(rule))
+
+
+def _read_node_ports(found: Evidence, family: Family, jumps: list[Rule]) -> None:
+    addresses = []
+    for rule in jumps:
+        to = rule.destination
+        if any(isinstance(match, AddrtypeMatch) for match in rule.matches):
+            addresses.append("")
+            if family is Family.IPV4:
+                found.localhost_node_ports = to is None or not to.negated
+        elif to is not None and not to.negated and to.value.mask == family.full_mask:
+            addresses.append(format_address(to.value.address, family))
+    if addresses:
+        found.node_ports[family] = ("",) if "" in addresses else tuple(addresses)
+
+
+def _read_forward(found: Evidence, family: Family, chain: Chain | None) -> None:
+    if chain is None:
+        return
+    states = [
+        match.ctstate.value
+        for rule in chain.rules
+        for match in rule.matches
+        if isinstance(match, ConntrackMatch) and match.ctstate is not None
+    ]
+    found.drops_invalid[family] = any("INVALID" in each for each in states)
+
+
+def _jumped_to(rule: Rule) -> str:
+    return rule.target.chain if isinstance(rule.target, Jump) else ""
+
+
+def _is_from_node(rule: Rule) -> bool:
+    return any(isinstance(match, AddrtypeMatch) and match.src_type is not None for match in rule.matches)
+
+
+def _pods_of(rule: Rule, *, negated: bool) -> Pods:
+    """By what a rule tells pods from others (`negated`), or others from pods."""
+    if rule.source is not None and rule.source.negated is negated:
+        return Pods(network=str(rule.source.value))
+    if rule.in_interface is not None and rule.in_interface.negated is negated:
+        name = rule.in_interface.value
+        return Pods(interface=name.removesuffix("+"), is_prefix=name.endswith("+"))
+    return Pods()
+
+
+def _marks_of(rule: Rule) -> Iterator[int]:
+    values = [match.mark.value.value for match in rule.matches if isinstance(match, MarkMatch)]
+    if isinstance(rule.target, MarkTarget):
+        values.append(rule.target.xmark.value)
+    return filter(_is_one_bit, values)
+
+
+def _is_one_bit(value: int) -> bool:
+    return value.bit_count() == 1
+
+
+# --- nftables ---
+
+
+def has_nftables_mode(rules: NftRuleset | None) -> bool:
+    """Whether kube-proxy's table is there."""
+    return rules is not None and any(each.name == TABLE and each.chains for each in rules.tables)
+
+
+def read_nftables(rules: NftRuleset) -> Evidence:
+    """What kube-proxy's tables say."""
+    found = Evidence()
+    for table in rules.tables:
+        family = {"ip": Family.IPV4, "ip6": Family.IPV6}.get(table.family.value)
+        if table.name == TABLE and family is not None:
+            _read_table(found, family, table)
+    return found
+
+
+def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
+    chains = {chain.name: chain.rules for chain in table.chains}
+    masquerading = [each for each in chains.get(NFT_SERVICES, ()) if _marks_cluster_ips(each)]
+    for rule in masquerading:
+        pods = _asked_pods(rule, Operator.NE)
+        found.masquerade_all[pods == Pods()] += 1
+        if pods != Pods():
+            found._saw_pods(family, pods)
+    if not masquerading:
+        found._saw_pods(family, Pods())
+    for name, rules in chains.items():
+        if name.startswith("external-") and any(map(_asks_for_node, rules)):
+            asked = (_asked_pods(each, Operator.EQ) for each in rules if isinstance(each.statements[-1], Verdict))
+            found._saw_pods(family, next((each for each in asked if each != Pods()), Pods()))
+    if any(_asks_type(each, "daddr") for each in chains.get(NFT_SERVICES, ())):
+        found.node_ports[family] = ("",)
+    for rules in chains.values():
+        for rule in rules:
+            found.marks.update(
+                each.value.right
+                for each in rule.statements
+                if isinstance(each, Mangle) and each.target == Meta("mark") and isinstance(each.value, Binary)
+                and isinstance(each.value.right, int) and _is_one_bit(each.value.right)
+            )  # fmt: skip
+
+
+def _marks_cluster_ips(rule: NftRule) -> bool:
+    asks = any(isinstance(each, Match) and each.right == SetReference(CLUSTER_IPS) for each in rule.statements)
+    return asks and any(isinstance(each, Mangle) for each in rule.statements)
+
+
+def _asks_for_node(rule: NftRule) -> bool:
+    return _asks_type(rule, "saddr")
+
+
+def _asks_type(rule: NftRule, of: str) -> bool:
+    return any(
+        isinstance(each, Match) and isinstance(each.left, Fib) and of in each.left.selectors for each in rule.statements
+    )
+
+
+def _asked_pods(rule: NftRule, operator: Operator) -> Pods:
+    for each in rule.statements:
+        if not isinstance(each, Match) or each.operator is not operator:
+            continue
+        if each.left == Meta("iifname"):
+            if isinstance(each.right, InterfacePrefix):
+                return Pods(interface=each.right.prefix, is_prefix=True)
+            return Pods(interface=str(each.right))
+        if isinstance(each.left, Payload) and each.left.field == "saddr" and isinstance(each.right, Prefix):
+            family = Family.IPV4 if each.right.bits == 32 else Family.IPV6
+            return Pods(network=f"{format_address(each.right.address, family)}/{each.right.length}")
+    return Pods()

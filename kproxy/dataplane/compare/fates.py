@@ -1,0 +1,184 @@
+"""What becomes of packets in words, and how two sides differ in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
+from kproxy.dataplane.symbolic.leaves import Outcome
+from kproxy.dataplane.symbolic.translated import UNKNOWN, Destination
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import Family
+
+_MAX_PARTS: Final = 4
+
+Here = tuple[int, int]
+"""The destination that a packet has: address and port, the port 0 if its protocol has none."""
+
+
+def share(weight: Fraction) -> str:
+    """A probability for reading: exact if short, else the nearest short fraction that iptables would round to it."""
+    near = weight.limit_denominator(10_000)
+    if near == weight or abs(near - weight) < Fraction(1, 1 << 26):
+        return "all" if near == 1 else f"{near.numerator}/{near.denominator}"
+    return f"{float(weight):.6%}"
+
+
+class FateWords(NamedTuple):
+    """What a side does with a packet, and the rest of the sentence: `sends`, `to 10.244.0.36:8080`; `drops` and
+    nothing; `rejects`, `(icmp-port-unreachable)`."""
+
+    verb: str
+    rest: str
+
+    def sentence(self, share: str) -> str:
+        """With how much of the packets it does so: `1/2`."""
+        return " ".join(filter(None, (self.verb, share, self.rest)))
+
+
+_SENDS: Final = "sends"
+
+
+def fate_text(family: Family, fate: Fate, ports: bool) -> str:
+    """What becomes of a packet: `to 10.244.0.36:8080`, `dropped`."""
+    verb, rest = fate_words(family, fate, ports)
+    done = {_SENDS: "", "drops": "dropped", "rejects": "rejected", "leaves": "cannot be decided"}[verb]
+    return " ".join(filter(None, (done, rest.removeprefix("undecided ") if verb == "leaves" else rest)))
+
+
+def fate_words(
+    family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True, here: Here | None = None
+) -> FateWords:
+    """One fate in words. `here` is the packet's own destination, if that is to be called so."""
+    outcome = fate.outcome
+    if outcome.verdict == INDETERMINATE:
+        return FateWords("leaves", f"undecided ({outcome.detail})")
+    if outcome.verdict != ACCEPT or fate.destination is None:
+        verb, text = ("drops", "") if outcome.verdict == DROP else ("rejects", f"({outcome.detail})")
+    else:
+        verb, text = _SENDS, f"to {_destination_text(family, fate.destination, ports, here)}"
+    details = []
+    if source and outcome.verdict == ACCEPT:
+        details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")
+    if rest:
+        details += [*outcome.headers, *sorted(outcome.effects)]
+    return FateWords(verb, " ".join(filter(None, (text, f"({'; '.join(details)})" if details else ""))))
+
+
+def _destination_text(family: Family, destination: Destination, ports: bool, here: Here | None) -> str:
+    if (destination.address, destination.port, destination.text) == (*(here or (-1, -1)), ""):
+        return "its own destination"
+    if not destination.text:
+        return format_endpoint(family, destination.address, destination.port if ports else None)
+    if destination.address == UNKNOWN:
+        return destination.text
+    return f"{format_address(destination.address, family)} ({destination.text})"
+
+
+def distributions_text(
+    family: Family, protocol: int, one: Distribution, other: Distribution, here: Here | None = None
+) -> tuple[str, str]:
+    """Two distributions in words, without what both have in common; `here` as for `fate_text`."""
+    ports = protocol in PORT_PROTOCOLS
+    if differ_in_source(one, other):
+        return _only_source(one, other)
+    source = _sources(one) != _sources(other)
+    rest = _rests(one) != _rests(other)
+    marks = _unmarked(one) == _unmarked(other)
+    first, second = (_parts(family, item, ports, source, rest, marks, here) for item in (one, other))
+    same = first.items() & second.items()
+    if min(len(first), len(second)) <= _MAX_PARTS or len(same) in (0, len(first), len(second)):
+        return _parts_text(first), _parts_text(second)
+    texts = [
+        _parts_text({words: weight for words, weight in item.items() if (words, weight) not in same}, partly=True)
+        for item in (first, second)
+    ]
+    return f"{texts[0]}, the rest as B", f"{texts[1]}, the rest as A"
+
+
+DROPPED: Final = "dropped"
+REJECTED: Final = "rejected"
+SENT: Final = "sent"
+
+
+def end_of(item: Distribution) -> str:
+    """What becomes of every packet: DROPPED, REJECTED or SENT; "" if it is not the same of all, or not decided."""
+    ends = {{ACCEPT: SENT, DROP: DROPPED, INDETERMINATE: ""}.get(fate.outcome.verdict, REJECTED) for fate in item}
+    return ends.pop() if len(ends) == 1 else ""
+
+
+def differ_in_source(one: Distribution, other: Distribution) -> bool:
+    """Whether two distributions differ only in how the source is rewritten."""
+    return _without_source(one) == _without_source(other)
+
+
+def _unmarked(item: Distribution) -> dict[Fate, Fraction]:
+    return summed((fate._replace(outcome=fate.outcome._replace(marks=())), weight) for fate, weight in item.items())
+
+
+def _without_source(item: Distribution) -> dict[Fate, Fraction]:
+    return summed((fate._replace(outcome=fate.outcome._replace(source="")), weight) for fate, weight in item.items())
+
+
+def _sources(item: Distribution) -> set[str]:
+    return {fate.outcome.source for fate in item if fate.outcome.verdict == ACCEPT}
+
+
+def _rests(item: Distribution) -> set[tuple[object, ...]]:
+    return {(fate.outcome.headers, fate.outcome.effects) for fate in item}
+
+
+def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
+    """Two distributions that differ only in how the source is rewritten."""
+    texts = []
+    for item in (one, other):
+        accepted = ((fate.outcome, weight) for fate, weight in item.items() if fate.outcome.verdict == ACCEPT)
+        parts = summed((outcome.source, weight) for outcome, weight in accepted)
+        total = sum(parts.values())
+        shown = []
+        for source, weight in sorted(parts.items(), key=lambda part: (-part[1], part[0])):
+            how = f"rewrites the source ({source})" if source else "leaves the source as it is"
+            shown.append(how if weight == total else f"{how} for {share(weight)}")
+        texts.append(", ".join(shown))
+    return texts[0], texts[1]
+
+
+def _parts(
+    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool, here: Here | None
+) -> dict[FateWords, Fraction]:
+    """The fates in words, with their weights."""
+
+    def words(fate: Fate) -> FateWords:
+        found = fate_words(family, fate, ports, source=source, rest=rest, here=here)
+        if not marks or not fate.outcome.marks:
+            return found
+        return found._replace(rest=f"{found.rest} (mark bits {_marks_text(fate.outcome)})".strip())
+
+    return summed((words(fate), weight) for fate, weight in item.items())
+
+
+def _parts_text(parts: dict[FateWords, Fraction], *, partly: bool = False) -> str:
+    if len(parts) == 1 and not partly:
+        only = next(iter(parts))
+        return only.sentence("all" if only.verb == _SENDS else "it")
+    shown = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
+    by_verb: dict[str, list[str]] = {}
+    for words, weight in shown[:_MAX_PARTS]:
+        by_verb.setdefault(words.verb, []).append(words._replace(verb="").sentence(share(weight)))
+    found = [f"{verb} {_joined(items)}" for verb, items in by_verb.items()]
+    if len(shown) > _MAX_PARTS:
+        found[-1] += f", and {len(shown) - _MAX_PARTS} more"
+    return _joined(found)
+
+
+def _joined(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
+
+
+def _marks_text(outcome: Outcome) -> str:
+    """The values of the bits that are compared, the highest first."""
+    return "".join("1" if expression else "0" for _, expression in outcome.marks)

@@ -1,0 +1,11 @@
+"""Lists in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[object], most: int) -> str:
+    """`a, b and 3 more`: at most so many of them, and how many are left."""
+    left = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {left} more" if left > 0 else "")
