@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.browser import running_browser  # noqa: E402
 from tests.support.cluster.showcase import MANY_APPS, showcase  # noqa: E402
 from tests.support.cluster.snapshots import write_files  # noqa: E402
-from tests.support.explore import Page, exploring, place, write_showcase  # noqa: E402
+from tests.support.explore import Page, damaged_showcase, exploring, place, write_showcase  # noqa: E402
 from tests.support.lab.labtools import lab_up, service  # noqa: E402
 
 TERMINATING = [{"do": "endpoint", "pod": "shop/web-0", "set": {"ready": False, "serving": True, "terminating": True}}]
@@ -33,8 +33,12 @@ PICTURES = {
     "ask-tunnel-dark": (place("ask", **ASK, step="8"), 1240, 760, "dark"),
     "service": (place("service/shop/web"), 1240, 1040, "light"),
     "what-if": (place("whatif", sel="svc/shop/web", edits=json.dumps(TERMINATING)), 1240, 960, "light"),
-    "audit": (place("audit"), 1240, 600, "light"),
     "phone": (place("ask", **ASK, step="6"), 390, 1560, "dark"),
+}
+DAMAGED = {
+    "drift": (place("compare", kind="drift"), 1400, 900, "light"),
+    "migrate": (place("compare", kind="migrate", finding="2"), 1400, 900, "light"),
+    "audit": (place("audit", finding="2"), 1400, 800, "light"),
 }
 LARGE = {"200-nodes": (place("map", sel="svc/shop/catalog"), 1240, 800, "light")}
 SETTLED = 0.6
@@ -47,11 +51,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, running_browser(Path(scratch, "profile"), 1000) as browser:
         write_showcase(Path(scratch, "shop"))
         write_showcase(Path(scratch, "shop-after"), web_0_ready=False)
+        write_files(Path(scratch, "damaged"), damaged_showcase())
         write_files(Path(scratch, "large"), dict(showcase(200, MANY_APPS)))
         both = {"compare": (place("compare"), 1240, 1040, "light")}
         for arguments, pictures in (
             (("shop",), PICTURES),
             (("-f", "shop/objects", "--against", "shop-after/objects"), both),
+            (("damaged",), DAMAGED),
             (("-f", "large/objects"), LARGE),
         ):
             with exploring(*arguments, directory=scratch) as url:

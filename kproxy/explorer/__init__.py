@@ -1,10 +1,11 @@
 """`kproxy explore`: a cluster as a page, and the local server behind it (docs/explore.md).
 
-source      what is explored: snapshots, manifests, rules; live clusters and labs in `live`
-rendering   nodes whose rules are made from objects
-model       one state of a source, or a copy with `edits`; state: the present one, and who listens
-maps, ask, hop_rules, services, ...   what is answered, each from a Model
-app         the API over HTTP; security: who may ask; server: listening
-export      the page as one file
+sources     what is explored: snapshots, manifests, rules; live clusters and labs; rules made from objects
+model       one state of a source, or a copy with edits
+answers     what is answered, each from a model
+compare     two states compared for every packet
+state       the present state, its copies, and who listens; `warming` prepares answers, `own_process` has the long ones
+server      the API over HTTP; who may ask; listening
+export      the page as one file, which `page` makes
 static/     the built page; its sources are in `web/`
 """

@@ -11,12 +11,12 @@ import msgspec
 
 from kproxy import __version__
 from kproxy.errors import KproxyError
-from kproxy.explorer.edits import Edit
 from kproxy.explorer.errors import Refusal, bad_input, cannot
-from kproxy.explorer.live import LabSource
-from kproxy.explorer.model import Model
-from kproxy.explorer.source import AGAINST, BY_OBJECTS, LAB, Source
-from kproxy.explorer.warm import Warmer
+from kproxy.explorer.model.edits import Edit
+from kproxy.explorer.model.model import Model
+from kproxy.explorer.sources.live import LabSource
+from kproxy.explorer.sources.source import AGAINST, BY_OBJECTS, LAB, Source
+from kproxy.explorer.warming import Warmer
 
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from kproxy.api.load.manifests import load_manifests
 from tests.support.browser import running_browser
 from tests.support.cluster.showcase import MANY_APPS, showcase
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
-from tests.support.explore import Page, crossed, exploring, place, serious, write_showcase
+from tests.support.explore import Page, crossed, damaged_showcase, exploring, looking, place, serious, write_showcase
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,9 @@ SIDEWAYS = """return [...document.querySelectorAll('.map-frame .drawing')]
     .map((item) => [item.scrollWidth, item.clientWidth]).filter(([all, seen]) => all > seen)"""
 
 
+SHEET = "return [...document.querySelectorAll('.panel.sheet')].map((item) => item.getBoundingClientRect().top)"
+
+
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_showcase(tmp_path_factory.mktemp("explore") / "shop")
@@ -58,13 +62,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, url: str) -> Iterator[Page]:
-    found = Page(browser, url)
-    found.size(1400, 1000)
-    found.leave()
-    yield found
-    assert found.complaints() == []
-    elsewhere = [each for each in found.requests() if not each.startswith((url, "data:", "about:", "blob:"))]
-    assert elsewhere == []
+    with looking(browser, url) as found:
+        yield found
 
 
 def step_to(page: Page, css: str) -> None:
@@ -141,7 +140,8 @@ def test_a_service_with_what_is_left_out_and_who_reaches_it(page: Page) -> None:
     assert len(rows) >= 4
     outside = next(row for row in rows if "outside" in row.text)
     cells = outside.find_elements("css selector", "td")
-    assert "lost" in cells[0].text
+    assert cells[0].text == "– not reachable from outside, as meant"
+    assert not cells[0].find_elements("css selector", ".bad")
     assert "answered" in cells[1].text
     cells[1].find_element("css selector", "a").click()
     page.until(lambda: page.all(".way-item"), "the cell's question")
@@ -219,6 +219,41 @@ def test_a_copy_is_changed_saved_and_everything_taken_back(page: Page, tmp_path:
         next(item for item in page.all(".panel .button") if item.text == "Undo").click()
         edits_are(page, left)
     page.until(lambda: "removed" not in page.item("node/worker-2").get_attribute("class"), "the node is back")
+
+
+REFUSED = """apiVersion: v1
+kind: Service
+metadata: {name: A_B, namespace: shop}
+spec: {clusterIP: 10.96.0.98, ports: [{port: 80000, targetPort: 80}]}
+"""
+
+
+def test_a_manifest_that_is_refused_is_no_change(page: Page) -> None:
+    page.open(place("whatif"))
+    page.one("#manifest").send_keys(REFUSED)
+    page.button("Apply to the copy").click()
+    errors = page.until(lambda: [each.text for each in page.all(".panel .problem li")], "both errors")
+    assert len(errors) == 2
+    assert errors[0].startswith("change 1: document 1: line 3: metadata.name")
+    assert errors[1].startswith("change 1: document 1: line 4: spec.ports[0].port")
+    assert not page.all(".edits li")
+    assert page.one("#manifest").get_attribute("value") == REFUSED, "it can be mended"
+    page.complaints()  # the browser itself notes that the answer was 400
+    page.one("#manifest").clear()
+    page.one("#manifest").send_keys(MANIFEST)
+    page.button("Apply to the copy").click()
+    edits_are(page, 1)
+    page.until(lambda: not page.all(".problem"), "no error")
+
+
+def test_on_a_phone_a_change_leaves_the_map_in_sight(page: Page) -> None:
+    page.size(390, 844)
+    page.open(place("whatif", sel="pod/shop/web-0"))
+    [top] = page.until(lambda: page.browser.execute_script(SHEET), "what can be changed")
+    assert top > 844 * 0.6, "less than half of the window"
+    page.button("Not ready").click()
+    page.shows('[data-test="verdict"]', "for packets")
+    assert not page.all(".sheet"), "what came of it is in sight"
 
 
 def test_endpoints_without_pods_have_boxes(browser: Any) -> None:
@@ -351,7 +386,7 @@ def test_200_nodes_on_a_phone(browser: Any, tmp_path: Path) -> None:
         page.open(place("map"))
         assert len(page.all(".map .item.dot")) == 200
         page.item("svc/shop/web").click()
-        page.shows(".panel h2", "Service web")
+        page.shows(".panel h2", "Service ")
         at = page.browser.execute_script(RECTS, [".panel h2", '[data-id="svc/shop/web"]', ".close"])
         assert all(top >= 0 and bottom <= 844 for top, bottom in at), at
         assert at[1][1] < at[0][0], "what is chosen is above what is known of it"
@@ -393,6 +428,23 @@ def test_axe_finds_nothing_serious(page: Page) -> None:
     assert found == [], "\n".join(map(str, found))
 
 
+def test_axe_finds_nothing_serious_in_a_drift(browser: Any, tmp_path: Path) -> None:
+    subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
+    write_files(tmp_path / "shop", damaged_showcase(known=False))
+    with exploring("shop", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.leave()
+        found = []
+        for width, height, scheme in ((1400, 1000, "light"), (1400, 1000, "dark"), (390, 800, "light")):
+            page.size(width, height)
+            page.scheme(scheme)
+            for view in (place("compare", kind="drift"), place("compare", kind="drift", finding="4"), place("audit")):
+                page.open(view)
+                found += [(scheme, width, view, *each) for each in serious(page)]
+        page.scheme("light")
+        assert found == [], "\n".join(map(str, found))
+
+
 def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_path: Path) -> None:
     for name, ready in (("before", True), ("after", False)):
         write_showcase(tmp_path / name, web_0_ready=ready)
@@ -401,9 +453,10 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare"))
-        page.shows('[data-test="verdict"]', "1 difference for packets")
+        page.shows('[data-test="verdict"]', "1 cause, 1 difference for packets")
         page.shows(".edge.gone text", "50% → 0%")
         assert page.text(".edge.strong:not(.gone) text") == "50% → 100%"
+        assert page.text(".found-mark") == "Only in before/objects on all 3 nodes"
         assert page.text(".both dt").split() == ["before/objects", "after/objects"]
         assert "all to web-1 (10.244.1.5:8080)" in page.text(".both")
         page.button("Show both ways").click()
@@ -423,14 +476,19 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare", kind="migrate"))
-        page.shows('[data-test="verdict"]', "for packets")
-        while page.all('.finding button[aria-expanded="false"]'):
+        page.shows('[data-test="verdict"]', "Before the switch")
+        pairs = {}
+        for place_, title in enumerate(titles_of(page)):
+            if place_:
+                choose(page, place_)
+            assert page.all(".finding.chosen .do"), "what to do"
             page.button("Show both ways").click()
-        page.idle()
-        pairs = page.until(lambda: [sides_of(pair) for pair in page.all(".both-ways .pair")], "both ways")
+            page.idle()
+            pairs[title] = sides_of(page.one(".both-ways .pair"))
         assert len(pairs) > 3
-        assert all(today and then and today != then for today, then in pairs)
-        assert "DROP" in page.text(".findings"), "what conntrack cannot place is dropped today"
+        assert all(today and then and today != then for today, then in pairs.values())
+        dropped = next(today for title, (today, _) in pairs.items() if "conntrack cannot place" in title)
+        assert "DROP" in dropped, "what conntrack cannot place is dropped today"
 
         titles, verdict = titles_of(page), page.text('[data-test="verdict"]')
         page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
@@ -438,6 +496,174 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         assert titles_of(page) == titles, "a switch of the mode is told by its reasons"
         assert "nftables" in page.text(".map .core")
         assert page.complaints() == []
+
+
+IN_SIGHT = """const box = (css) => document.querySelector(css).getBoundingClientRect();
+const [card, list] = [box('.finding.chosen'), box('.panel')];
+return card.top < list.bottom && card.bottom > list.top && card.top >= list.top - 1"""
+
+
+def test_a_switch_of_the_mode_says_what_it_presumes_and_opens_at_its_first_reason(page: Page) -> None:
+    page.open(place("compare", kind="migrate"))
+    page.shows(".map-caption", "on a node that has 192.0.2.99, too")
+    page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
+    page.until(lambda: page.all(".panel #finding-1.chosen"), "the first reason, beside the map")
+    page.shows(".map-caption", "on a node that has 192.0.2.99, too")
+    last = len(page.all(".panel .finding"))
+    for number in range(2, last + 1):
+        page.press("n")
+        page.until(partial(page.all, f"#finding-{number}.chosen"), f"reason {number}")
+    page.until(lambda: page.browser.execute_script(IN_SIGHT), "the chosen one in sight")
+
+
+def test_a_what_if_of_read_rules_is_of_what_they_should_be(page: Page) -> None:
+    edit = {"do": "endpoint", "pod": "shop/web-0", "set": {"ready": False, "serving": True, "terminating": True}}
+    page.open(place("whatif", edits=json.dumps([edit])))
+    page.until(
+        lambda: [each.text for each in page.all(".both dt")] == ["should be now", "should be after the change"],
+        "what both sides are",
+    )
+
+
+def test_objects_that_rules_do_not_follow_are_amber(browser: Any, tmp_path: Path) -> None:
+    for name, ready in (("before", True), ("after", False)):
+        write_showcase(tmp_path / name, web_0_ready=ready)
+    with (
+        exploring("before", "--against", "after", directory=tmp_path) as url,
+        looking(browser, url) as page,
+    ):
+        page.open(place("compare"))
+        page.shows('.outcome-line.open[data-test="verdict"]', "though the objects differ")
+        page.shows(".hints", "one side has drift")
+
+
+def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> None:
+    """A cause is one finding, on whichever nodes; the map has its number and the ways of its packet on both sides."""
+    write_files(tmp_path / "shop", damaged_showcase())
+    with exploring("shop", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("compare", kind="drift"))
+        page.shows('[data-test="verdict"]', "3 causes")
+        marks = page.until(
+            lambda: [each.text for each in page.all(".found-mark")], "what is missing, and what is too much"
+        )
+        titles = [each.text for each in page.all(".head-title")]
+        rules = [each.text.replace("\n", "") for each in page.all(".head-rule")]
+        found = dict(zip(marks, rules, strict=True))
+        assert set(found) == {"Missing on worker-1, worker-2", "Missing on worker-3", "Extra on worker-2"}
+        assert marks[0] == "Missing on worker-1, worker-2"
+        assert titles[0] == "shop/web: not translated"
+        assert rules[0].startswith("jump to KUBE-SVC-")
+        assert found["Extra on worker-2"] == "-j DROP in KUBE-FORWARD"
+        page.shows(".main .do", "kproxy drift --repair")
+        # The first one is open, with its packet on the map.
+        assert '"shop/web:http cluster IP"' in page.text("#finding-1.chosen .rule-text code")
+        page.shows(".end-label.was", "50% → 0%")
+        assert page.all(".drawn.was .run")
+        assert page.all(".drawn.is.bad .cross"), "it is lost"
+        assert "to 10.96.0.10:80" in page.text(".map-caption")
+        assert {"svc/shop/web", "node/worker-1", "node/worker-2", "pod/shop/web-0"} <= touched(page)
+        # By key, by a number on the map, and back.
+        page.press("n")
+        page.until(lambda: page.all("#finding-2.chosen") and "finding=1" in page.fragment, "the second one")
+        page.until(lambda: page.text(".map-caption .number") == "2", "its packet on the map")
+        page.browser.execute_script(
+            "const mark = document.querySelector(`.mark[aria-label^='finding 3']`);"
+            "mark.dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+        )
+        page.until(lambda: page.all("#finding-3.chosen") and "finding=2" in page.fragment, "the one of that number")
+        page.browser.back()
+        page.until(lambda: page.all("#finding-2.chosen"), "the one before")
+        page.press("p")
+        page.until(lambda: page.all("#finding-1.chosen"), "the first one again")
+        page.one("#finding-1 a.choose").click()
+        page.until(lambda: not page.all(".finding.chosen"), "none is open")
+        page.shows(".edge.gone text", "50% → 0%")
+        assert page.complaints() == []
+
+
+def touched(page: Page) -> set[str]:
+    return {str(each.get_attribute("data-id")) for each in page.all(".map .item.touched")}
+
+
+def test_findings_of_the_audit_are_on_the_map(browser: Any, tmp_path: Path) -> None:
+    """Their numbers are where they are, the chosen one's packet is drawn, and each leads to the map and back."""
+    write_files(tmp_path / "shop", damaged_showcase())
+    with exploring("shop", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("audit"))
+        page.shows(".score", "errors")
+        errors = int(page.text(".score .bad b"))
+        assert errors == len(page.all(".finding.error")) >= 3
+        page.shows("#finding-1.chosen .head-title", "do not know a Service")
+        page.shows(".end-label.was", "50% → 0%")
+        page.shows(".end-label", "not translated")
+        assert "service-missing" in page.text("#finding-1")
+        # By severity: the others are neither listed nor on the map.
+        marks = len(page.all(".mark"))
+        page.one(".score .open a").click()
+        page.until(lambda: page.all(".finding.warning") and not page.all(".finding.error"), "warnings alone")
+        page.until(lambda: 0 < len(page.all(".mark")) < marks, "their numbers alone")
+        page.browser.back()
+        page.until(lambda: page.all("#finding-1.chosen"), "all of them")
+        page.press("n")
+        page.until(lambda: page.all("#finding-2.chosen"), "the second one")
+        here = page.fragment
+        next(item for item in page.all("#finding-2 .button") if item.text == "On the map").click()
+        page.shows(".panel h2", "Service ")
+        page.browser.back()
+        page.until(lambda: page.fragment == here and page.all("#finding-2.chosen"), "back at the finding")
+        assert page.complaints() == []
+
+
+def test_what_rests_on_an_unknown_configuration_is_amber(browser: Any, tmp_path: Path) -> None:
+    """A node whose rules tell of another cluster CIDR may have another configuration."""
+    files = damaged_showcase(known=False)
+    rules = "nodes/worker-3/iptables-save"
+    files[rules] = files[rules].replace(b"! -s 10.244.0.0/16", b"! -s 10.0.0.0/8")
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("compare", kind="drift"))
+        page.shows(".verdicts .bad", "3 causes")
+        page.shows(".verdicts .open", "perhaps")
+        page.shows(".finding-group h2", "configuration is not known")
+        assert [each.get_attribute("id") for each in page.all(".finding.bad")] == [
+            "finding-1",
+            "finding-2",
+            "finding-3",
+        ]
+        assert "KUBE-MARK-MASQ" in page.text(".finding-group .finding.open .head-rule").replace("\n", "")
+        assert page.complaints() == []
+
+
+def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path) -> None:
+    for name, files in (("before", dict(showcase())), ("after", damaged_showcase())):
+        (tmp_path / name).write_bytes(files["nodes/worker-2/iptables-save"])
+    with exploring("--rules", "before", "--against", "after", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("compare"))
+        page.shows('[data-test="verdict"]', "causes")
+        assert not page.all("svg.map")
+        lines = [each.text for each in page.all(".found-index li")]
+        assert len(lines) == len(page.all(".finding"))
+        assert any("Only in after" in line and "-j DROP in KUBE-FORWARD" in line for line in lines)
+        assert len(page.all(".finding .both")) >= len(lines), "all are open"
+        assert page.complaints() == []
+
+
+def choose(page: Page, number: int) -> None:
+    """Opens a finding by its heading."""
+    page.all(".finding a.choose")[number].click()
+    page.until(lambda: page.all(f"#finding-{number + 1}.chosen"), f"finding {number + 1} open")
 
 
 def titles_of(page: Page) -> list[str]:
@@ -552,6 +778,7 @@ def test_exported_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> Non
     page.open(place("map", sel="svc/shop/web"))
     assert "worker-2" in page.text(".map")
     page.shows(".panel", "50%")
+    assert "For clients on" not in page.text(".filters"), "a file has the map of one node's clients"
     page.open(ASKED)
     page.until(lambda: len(page.all(".way-item")) == 2, "an answer that is in the file")
     step_to(page, ".field.dst.lit")

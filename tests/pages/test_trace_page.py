@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.explorer.exports import lab_page
+from kproxy.explorer.export.commands import lab_page
 from tests.support import paths
 from tests.support.browser import check_light_dark_and_narrow, running_browser
 from tests.support.cli import KPROXY
@@ -257,7 +257,7 @@ def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> No
     assert subprocess.run([*map(str, command)], capture_output=True, check=False).returncode == 1
     page = Page(browser, file.as_uri())
     page.open("")
-    page.shows('[data-test="verdict"]', "for packets")
+    page.shows('[data-test="verdict"]', "Before the switch")
     assert page.all(".map .item.service")
     page.button("Show both ways").click()
     page.until(lambda: len(page.all(".pair .way-item")) >= 2, "the ways in both modes")
@@ -294,7 +294,10 @@ def test_ways_of_a_change_of_mode_say_whether_other_rules_count(browser: Any, tm
     page = Page(browser, file.as_uri())
     page.open("")
     said = {}
-    for finding in page.all(".finding"):
+    for number in range(len(page.all(".finding"))):
+        if number:
+            page.all(".finding a.choose")[number].click()
+        finding = page.one(f"#finding-{number + 1}.chosen")
         shown = [item for item in finding.find_elements("css selector", "button") if item.text == "Show both ways"]
         for button in shown:
             button.click()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,6 +157,18 @@ class Page:
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", feature)
 
 
+@contextlib.contextmanager
+def looking(browser: Any, url: str) -> Iterator[Page]:
+    """The page, empty and large; at the end it has no error, and has asked nothing from elsewhere."""
+    found = Page(browser, url)
+    found.size(1400, 1000)
+    found.leave()
+    yield found
+    assert found.complaints() == []
+    elsewhere = [each for each in found.requests() if not each.startswith((url, "data:", "about:", "blob:"))]
+    assert elsewhere == []
+
+
 def write_showcase(directory: Path, *, web_0_ready: bool = True) -> Path:
     """The snapshot that tests and pictures are made of; and another one, in which the Pod web-0 is not ready."""
     from tests.support.cluster.showcase import showcase
@@ -170,6 +183,41 @@ def write_showcase(directory: Path, *, web_0_ready: bool = True) -> Path:
                     endpoint["conditions"] = {"ready": False}
         files["objects/EndpointSlice.json"] = json.dumps(slices).encode()
     return write_files(directory, files)
+
+
+CONFIGURATION: Final = """apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clusterCIDR: 10.244.0.0/16
+"""
+
+
+def damaged_showcase(*, known: bool = True) -> dict[str, bytes]:
+    """The showcase with damage on several nodes: worker-1 and worker-2 lack the jump to shop/web's chain, worker-2
+    drops in KUBE-FORWARD what it forwards, worker-3 sends a connection of shop/web elsewhere.
+
+    Args:
+        known: whether the snapshot has kube-proxy's configuration.
+    """
+    from tests.support.cluster.showcase import showcase
+
+    files = dict(showcase())
+    for node, pattern, change in (
+        ("worker-1", r'-A KUBE-SERVICES .*"shop/web:http cluster IP".*\n', ""),
+        ("worker-2", r'-A KUBE-SERVICES .*"shop/web:http cluster IP".*\n', ""),
+        ("worker-2", r"(?=-A KUBE-FORWARD )", "-A KUBE-FORWARD -j DROP\n"),
+        ("worker-3", r"(?<=--to-destination )10\.244\.0\.5:8080", "10.244.2.77:8080"),
+    ):
+        path = f"nodes/{node}/iptables-save"
+        found, times = re.subn(pattern, change, files[path].decode(), count=1)
+        assert times == 1, f"{node}: {pattern}"
+        files[path] = found.encode()
+    if known:
+        metadata = {"name": "kube-proxy", "namespace": "kube-system"}
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.conf": CONFIGURATION}}
+        files["objects/ConfigMap.json"] = json.dumps(
+            {"apiVersion": "v1", "kind": "ConfigMapList", "items": [config]}
+        ).encode()
+    return files
 
 
 def serious(page: Page, options: str = "{}") -> list[tuple[str, list[str]]]:

@@ -28,11 +28,27 @@ export class Failure extends Error {
   }
 }
 
+const isMap = (path) => /^api\/map(\?node=[^&]*)?$/.test(path);
+
+/** The map of the page's source that was answered last, with all its chances: of another node's the server is asked for
+ *  what is not the same. */
+let held = null;
+
+/** A map from the one that is held and what is another in it. */
+function changed(map, { view, edges }) {
+  if (!edges.length) return { ...map, view };
+  const all = [...map.edges];
+  for (const [place, edge] of edges) all[place] = edge;
+  return { ...map, view, edges: all };
+}
+
 async function request(path, body, signal, form = "json") {
   if (embedded) return fromFile(path, body);
+  const known = body === undefined && isMap(path) ? held : null;
+  const than = known ? `${path.includes("?") ? "&" : "?"}than=${encodeURIComponent(known.view)}&revision=${known.revision}` : "";
   let answer;
   try {
-    answer = await fetch(path, {
+    answer = await fetch(path + than, {
       method: body === undefined ? "GET" : "POST",
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -51,7 +67,10 @@ async function request(path, body, signal, form = "json") {
     throw new Failure(`The server's answer (${answer.status}) cannot be read`);
   }
   if (!answer.ok) throw new Failure(data?.error?.message ?? `The server says ${answer.status}`, { field: data?.error?.field, away: data?.away });
-  return data;
+  if (body !== undefined || !isMap(path)) return data;
+  const map = data.than === undefined ? data : changed(known, data);
+  held = map.pending ? null : map;
+  return map;
 }
 
 export const get = (path, signal) => request(path, undefined, signal);

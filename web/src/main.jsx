@@ -3,16 +3,19 @@
 import { render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "./api.js";
-import { AskView } from "./ask.jsx";
-import { MapView } from "./mapview.jsx";
-import { layAhead } from "./map.jsx";
+import { AskView } from "./views/ask.jsx";
+import { MapView } from "./views/map.jsx";
+import { layAhead } from "./map/drawing.jsx";
+import { isNode } from "./map/layout.js";
 import { receivers, senders } from "./names.js";
 import { Busy, Problem } from "./parts.jsx";
-import { ServiceList, ServiceView } from "./service.jsx";
+import { ServiceList, ServiceView } from "./views/service.jsx";
 import { go, href, useRoute } from "./route.js";
+import { keepPlaces } from "./scroll.js";
 import { useEvents } from "./events.js";
-import { lookAhead, withEndpoints, withKnown } from "./shape.js";
-import { VIEWS, editsOf } from "./views.jsx";
+import { lookAhead, withEndpoints, withKnown } from "./map/shape.js";
+import { VIEWS, editsOf } from "./views/index.jsx";
+import { onNodes } from "./compare/gather.js";
 import { count, fit } from "./words.js";
 
 const CORE = [
@@ -21,10 +24,12 @@ const CORE = [
   { name: "services", title: "Services", key: "s" },
 ];
 
-/** Which map a view shows: as clients on one node have it, or of the second source. */
-function mapOf({ path: [view], query }) {
+/** Which map a view shows: as clients on one node have it, of a question the one where the asker is, or of the second source. */
+function mapOf({ path: [view], query }, known) {
   const found = new URLSearchParams();
+  const asker = view === "ask" && known?.nodes.find((node) => isNode(node) && node.id === (known.pods.find((pod) => pod.id === query.from || pod.addresses.includes(query.from))?.node ?? query.from));
   if (query.node && view === "map") found.set("node", query.node);
+  if (asker) found.set("node", asker.name);
   if (query.source && view === "ask") found.set("source", query.source);
   return `api/map${found.size ? `?${found}` : ""}`;
 }
@@ -34,11 +39,13 @@ function App() {
   const events = useEvents();
   const [revision, setRevision] = useState(0);
   const source = useAnswer("api/source", undefined, revision);
-  const answered = useAnswer(mapOf(route), undefined, revision);
   const before = useRef({ data: null, source: "" });
+  const [known, setKnown] = useState(null);
+  const answered = useAnswer(mapOf(route, known), undefined, revision);
   const side = route.query.source ?? "";
   const data = useMemo(() => withKnown(withEndpoints(answered.data), before.current.source === side ? before.current.data : null), [answered.data]);
   before.current = { data, source: side };
+  useEffect(() => setKnown((old) => (old && old.pods === data?.pods && old.nodes === data.nodes ? old : data)), [data]);
   const map = { ...answered, data };
   useAhead(data);
   // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
@@ -121,7 +128,15 @@ function useAhead(map) {
 }
 
 /** What is odd, missing or taken for granted in the source. */
-const notesOf = (data) => [...(data?.warnings ?? []), ...(data?.missing ?? []), ...(data?.notes ?? []), ...(data?.against?.warnings ?? []), ...(embedded?.missing ?? [])];
+const notesOf = (data) => alike([...(data?.warnings ?? []), ...(data?.missing ?? []), ...(data?.notes ?? []), ...(data?.against?.warnings ?? []), ...(embedded?.missing ?? [])]);
+
+/** What is the same of several nodes is one note, with their names. */
+function alike(notes) {
+  const found = Map.groupBy(notes, (note) => note.replace(OF_NODE, "nodes/…/"));
+  return [...found].map(([text, same]) => (same.length > 1 ? `${text.replace("nodes/…/", "")} (${onNodes([...new Set(same.map((note) => OF_NODE.exec(note)?.[1] ?? ""))].filter(Boolean))})`.replace(" ()", "") : same[0]));
+}
+
+const OF_NODE = /^nodes\/([^/\s]+)\//;
 
 /** What must be said of the source before anything it shows: that it is away, and on demand what is to be known of it. */
 function Banner({ source, events, notes }) {
@@ -212,6 +227,7 @@ function Help({ tabs, close }) {
         <div><dt><kbd>/</kbd></dt><dd>first field</dd></div>
         <div><dt><kbd>←</kbd> <kbd>→</kbd> <kbd>↑</kbd> <kbd>↓</kbd></dt><dd>on the map: the next thing in that direction; <kbd>Enter</kbd> chooses</dd></div>
         <div><dt><kbd>→</kbd> <kbd>←</kbd> or <kbd>n</kbd> <kbd>p</kbd></dt><dd>in an answer: a step on, a step back</dd></div>
+        <div><dt><kbd>n</kbd> <kbd>p</kbd></dt><dd>among findings: the next, the one before</dd></div>
         <div><dt><kbd>N</kbd> <kbd>P</kbd></dt><dd>the next host, the one before</dd></div>
         <div><dt><kbd>Home</kbd> <kbd>End</kbd></dt><dd>the first and the last step</dd></div>
         <div><dt><kbd>?</kbd></dt><dd>this list</dd></div>
@@ -221,5 +237,6 @@ function Help({ tabs, close }) {
   );
 }
 
+keepPlaces();
 if (embedded?.start && !location.hash) go(href(embedded.start.path, embedded.start.query), true);
 render(<App />, document.getElementById("app"));

@@ -6,8 +6,13 @@ import { ENDS, count, percent, ratio } from "./words.js";
 /** A failure in one line; what is missing in an exported file is no failure but a note. */
 export function Problem({ error }) {
   if (!error) return null;
-  return <p class={error.absent ? "note" : "problem"} role={error.absent ? undefined : "alert"}>{error.message}</p>;
+  const lines = problemLines(error.message);
+  if (lines.length > 1) return <ul class="problem" role="alert">{lines.map((line) => <li key={line}>{line}</li>)}</ul>;
+  return <p class={error.absent ? "note" : "problem"} role={error.absent ? undefined : "alert"}>{lines[0]}</p>;
 }
+
+/** A document may have several errors, each of which begins with the change that it is in. */
+const problemLines = (message) => message.split(/\s+(?=edits\[\d+\]: )/).map((line) => line.replace(/^edits\[(\d+)\]: /, (_, place) => `change ${Number(place) + 1}: `));
 
 /** What is being done; once that takes long, for how many seconds already. */
 export function Busy({ busy, words = "Computing…" }) {

@@ -36,7 +36,7 @@ function encode(text) {
 export function go(hash, replace = false) {
   if (hash === location.hash) return;
   if (replace) {
-    history.replaceState(null, "", hash);
+    history.replaceState(history.state, "", hash);
     dispatchEvent(new HashChangeEvent("hashchange"));
   } else {
     location.hash = hash;

@@ -133,6 +133,37 @@ export function whereOf(way) {
   return way.end === "answered" ? plain(way.at) : `at ${plain(way.at)}`;
 }
 
+/** In which direction a packet or its answer gets no further; what says so to the sender comes back, too. */
+export const failsOn = (way) => (way.end === "answered" ? "" : /^(lost|open)$/.test(way.end) && way.back?.length ? "back" : "there");
+
+/** The hop on which it gets no further; undefined where it is answered. */
+const lastHop = (way) => way[failsOn(way)]?.at(-1);
+
+/** The rule or policy of a hop that drops or rejects the packet; undefined if none does. */
+export function fatalOf(hop) {
+  if (!/^(DROP|REJECT)$/.test(hop?.verdict ?? "")) return undefined;
+  return hop.steps?.findLast((step) => /^(rule|policy)$/.test(step.kind) && /^(drop|reject)/i.test(step.did ?? ""));
+}
+
+/** The comment of a rule as iptables and nft print it, else of whom it is. */
+function commentOf(step) {
+  const found = /(?:--comment|\bcomment(?= ")) (?:"((?:[^"\\]|\\.)*)"|(\S+))/.exec(step.text ?? "");
+  return found?.[1] ?? found?.[2] ?? step.provenance ?? "";
+}
+
+/** By what a packet is dropped or rejected: "by rule 1 of filter FORWARD on worker-1: hardening-2024". */
+function byWhat(step, host) {
+  const where = `${step.table ? `${step.table} ` : ""}${step.chain}${host === "host" ? "" : ` on ${plain(host)}`}`;
+  const comment = commentOf(step);
+  return `${step.hook && step.hook !== step.chain ? `in ${step.hook} ` : ""}by ${step.kind === "policy" ? "the policy" : `rule ${step.rule}`} of ${where}${comment ? `: ${comment}` : ""}`;
+}
+
+/** Where a packet that is not answered was sent to instead of what was asked; "" if nothing rewrote it. */
+export const sentTo = (way) => (way.end !== "answered" && way.target && way.target !== way.there?.[0]?.dst && way.there?.some((hop) => hop.dnat) ? way.target : "");
+
+/** Whether where a way ends stands on a line of its own, since it does not fit beside how it ends. */
+export const longWhere = (way) => whereOf(way).length + Math.max(8, (ENDS[endOf(way)]?.words ?? way.end).length) > 21;
+
 /** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
 export function endWords(way) {
   const end = ENDS[endOf(way)]?.words ?? way.end;
@@ -141,6 +172,9 @@ export function endWords(way) {
     const seen = way.source ? `, which sees ${way.source}` : "";
     return `${end} by ${plain(way.at)} at ${way.target}${seen}`;
   }
+  const last = lastHop(way);
+  const fatal = fatalOf(last);
+  if (fatal) return `${last === way.there.at(-1) ? "" : "the answer is "}${last.verdict === "DROP" ? "dropped" : "rejected"} ${byWhat(fatal, last.host)}`;
   const hook = way.there?.at(-1)?.steps?.at(-1)?.hook;
   return `${end}${end !== way.end ? (hook ? ` in ${hook}` : "") : ` at ${plain(way.at)}`}${way.reason ? `: ${way.reason}` : ""}`;
 }

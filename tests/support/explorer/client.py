@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kproxy.explorer.server import ExplorerServer
+from kproxy.explorer.server.listener import ExplorerServer
 from kproxy.explorer.state import Explorer
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kproxy.cluster.journey.path import journeys
-from kproxy.explorer.model import Model
-from kproxy.explorer.source import Known, SnapshotSource
+from kproxy.explorer.model.model import Model
+from kproxy.explorer.sources.source import Known, SnapshotSource
 from kproxy.lab.capture.dissect import THERE, ObservedPacket
 from kproxy.lab.capture.expect import Compared, Expected
 from kproxy.lab.inspect.follow import Followed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.explorer.source import SnapshotSource
+from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving

@@ -1,0 +1,29 @@
+"""The audit, as `kproxy audit -o json` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from kproxy.cluster.audit import Report, audit
+from kproxy.explorer.errors import cannot
+from kproxy.explorer.model.model import Model, Work
+
+
+def audit_report(model: Model, work: Work, make: Callable[[], Report | msgspec.Raw] | None = None) -> object:
+    """What is wrong in the cluster: a `Report`, or the JSON of one.
+
+    Args:
+        make: makes it elsewhere, if not here.
+
+    Raises:
+        Refusal: the nodes' rules are made from the objects, or it takes too long.
+    """
+    if model.known.rendered:
+        raise cannot("the rules are made from the objects here: an audit needs a snapshot with rules, or a lab")
+    # Not the lock of questions, which go on meanwhile; and one audit serves all who ask for it.
+    with model.audit_lock:
+        if model.audited is None:
+            model.audited = audit(model.cluster, work.check) if make is None else make()
+        return model.audited

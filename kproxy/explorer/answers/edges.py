@@ -1,0 +1,273 @@
+"""Where Services lead: each endpoint with its exact chance, as a client on a node has it.
+
+Of rules that were read, dumps' and a lab's, the chances are what the model says of these rules (`asked`); where the
+objects ask for something else, that is said. Of rules that are made from objects they follow from the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.explorer.model.chances import chances, exact, percent, shown_chances
+from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, share_of
+from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView
+from kproxy.explorer.model.model import HOST, Model, Work
+from kproxy.explorer.model.owners import Owners
+from kproxy.explorer.model.rule_chances import Asked, Door
+from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.explorer.model.services_in_rules import Door as ToldDoor
+from kproxy.family import host_of, join_host_port
+from kproxy.netfilter import Family
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, why_unused
+
+ASKING: Final = 0.15
+"""Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Warmer`)."""
+RULES: Final = "rules"
+OBJECTS: Final = "objects"
+_NO_CHANCE: Final = (Fraction(0), exact(Fraction(0)), 0.0)
+
+
+def edges_of(model: Model, view: HostFacts, family: Family, work: Work) -> tuple[list[EdgeView], int]:
+    """The edges of all Services, and how many of their ports have not been asked yet.
+
+    Raises:
+        Refusal: it takes too long.
+    """
+    work.check()
+    facts = model.rendering.facts(view, family)
+    mode = model.rendering.mode_of(view)
+    known = asked_rules(model, view, family, facts.service_ports, ASKING, work)
+    edges: list[EdgeView] = []
+    pending = 0
+    for port in facts.service_ports:
+        asked = None if known is None else known.get(port.name)
+        pending += known is not None and asked is None
+        edges += _port_edges(model, facts, port, mode, family, asked)
+    return edges, pending
+
+
+def asked_rules(
+    model: Model, view: HostFacts, family: Family, ports: Sequence[ServicePort], seconds: float, work: Work
+) -> Mapping[object, Asked] | None:
+    """What the node's rules say of ServicePorts, by their names, as far as that is known after some seconds. None if
+    they are made from the objects, and so say nothing else."""
+    if model.known.rendered:
+        return None
+    doors: Iterator[Door] = (
+        (port.name, join_host_port(port.cluster_ip, port.port), port.protocol.lower()) for port in ports
+    )
+    return model.rule_chances.of(view.name, family, doors, seconds, work.check)
+
+
+def _port_edges(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked | None
+) -> Sequence[EdgeView]:
+    endpoints = facts.state.endpoints.get(port.name, ())
+    varies = port.internal_policy_local or any(each.zone_hints or each.node_hints for each in endpoints)
+    if asked is None and not varies and not port.uses_local_endpoints:
+        key = (port.name, family, mode)
+        found = model.edges.get(key)
+        if found is None:
+            found = model.edges[key] = tuple(_by_objects(model, facts, port, mode, family, varies))
+        return found
+    if asked is None:
+        return tuple(_by_objects(model, facts, port, mode, family, varies))
+    return tuple(_by_rules(model, facts, port, mode, family, asked, varies))
+
+
+def _by_objects(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, varies: bool
+) -> Iterator[EdgeView]:
+    """The edges as the objects ask for them."""
+    selected, owners = facts.selected[port.name], model.owners
+    used = selected.local if port.internal_policy_local else selected.cluster
+    shares = dict(zip((each.address for each in used), shown_chances(len(used), mode), strict=True))
+    service = f"svc/{port.name.service}"
+    for each in facts.state.endpoints.get(port.name, ()):
+        address = each.address
+        share = shares.get(address)
+        _, shown, percents = share or _NO_CHANCE
+        target, node = owners.target(each.ip)
+        yield EdgeView(
+            service=service,
+            port=port.name.port,
+            protocol=port.name.protocol,
+            family=family.value,
+            endpoint=address,
+            target=target,
+            node=node,
+            state=state_of(each),
+            used=share is not None,
+            why="" if share is not None else why_not(each, port, selected),
+            chance=shown,
+            percent=percents,
+            varies=varies,
+        )
+
+
+def _by_rules(
+    model: Model, facts: NodeFacts, port: ServicePort, mode: str, family: Family, asked: Asked, varies: bool
+) -> Iterator[EdgeView]:
+    """The edges as rules have them that were asked, also to endpoints that only the rules know."""
+    wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
+    for edge in wanted.values():
+        if asked.open:
+            yield msgspec.structs.replace(edge, why=f"not decided: {asked.open}")
+            continue
+        share = share_of(edge.endpoint, asked, Fraction(edge.chance), facts.target.node_name, left_out(edge.why))
+        yield msgspec.structs.replace(
+            edge,
+            used=bool(share.chance),
+            why=share.why if share.fault else "" if share.chance else edge.why,
+            chance=exact(share.chance),
+            percent=percent(share.chance),
+            by=RULES,
+            objects=edge.chance if edge.chance != exact(share.chance) else "",
+            fault=share.fault,
+            lost=exact(share.lost) if share.lost else "",
+        )
+    for address in dict.fromkeys((*asked.chances, *asked.lost)):
+        if address not in wanted:
+            target, node, words = whose(model.owners, address)
+            share = share_of(address, asked, Fraction(0), facts.target.node_name, words)
+            yield EdgeView(
+                service=f"svc/{port.name.service}",
+                port=port.name.port,
+                protocol=port.name.protocol,
+                family=family.value,
+                endpoint=address,
+                target=target,
+                node=node,
+                state=words,
+                used=bool(share.chance),
+                why=share.why,
+                chance=exact(share.chance),
+                percent=percent(share.chance),
+                varies=varies,
+                by=RULES,
+                objects=exact(Fraction(0)) if share.chance else "",
+                fault=share.fault,
+                lost=exact(share.lost) if share.lost else "",
+            )
+
+
+def whose(owners: Owners, endpoint: str) -> tuple[str, str, str]:
+    """Of an endpoint that only rules know: what has its address, the node that it is on, and what it is."""
+    address = host_of(endpoint)
+    target, node = owners.target(address)
+    nobody = owners.pod_network_of(address)
+    return target, nobody or node, NOBODY if nobody else NOT_THERE
+
+
+def shares_of(endpoints: Sequence[Endpoint], mode: str) -> dict[str, Fraction]:
+    """The chance of each endpoint, in the order in which rules choose."""
+    return dict(zip((each.address for each in endpoints), chances(len(endpoints), mode), strict=True))
+
+
+def state_of(endpoint: Endpoint) -> str:
+    """An endpoint's conditions in words."""
+    if endpoint.ready and not endpoint.terminating:
+        return "ready"
+    conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
+    names = [name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds]
+    return ", ".join(names) or "not ready"
+
+
+def why_not(endpoint: Endpoint, port: ServicePort, selected: SelectedEndpoints) -> str:
+    """Why an endpoint gets nothing that is sent to the ClusterIP from the node."""
+    return why_unused(endpoint, port, selected) or "on another node, and the internal traffic policy is Local"
+
+
+def left_out(why: str) -> str:
+    """Why an endpoint should not get what rules send to it."""
+    return f"should get none: {why}" if why else ""
+
+
+# --- one host's rules ---
+
+
+def told_of(model: Model, work: Work) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], int]:
+    """The Services that a dump tells of, where they lead, and how many of their ports have not been asked yet."""
+    found: dict[str, list[ToldDoor]] = {}
+    for door in model.told:
+        found.setdefault(door.service, []).append(door)
+    edges: list[EdgeView] = []
+    pending = 0
+    for family in model.families:
+        doors = told_doors(model, family)
+        known = model.rule_chances.of(HOST, family, doors, ASKING, work.check)
+        for door, _, _ in doors:
+            answer = known.get(door)
+            pending += answer is None
+            edges += () if answer is None else _told_edges(door, answer)
+    return tuple(map(_told_service, found, found.values())), tuple(edges), pending
+
+
+def told_doors(model: Model, family: Family) -> list[tuple[ToldDoor, str, str]]:
+    """The ClusterIPs that a dump tells of, as `RuleChances` is asked for them."""
+    return [
+        (door, join_host_port(door.address, door.number), door.protocol.lower())
+        for door in model.told
+        if door.kind == CLUSTER_IP and door.family is family
+    ]
+
+
+def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:
+    for address in sorted({*asked.chances, *asked.lost}):
+        ip, chance = host_of(address), asked.chances.get(address, Fraction(0))
+        lost = asked.lost.get(address)
+        yield EdgeView(
+            service=f"svc/{door.service}",
+            port=door.port,
+            protocol=door.protocol,
+            family=door.family.value,
+            endpoint=address,
+            target=f"{OUTSIDE}{ip}",
+            node="",
+            state="",
+            used=bool(chance),
+            why=asked.why_lost.get(address, ""),
+            chance=exact(chance),
+            percent=percent(chance),
+            varies=False,
+            by=RULES,
+            fault=LOST if lost else "",
+            lost=exact(lost) if lost else "",
+        )
+
+
+def _told_service(name: str, doors: Sequence[ToldDoor]) -> ServiceView:
+    def addresses(kind: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(door.address for door in doors if door.kind == kind))
+
+    node_ports = {(door.port, door.protocol): door.number for door in doors if door.kind == NODE_PORT}
+    numbers = {(door.port, door.protocol): door.number for door in doors if door.kind != NODE_PORT}
+    names = dict.fromkeys((door.port, door.protocol) for door in doors)
+    balanced = addresses(LOAD_BALANCER_IP)
+    namespace, _, short = name.partition("/")
+    return ServiceView(
+        id=f"svc/{name}",
+        namespace=namespace,
+        name=short,
+        type="LoadBalancer" if balanced else "NodePort" if node_ports else "ClusterIP",
+        cluster_ips=addresses(CLUSTER_IP),
+        external_ips=addresses(EXTERNAL_IP),
+        load_balancer_ips=balanced,
+        internal_policy="",
+        external_policy="",
+        affinity="",
+        skipped="",
+        ports=tuple(
+            PortView(port, protocol, numbers.get((port, protocol), 0), "", node_ports.get((port, protocol), 0))
+            for port, protocol in names
+        ),
+    )

@@ -1,0 +1,275 @@
+"""The map: nodes as rooms with their devices, pods, networks and tunnels between them; Services and where they lead
+(`edges`)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kproxy.api.types.core import Node, Service
+from kproxy.cluster.facts.links import Link
+from kproxy.cluster.hosts import node_addresses
+from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.pods import Pod
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.dataplane.model.host import Interface
+from kproxy.dataplane.model.packet import parse_ip
+from kproxy.errors import KproxyError
+from kproxy.explorer.answers.edges import edges_of, told_of
+from kproxy.explorer.model.map_data import (
+    DeviceView,
+    DrawnMap,
+    EdgeView,
+    MapChange,
+    MapView,
+    MemberView,
+    NetworkView,
+    NodeView,
+    OutsideView,
+    PodView,
+    PortView,
+    ServiceView,
+    TunnelView,
+)
+from kproxy.explorer.model.model import CLIENT, CLIENT6, Model, Work
+from kproxy.explorer.model.owners import Owners
+from kproxy.explorer.page import encode
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
+from kproxy.services.serviceport import why_skipped
+
+_SHOWN_DEVICES: Final = 64
+
+
+def map_answer(model: Model, node: str, work: Work, than: str = "", revision: int = 0) -> bytes:
+    """The map as it is sent; kept once all chances on it are known. As `draw_map`.
+
+    Args:
+        than: a node; who asks has the map of its clients, in this revision, and is told what is another, if both maps
+            have the same edges and all their chances are known.
+    """
+    drawn = _drawn(model, node, work)
+    if not than or revision != model.revision or drawn.pending:
+        return drawn.data
+    before = _drawn(model, than, work)
+    if before.pending or len(before.edges) != len(drawn.edges):
+        return drawn.data
+    pairs = enumerate(zip(before.edges, drawn.edges, strict=True))
+    edges = tuple((place, new) for place, (old, new) in pairs if old is not new and old != new)
+    return encode(MapChange(model.revision, _view(model, node), _view(model, than), edges))
+
+
+def _view(model: Model, node: str) -> str:
+    return model.node(node).name if model.nodes else node
+
+
+def _drawn(model: Model, node: str, work: Work) -> DrawnMap:
+    name = _view(model, node)
+
+    def draw() -> tuple[DrawnMap, bool]:
+        drawn = draw_map(model, name, work)
+        return DrawnMap(encode(drawn), drawn.edges, drawn.pending), not drawn.pending
+
+    return model.maps.get(name, draw)
+
+
+def draw_map(model: Model, node: str, work: Work) -> MapView:
+    """All of it, with chances as a client on `node` has them ("": the first).
+
+    Raises:
+        Refusal: there is no such node, or it takes too long.
+    """
+    if model.known.cluster is None:
+        return _one_host(model, work)
+    owners = model.owners
+    objects = {each.metadata.name: each for each in model.manifests.nodes}
+    nodes = tuple(_node(model, host, objects.get(name), owners) for name, host in model.cluster.hosts.items())
+    networks = tuple(_networks(nodes))
+    view = model.node(node) if model.nodes else None
+    edges: list[EdgeView] = []
+    pending = 0
+    if view is not None:
+        for family in model.families:
+            found, left = edges_of(model, view, family, work)
+            edges += found
+            pending += left
+    pods = tuple(_pod(model, pod) for _, pod in sorted(model.cluster.pods.items()))
+    services = tuple(map(_service, sorted(model.manifests.services, key=lambda each: each.metadata.key)))
+    return MapView(
+        model.revision,
+        view.name if view is not None else "",
+        nodes,
+        networks,
+        pods,
+        services,
+        tuple(edges),
+        tuple(_outside(model, networks)),
+        pending,
+    )
+
+
+def _one_host(model: Model, work: Work) -> MapView:
+    host = NodeView("node/host", "host", (), (), "", None, False, True, "", True, "", (), ())
+    outside = tuple(
+        OutsideView(f"{OUTSIDE}{address}", address, "a client outside", ())
+        for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6))
+        if family in model.families
+    )
+    services, edges, pending = told_of(model, work)
+    return MapView(model.revision, "host", (host,), (), (), services, edges, outside, pending)
+
+
+@dataclass(frozen=True)
+class _Links:
+    """A host's links as far as they can be read; `reason` says why not."""
+
+    interfaces: tuple[Interface, ...] = ()
+    links: Mapping[str, Link] = field(default_factory=dict)
+    fdb: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    reason: str = ""
+
+    @classmethod
+    def of(cls, host: HostFacts) -> _Links:
+        try:
+            return cls(host.interfaces or (), host.links or {}, host.fdb or {})
+        except KproxyError as error:
+            return cls(reason=" ".join(str(error).splitlines()))
+
+
+def _node(model: Model, host: HostFacts, node: Node | None, owners: Owners) -> NodeView:
+    known = _Links.of(host)
+    own = node_addresses(node) if node is not None else ()
+    devices = tuple(_devices(known))
+    there = [text.partition("/")[0] for device in devices for text in device.addresses]
+    uplinks = {device.name for device in devices for text in device.addresses if text.partition("/")[0] in own}
+    return NodeView(
+        id=f"node/{host.name}",
+        name=host.name,
+        addresses=tuple(own or there),
+        pod_cidrs=node.pod_cidrs if node is not None else (),
+        zone=node.metadata.labels.get("topology.kubernetes.io/zone", "") if node is not None else "",
+        ready=model.ready.get(host.name),
+        is_node=host.has_node,
+        rules_known=not any(each.what.endswith("tables-save") for each in host.missing),
+        mode=_mode(model, host),
+        link_up=all(device.up for device in devices if device.name in uplinks),
+        reason=known.reason,
+        devices=devices,
+        tunnels=tuple(_tunnels(host, known, owners)),
+    )
+
+
+def _mode(model: Model, host: HostFacts) -> str:
+    try:
+        return model.rendering.mode_of(host) if host.has_node else ""
+    except KproxyError:
+        return ""
+
+
+def _devices(known: _Links) -> Iterator[DeviceView]:
+    addresses = {item.name: item.addresses for item in known.interfaces}
+    for link in list(known.links.values())[:_SHOWN_DEVICES]:
+        if link.name != "lo":
+            own = (f"{format_address(each.value, each.family)}/{each.prefix}" for each in addresses.get(link.name, ()))
+            yield DeviceView(link.name, link.kind, tuple(own), link.bridge, link.up and link.carrier, link.mtu)
+
+
+def _tunnels(host: HostFacts, known: _Links, owners: Owners) -> Iterator[TunnelView]:
+    for link in known.links.values():
+        if link.tunnel is not None:
+            ends = {*known.fdb.get(link.name, {}).values(), link.tunnel.remote}
+            peers = {f"node/{owners.nodes[end]}" for end in ends if end in owners.nodes} - {f"node/{host.name}"}
+            yield TunnelView(link.name, link.tunnel.kind, link.tunnel.vni, tuple(sorted(peers)))
+
+
+def _networks(nodes: Sequence[NodeView]) -> Iterator[NetworkView]:
+    """Networks that more than one host has an address of, tunnels' aside; one more of the nodes that are on none."""
+    found: dict[str, list[MemberView]] = {}
+    for node in nodes:
+        tunnels = {tunnel.device for tunnel in node.tunnels}
+        for device in node.devices:
+            for text in device.addresses if device.name not in tunnels else ():
+                own = ipaddress.ip_interface(text)
+                if not own.is_link_local and own.network.prefixlen < own.max_prefixlen:
+                    found.setdefault(str(own.network), []).append(
+                        MemberView(node.id, device.name, str(own.ip), device.up)
+                    )
+    shared = {cidr: members for cidr, members in found.items() if len({each.host for each in members}) > 1}
+    for cidr, members in sorted(shared.items()):
+        yield NetworkView(f"net/{cidr}", cidr, True, tuple(members))
+    joined = {member.host for members in shared.values() for member in members}
+    rest = [MemberView(each.id, "", next(iter(each.addresses), ""), True) for each in nodes if each.id not in joined]
+    if rest:
+        yield NetworkView("net/nodes", "", False, tuple(rest))
+
+
+def _pod(model: Model, pod: Pod) -> PodView:
+    namespace, _, name = pod.name.partition("/")
+    host = None if pod.host_network else model.cluster.hosts.get(pod.node)
+    return PodView(
+        id=f"pod/{pod.name}",
+        namespace=namespace,
+        name=name,
+        node=f"node/{pod.node}" if pod.node else "",
+        addresses=pod.addresses,
+        phase=pod.phase,
+        ready=pod.ready,
+        terminating=pod.terminating,
+        host_network=pod.host_network,
+        failed=pod.name in model.failed,
+        bridge="" if host is None else _bridge_to(host, pod),
+    )
+
+
+def _bridge_to(host: HostFacts, pod: Pod) -> str:
+    """The bridge of its node whose network a pod's address is in; "" if there is none."""
+    known = _Links.of(host)
+    for item in known.interfaces:
+        link = known.links.get(item.name)
+        if link is not None and link.is_bridge:
+            for address in pod.addresses:
+                family, value = parse_ip(address)
+                if any(own.family is family and own.network.contains(value) for own in item.addresses):
+                    return item.name
+    return ""
+
+
+def _service(service: Service) -> ServiceView:
+    meta, spec = service.metadata, service.spec
+    ports = (
+        PortView(port.name, port.protocol, port.port, str(port.target_port or port.port), port.node_port)
+        for port in spec.ports
+    )
+    return ServiceView(
+        id=f"svc/{meta.key}",
+        namespace=meta.namespace,
+        name=meta.name,
+        type=spec.type,
+        cluster_ips=tuple(ip for ip in spec.cluster_ips if ip != "None"),
+        external_ips=spec.external_ips,
+        load_balancer_ips=tuple(item.ip for item in service.ingress if item.ip),
+        internal_policy=spec.internal_traffic_policy or "Cluster",
+        external_policy=spec.external_traffic_policy or "Cluster",
+        affinity=spec.session_affinity,
+        skipped=why_skipped(service),
+        ports=tuple(ports),
+    )
+
+
+def _outside(model: Model, networks: Sequence[NetworkView]) -> Iterator[OutsideView]:
+    if known_client(model):
+        return
+    for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6)):
+        if family in model.families:
+            links = tuple(
+                each.id for each in networks if not each.cidr or (":" in each.cidr) == (family is Family.IPV6)
+            )
+            yield OutsideView(f"{OUTSIDE}{address}", address, "a client outside", links)
+
+
+def known_client(model: Model) -> str:
+    """The id of the host that is a client outside, as a lab has one; "" if there is none."""
+    host = model.cluster.hosts.get("client")
+    return "node/client" if host is not None and not host.has_node else ""

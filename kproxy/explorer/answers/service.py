@@ -1,0 +1,257 @@
+"""One Service as a page: what `kproxy explain` says of it, its addresses in the order in which a packet meets them, the
+endpoints that each leads to, those that are left out and why, and who reaches it from where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from kproxy.api.types.core import Service
+from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out, shares_of, state_of, whose, why_not
+from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
+from kproxy.explorer.errors import not_found
+from kproxy.explorer.model.chances import exact, percent
+from kproxy.explorer.model.configs import config_notes
+from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share, share_of
+from kproxy.explorer.model.model import Model, Work, family_named
+from kproxy.explorer.model.owners import Owners
+from kproxy.explorer.model.rule_chances import Asked, Door
+from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.family import join_host_port
+from kproxy.netfilter import Family
+from kproxy.render.explain import Explanation, explain_service
+from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import family_of
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, why_unused
+
+_ASKING: Final = 2.0
+"""Seconds that the node's rules are asked for one page."""
+
+
+class ServiceQuery(msgspec.Struct, frozen=True):
+    """Seen from which node, and of which family; "" and None for the first."""
+
+    node: str = ""
+    family: str | None = None
+
+
+class FanEndpoint(msgspec.Struct, frozen=True):
+    """`objects`, `fault`, `why` and `lost` are as on the map."""
+
+    address: str
+    chance: str
+    percent: float
+    target: str
+    node: str
+    objects: str = ""
+    fault: str = ""
+    why: str = ""
+    lost: str = ""
+
+
+class FanAddress(msgspec.Struct, frozen=True, rename={"sources": "from"}):
+    """An address of a port: `verdict` is endpoints, drop, reject, or missing: the node's rules do not know it; `from`
+    says which sources it takes; `by` is as on the map; `fault`: the rules do not give what the objects ask for."""
+
+    kind: str
+    address: str
+    port: int
+    policy: str
+    sources: str
+    verdict: str
+    why: str
+    endpoints: tuple[FanEndpoint, ...]
+    by: str = OBJECTS
+    fault: str = ""
+
+
+class LeftEndpoint(msgspec.Struct, frozen=True):
+    """An endpoint that gets nothing from the node, and why."""
+
+    address: str
+    why: str
+    state: str
+    target: str
+    node: str
+
+
+class PortPage(msgspec.Struct, frozen=True):
+    name: str
+    protocol: str
+    fan: tuple[FanAddress, ...]
+    left: tuple[LeftEndpoint, ...]
+
+
+class ServicePage(msgspec.Struct, frozen=True):
+    """`explanation` is what `kproxy explain -o json` prints."""
+
+    revision: int
+    explanation: Explanation
+    nodes: tuple[str, ...]
+    families: tuple[str, ...]
+    ports: tuple[PortPage, ...]
+    matrix: Matrix
+
+
+def service_names(model: Model) -> tuple[str, ...]:
+    """All Services, `namespace/name`, in order."""
+    if model.known.cluster is None:
+        return ()
+    return tuple(sorted(each.metadata.key for each in model.manifests.services))
+
+
+def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> ServicePage:
+    """One Service, as a node sees it.
+
+    Raises:
+        Refusal: there is no such Service or node, or it takes too long.
+    """
+    service = next((each for each in model.manifests.services if each.metadata.key == key), None)
+    if service is None:
+        raise not_found(f"there is no Service {key!r}", "service")
+    families = _families(service) or model.families
+    family = family_named(query.family, families)
+    host = model.node(query.node)
+    rendering = model.rendering
+    facts = rendering.facts(host, family)
+    known = rendering.explained(host, family)
+    explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
+    notes = (*config_notes(model, [host.name]), *explanation.notes)
+    explanation = msgspec.structs.replace(explanation, notes=notes)
+    owners = model.owners
+    mine = [port for port in facts.service_ports if port.name.service == key]
+    mode = rendering.mode_of(host)
+    asked = _asked(model, host, facts, mine, work)
+    pages = tuple(_port(facts, port, mode, asked, owners) for port in mine)
+    matrix = matrix_of(model, host, facts, mine, owners, work)
+    return ServicePage(model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix)
+
+
+def _families(service: Service) -> tuple[Family, ...]:
+    return tuple(dict.fromkeys(family_of(ip) for ip in service.spec.cluster_ips if ip != "None"))
+
+
+# --- the fan ---
+
+_Answers = Mapping[object, Asked]
+"""What the node's rules say of ports' addresses, by the ports' names and `_door_key`."""
+
+
+def _door_key(port: ServicePort, kind: str, address: str) -> object:
+    return port.name if kind == CLUSTER_IP else (port.name, kind, address)
+
+
+def _asked(model: Model, host: HostFacts, facts: NodeFacts, ports: Sequence[ServicePort], work: Work) -> _Answers:
+    """What the node's rules do with connections to all addresses of a Service, as far as that is known after some
+    seconds: to the cluster IP from a pod, to others from outside. Not of what only some sources may reach."""
+    inside = asked_rules(model, host, facts.family, ports, _ASKING, work)
+    if inside is None:
+        return {}
+    own = node_addresses_of(model, facts.family).get(host.name, "")
+    doors: list[Door] = []
+    for port in ports:
+        for kind, address, number in _doors(port)[1:]:
+            to = address or own
+            if to and not (kind == LOAD_BALANCER_IP and port.load_balancer_source_ranges):
+                doors.append((_door_key(port, kind, address), join_host_port(to, number), port.protocol.lower()))
+    return model.rule_chances.of(host.name, facts.family, doors, _ASKING, work.check)
+
+
+def _doors(port: ServicePort) -> list[tuple[str, str, int]]:
+    """Kind, address ("" of a node port) and port number of each address, in the order in which rules have them."""
+    external = [(EXTERNAL_IP, ip) for ip in port.external_ips]
+    external += [(LOAD_BALANCER_IP, ip) for ip in port.load_balancer_vips]
+    doors = [(CLUSTER_IP, port.cluster_ip, port.port), *((kind, ip, port.port) for kind, ip in external)]
+    return [*doors, (NODE_PORT, "", port.node_port)] if port.node_port else doors
+
+
+def _port(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners: Owners) -> PortPage:
+    endpoints, selected = facts.state.endpoints.get(port.name, ()), facts.selected[port.name]
+    left = tuple(
+        LeftEndpoint(each.address, why, state_of(each), *owners.target(each.ip))
+        for each in endpoints
+        if (why := why_unused(each, port, selected))
+    )
+    return PortPage(port.name.port, port.name.protocol, tuple(_fan(facts, port, mode, asked, owners)), left)
+
+
+def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners: Owners) -> Iterator[FanAddress]:
+    """The addresses in the order of kube-proxy's rules for a Service: ClusterIP, external and load-balancer IPs, node
+    port. Chances are those of rules that were read, where there are any and they could be asked."""
+    selected, decided = facts.selected[port.name], facts.decided[port.name]
+    for kind, address, number in _doors(port):
+        inside = kind == CLUSTER_IP
+        local = port.internal_policy_local if inside else port.external_policy_local
+        served = decided.has_internal if inside else decided.has_external
+        chosen = _chosen(selected, local) if served else ()
+        shares = shares_of(chosen, mode)
+        verdict = "endpoints" if served else "drop" if decided.has_any else "reject"
+        ranges = port.load_balancer_source_ranges if kind == LOAD_BALANCER_IP else ()
+        found = FanAddress(
+            kind=kind,
+            address=address,
+            port=number,
+            policy="Local" if local else "Cluster",
+            sources=", ".join(ranges) if ranges else "anywhere",
+            verdict=verdict,
+            why="" if served else decided.why_refused,
+            endpoints=tuple(_fan_endpoint(each, Share(chance), chance, owners) for each, chance in shares.items()),
+        )
+        answer = asked.get(_door_key(port, kind, address))
+        if answer is not None and not answer.open:
+            found = _by_rules(found, facts, port, shares, answer, owners)
+        yield found
+
+
+def _by_rules(
+    wanted: FanAddress,
+    facts: NodeFacts,
+    port: ServicePort,
+    shares: Mapping[str, Fraction],
+    asked: Asked,
+    owners: Owners,
+) -> FanAddress:
+    """An address as rules have it that were asked, also with endpoints that only the rules choose."""
+    node, selected = facts.target.node_name, facts.selected[port.name]
+    known = {each.address: each for each in facts.state.endpoints.get(port.name, ())}
+    ends = []
+    for address in dict.fromkeys((*shares, *asked.chances, *asked.lost)):
+        each = known.get(address)
+        why_none = whose(owners, address)[2] if each is None else left_out(why_not(each, port, selected))
+        share = share_of(address, asked, shares.get(address, Fraction(0)), node, why_none)
+        ends.append(_fan_endpoint(address, share, shares.get(address, Fraction(0)), owners))
+    faults = [each.fault for each in ends]
+    verdict, why = wanted.verdict, wanted.why
+    if asked.chances or asked.lost:
+        verdict, why = "endpoints", ""
+    elif MISSING in faults or REFUSED in faults:
+        verdict = "missing" if MISSING in faults else "reject" if asked.refused.startswith("rejected") else "drop"
+        why = ends[0].why
+    fault = next((each for each in (MISSING, REFUSED, LOST, UNUSED, WRONG) if each in faults), "")
+    return msgspec.structs.replace(wanted, verdict=verdict, why=why, endpoints=tuple(ends), by=RULES, fault=fault)
+
+
+def _chosen(selected: SelectedEndpoints, local: bool) -> tuple[Endpoint, ...]:
+    return selected.local if local else selected.cluster
+
+
+def _fan_endpoint(address: str, share: Share, wanted: Fraction, owners: Owners) -> FanEndpoint:
+    target, node, _ = whose(owners, address)
+    return FanEndpoint(
+        address=address,
+        chance=exact(share.chance),
+        percent=percent(share.chance),
+        target=target,
+        node=node,
+        objects=exact(wanted) if wanted != share.chance else "",
+        fault=share.fault,
+        why=share.why if share.fault else "",
+        lost=exact(share.lost) if share.lost else "",
+    )

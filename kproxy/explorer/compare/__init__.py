@@ -1,0 +1,1 @@
+"""Two states compared for every packet, and what differs as findings."""

@@ -1,0 +1,357 @@
+"""The `--html` of other commands: the explorer's page as one file, opened at what the command found.
+
+Each gives what the page's views ask for, in the form of the API's answers (docs/explore.md); the page shows those
+views alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kproxy import __version__
+from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.reader import RawObject
+from kproxy.cluster.audit import Report as AuditReport
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
+from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import Journey
+from kproxy.cluster.journey.question import Question
+from kproxy.cluster.migrate import Report as MigrateReport
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.dataplane.compare.causes import by_cause
+from kproxy.dataplane.compare.compare import Comparison, Difference
+from kproxy.dataplane.compare.record import comparison_record
+from kproxy.dataplane.model.packet import parse_endpoint
+from kproxy.dataplane.query.report import Report
+from kproxy.errors import KproxyError
+from kproxy.explorer.answers.ask import MAX_WAYS, Answer, Ask, host_answer, journeys_answer, way_record
+from kproxy.explorer.answers.map import draw_map
+from kproxy.explorer.answers.service import ServiceQuery, service_page
+from kproxy.explorer.compare.compare import SideWords, migrate_answer
+from kproxy.explorer.compare.findings import Sent, services_at
+from kproxy.explorer.export.explore import both_ways
+from kproxy.explorer.model.edits import Edited, by_key, edited_files
+from kproxy.explorer.model.map_data import MapView
+from kproxy.explorer.model.model import Model, Work
+from kproxy.explorer.model.owners import Doors
+from kproxy.explorer.page import page_with
+from kproxy.explorer.sources.rendering import RenderedCluster
+from kproxy.explorer.sources.source import AGAINST, MANIFESTS, Known, ReadSource
+from kproxy.explorer.state import Explorer
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import protocol_name
+from kproxy.render import Features
+from kproxy.render.explain import Explanation
+
+if TYPE_CHECKING:
+    from kproxy.lab.inspect.follow import Followed
+
+MAX_NODES: Final = 200
+MAX_SERVICES: Final = 300
+"""Of larger clusters the audit's page has no map."""
+_SECONDS: Final = 60.0
+_OWN_RULES_ALONE: Final = (
+    "The findings count the other rules of the node's dump; "
+    "the ways of packets are those through kube-proxy's rules alone."
+)
+_LISTS: Final = ("modes", "families", "namespaces", "warnings", "missing", "notes")
+
+
+def trace_page(found: Report, label: str, title: str, text: str) -> str:
+    """One packet through one host's rules.
+
+    Args:
+        label: where the rules are from.
+        title: the packet in words.
+        text: the answer as `kproxy trace` prints it.
+    """
+    packet = found.question.packet
+    asked = Ask(packet.source, packet.destination, protocol=protocol_name(packet.protocol))
+    request = {"from": asked.sender, "to": asked.to, "proto": asked.protocol}
+    data = {
+        "asks": [
+            {
+                "request": {"from": asked.sender, "to": asked.to, "protocol": asked.protocol},
+                "answer": host_answer(found.question, found.outcomes, found.assumptions, asked),
+            }
+        ],
+    }
+    return _page("trace", ("ask", request), title, label, data, text)
+
+
+def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Journey], text: str) -> str:
+    """A connection's ways over all hosts of a cluster, with the map; of a large one only what is on the ways.
+
+    Args:
+        text: the ways as `kproxy trace --snapshot` prints them.
+    """
+    cluster = network.cluster
+    known = journeys_answer(network, question, found)
+    missing: list[str] = []
+    home = cluster.pods[question.client.removeprefix(POD)].node if question.client.startswith(POD) else question.client
+    drawn = _map_of(cluster, missing, home if home in network.cluster.hosts and cluster.hosts[home].has_node else "")
+    if drawn is not None and _is_large(cluster):
+        drawn = _on_the_way(drawn, known, cluster)
+        missing.append(f"Of {cluster.label} this file has the hosts on the way only.")
+    asked = {"from": question.client, "to": question.destination, "protocol": question.protocol}
+    request = {"from": asked["from"], "to": asked["to"], "proto": asked["protocol"]}
+    data = {"map": drawn, "asks": [{"request": asked, "answer": known}], "missing": missing}
+    title = f"{question.protocol} {question.client.removeprefix(OUTSIDE)} → {question.destination}"
+    return _page("trace", ("ask", request), title, cluster.label, data, text)
+
+
+def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
+    """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
+    try:
+        return draw_map(Model(Known(cluster.label, cluster, cluster.files), 1), node, Work(_SECONDS))
+    except KproxyError as error:
+        missing.append(f"There is no map: {' '.join(str(error).splitlines())}")
+        return None
+
+
+def _is_large(cluster: Cluster) -> bool:
+    return len(cluster.hosts) > MAX_NODES or len(cluster.manifests.services) > MAX_SERVICES
+
+
+def _on_the_way(drawn: MapView, known: Answer, cluster: Cluster) -> MapView:
+    """The part of a map that an answer's ways come by, with the Services at the address that was asked."""
+    hops = {hop.host for way in known.journeys for hop in (*way.there, *way.back)}
+    on_way = {name if name.startswith((POD, OUTSIDE)) else f"node/{name}" for name in hops}
+    pods = tuple(each for each in drawn.pods if each.id in on_way)
+    hosts = on_way | {each.node for each in pods}
+    asked = parse_endpoint(known.to)
+    at = Doors(cluster.manifests.services).at(
+        format_address(asked.address, asked.family), asked.port or 0, known.protocol
+    )
+    names = {f"svc/{each}" for each in at}
+    services = tuple(each for each in drawn.services if each.id in names)
+    edges = tuple(each for each in drawn.edges if each.service in names)
+    nodes = tuple(each for each in drawn.nodes if each.id in hosts)
+    return msgspec.structs.replace(drawn, nodes=nodes, pods=pods, services=services, edges=edges)
+
+
+def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
+    """What is wrong in a cluster, on its map. `text` is what `kproxy audit` prints."""
+    missing: list[str] = []
+    drawn: object = None
+    if _is_large(cluster):
+        missing.append("There is no map of so large a cluster in this file.")
+    else:
+        drawn = _map_of(cluster, missing)
+    data = {"audit": report, "map": drawn, "missing": missing}
+    return _page("audit", ("audit", {}), report.source, report.source, data, text, created=report.created)
+
+
+def diff_page(
+    found: Comparison, labels: Sequence[str], text: str, sides: Sequence[Rendered | None] = (None, None)
+) -> str:
+    """Where two rule sets differ, each difference with both ways of a packet, and the map of sides with objects.
+
+    Args:
+        text: what `kproxy diff` prints.
+        sides: what each was rendered from; None of one that was not.
+    """
+    missing: list[str] = []
+    models = [None if side is None else Model(side.known(label), 1) for side, label in zip(sides, labels, strict=True)]
+    maps = [
+        None if side is None or model is None else _side_map(model, side.node, missing)
+        for side, model in zip(sides, models, strict=True)
+    ]
+    differences = [each for group in by_cause(found.differences, lambda each: each.cause) for each in group]
+    record = comparison_record(replace(found, differences=tuple(differences)), labels)
+    findings = [
+        {
+            "services": _services_of(item, models),
+            "destinations": item.destinations,
+            "from": item.sources,
+            "conditions": item.conditions,
+            "before": item.one,
+            "after": item.other,
+            "witness": told["witness"],
+            "cause": told.get("cause"),
+            "ends": item.ends,
+            "sourceOnly": item.source_only,
+        }
+        for item, told in zip(differences, _records(record), strict=True)
+    ]
+    notes = [f"{found.unexamined} more destinations differ: kproxy diff --all has them"] if found.unexamined else []
+    compared: dict[str, object] = {"kind": "diff", "a": labels[0], "b": labels[1], "findings": findings, "notes": notes}
+    compared |= {name: record[name] for name in ("alike", "undecided", "remarks")}
+    both = None not in maps
+    compared["sides"] = [SideWords(labels[0]), SideWords(labels[1], AGAINST if both else "")]
+    title = f"{labels[0]} and {labels[1]}"
+    against = {"label": labels[1], "warnings": [], "away": ""}
+    data = {"compare": compared, "map": maps[0] or maps[1], "missing": list(dict.fromkeys(missing))}
+    if both:
+        data["maps"] = {AGAINST: maps[1]}
+    return _page("diff", ("compare", {"kind": "diff"}), title, labels[0], data, text, against=against)
+
+
+def _services_of(item: Difference, models: Iterable[Model | None]) -> tuple[str, ...]:
+    """The Services that a difference is about, as far as objects are known."""
+    sent = Sent.of(item)
+    if sent is None:
+        return ()
+    return tuple(dict.fromkeys(name for model in models if model is not None for name in services_at(model, sent)))
+
+
+def _side_map(model: Model, node: str, missing: list[str]) -> MapView | None:
+    """The map of a side, as clients on its node have it; None of a large one."""
+    if _is_large(model.cluster):
+        missing.append("There is no map of so large a cluster in this file.")
+        return None
+    return draw_map(model, node if node in model.nodes else "", Work(_SECONDS))
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a command rendered rules from.
+
+    Attributes:
+        config: kube-proxy's, with its mode.
+        node: whose rules they are; "" for all.
+    """
+
+    objects: Sequence[RawObject]
+    config: KubeProxyConfiguration
+    features: Features
+    node: str = ""
+
+    def known(self, label: str, mode: str | None = None) -> Known:
+        """The cluster; `mode` goes before the configuration's."""
+        files = edited_files(MemoryFiles(label), Edited(by_key(self.objects)))
+        cluster = RenderedCluster(files, self.config, self.features, mode)
+        cluster.label = label
+        return Known(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
+
+
+def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:
+    """What changes with the mode, each finding with both ways of a packet, and the cluster's map.
+
+    Args:
+        label: of the objects.
+        text: what `kproxy migrate` prints.
+    """
+    known = rendered.known(label, report.from_)
+    explorer = Explorer(ReadSource(MANIFESTS, known))
+    found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
+    if report.tried:
+        missing.append(_OWN_RULES_ALONE)
+    drawn: object = None
+    if _is_large(explorer.model.cluster):
+        missing.append("There is no map of so large a cluster in this file, and no way of a packet.")
+    else:
+        drawn = draw_map(explorer.model, rendered.node, Work(_SECONDS))
+        left = both_ways(explorer, found, asks)
+        if left:
+            missing.append(f"{left} questions that show findings are not answered.")
+    data = {"compare": found, "sideAsks": asks, "map": drawn, "missing": missing}
+    start = ("compare", {"kind": "migrate"})
+    title = f"{label}: from {report.from_} to {report.to} mode"
+    return _page("migrate", start, title, label, data, text, compares=["migrate"], modes=(report.from_,))
+
+
+def _records(record: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    found = record["differences"]
+    assert isinstance(found, list)
+    return found
+
+
+def explain_page(model: Model, key: str, node: str, family: str | None, text: Callable[[Explanation], str]) -> str:
+    """What one Service becomes on a node, and who reaches it, with the map of the cluster.
+
+    Args:
+        node: "" for the first.
+        text: the explanation as `kproxy explain` prints it.
+
+    Raises:
+        Refusal: there is no such Service or node.
+    """
+    work = Work(_SECONDS)
+    found = service_page(model, key, ServiceQuery(node, family), work)
+    data = {"services": {key: found}, "map": draw_map(model, node, work)}
+    path = f"service/{key}"
+    return _page("explain", (path, {}), f"Service {key}", model.known.label, data, text(found.explanation))
+
+
+def lab_page(known: Known, flows: Sequence[tuple[Followed, str]]) -> str:
+    """A lab with connections that were made in it, each with its capture beside the model.
+
+    Args:
+        flows: each with its text, as `kproxy lab trace` prints it.
+    """
+    # Imported here: only a lab needs what namespaces are read with.
+    from kproxy.explorer.answers.lab_actions import place_of, rows_of, said
+
+    model = Model(known, 1)
+    asks, follows = [], []
+    for found, _ in flows:
+        target, sender = found.target, found.client
+        request = {
+            "from": sender if sender.startswith(POD) else f"node/{sender}",
+            "to": target.destination,
+            "protocol": target.protocol.lower(),
+        }
+        ways = tuple(map(way_record, found.journeys))
+        answer = Answer(
+            1, request["from"], request["to"], request["protocol"], ways[:MAX_WAYS], (), (), (), (), len(ways)
+        )
+        asks.append({"request": request, "answer": answer})
+        follows.append(
+            {
+                **request,
+                "label": f"{target.service}: {target.label}" if target.service else target.label,
+                "agrees": found.agrees,
+                "open": found.is_open,
+                "answer": said(found),
+                "journey": place_of(found),
+                "rows": rows_of(found),
+            }
+        )
+    missing = [] if flows else ["No Service with endpoints is there yet, so no connection was followed."]
+    data = {"map": draw_map(model, "", Work(_SECONDS)), "asks": asks, "follows": follows, "missing": missing}
+    start: tuple[str, dict[str, object]] = ("map", {})
+    if follows:
+        first = follows[0]
+        start = ("ask", {"from": first["from"], "to": first["to"], "proto": first["protocol"], "way": first["journey"]})
+    return _page("lab view", start, known.label, known.label, data, "\n\n".join(text for _, text in flows))
+
+
+def _page(
+    command: str,
+    start: tuple[str, Mapping[str, object]],
+    title: str,
+    label: str,
+    data: Mapping[str, object],
+    text: str,
+    **more: object,
+) -> str:
+    """The file.
+
+    Args:
+        command: whose page it is.
+        start: path and query of the view that is opened.
+        label: of the source.
+        data: answers, by the names that an exported file has for them.
+        text: the same as text.
+        more: of the source.
+    """
+    none: dict[str, object] = dict.fromkeys(_LISTS, ())
+    source = {
+        "kind": command,
+        "label": label,
+        "version": f"kproxy {__version__}",
+        "can": {"audit": "audit" in data, "compare": "compare" in data},
+        "compares": ["diff"],
+        "fixed": True,
+        **none,
+        **more,
+    }
+    path, query = start
+    held = {"command": command, "start": {"path": path, "query": query}, "title": title, "source": source, **data}
+    return page_with(held, f"{title} · kproxy {command}", text)

@@ -1,0 +1,43 @@
+"""Answers as they are sent, kept for who asks the same again: the map of a large cluster has some MB."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+MAX_KEPT: Final = 4
+
+Made = TypeVar("Made")
+
+
+class AnswerCache(Generic[Made]):
+    """Answers by what was asked; those that were asked for last are kept. Thread-safe: who wants one that somebody else
+    makes waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
+        self._known: OrderedDict[str, Made] = OrderedDict()
+
+    def get(self, key: str, make: Callable[[], tuple[Made, bool]]) -> Made:
+        """
+        Args:
+            make: makes it, and says whether it is to be kept; what it raises goes on.
+        """
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                found = self._known.get(key)
+                if found is not None:
+                    self._known.move_to_end(key)
+                    return found
+            found, final = make()
+            if final:
+                with self._lock:
+                    self._known[key] = found
+                    while len(self._known) > MAX_KEPT:
+                        self._known.popitem(last=False)
+            return found

@@ -1,0 +1,320 @@
+"""A cluster as the page asks about it: what is known, and what follows from it, kept for the next question.
+
+A `Model` is one state of one source: a revision, or a copy with edits. It is asked by several threads; each question
+holds its lock, since what is kept is filled as it is needed. `Work` bounds how long something may take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import msgspec
+
+from kproxy.api import Manifests
+from kproxy.cluster.audit import Report
+from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.dataplane import DataplaneError, Index, Packet, trace
+from kproxy.dataplane.model.packet import make_packet
+from kproxy.dataplane.query.assumptions import (
+    NamedAddresses,
+    Surroundings,
+    named_addresses,
+    shows_route_localnet,
+    surroundings_of_rules,
+)
+from kproxy.errors import InputError
+from kproxy.explorer.errors import Refusal, cannot, not_found
+from kproxy.explorer.model.answer_cache import AnswerCache
+from kproxy.explorer.model.edits import Edit, Edited, Object, by_key, edit, edited_files
+from kproxy.explorer.model.map_data import DrawnMap, EdgeView
+from kproxy.explorer.model.owners import Doors, Owners
+from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
+from kproxy.explorer.model.services_in_rules import Door, doors_told
+from kproxy.explorer.sources.rendering import RenderedCluster, Rendering
+from kproxy.explorer.sources.source import Known
+from kproxy.lab.resources import FAILED
+from kproxy.netfilter import Family
+from kproxy.render import Features
+from kproxy.services.names import family_of
+
+Made = TypeVar("Made")
+
+HOST: Final = "host"
+"""What the one host of a dump is called."""
+CLIENT: Final = "203.0.113.9"
+"""The address of the client outside that the map shows, of a network for documentation (RFC 5737)."""
+CLIENT6: Final = "2001:db8::9"
+OUTSIDE_CLIENTS: Final = MappingProxyType({Family.IPV4: CLIENT, Family.IPV6: CLIENT6})
+NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
+
+
+class Work:
+    """Something that takes time, for one request: `check` ends it when nobody waits for it any more.
+
+    Attributes:
+        in_step: whether it is within a step that may be left out (`within`).
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic, whole: Work | None = None) -> None:
+        """`whole`: what it is a part of, which is cancelled for both."""
+        self._clock = clock
+        self._end = clock() + seconds
+        self._whole = whole
+        self._cancelled = False
+        self._longest = 0.0
+        self.in_step = False
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._cancelled = True
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._cancelled or (self._whole is not None and self._whole.cancelled)
+
+    def part(self, share: float) -> Work:
+        """The same with a share of the time that is left."""
+        return Work(self.left * share, self._clock, self)
+
+    def to_the_end(self) -> Work:
+        """The same for what the answer has to have, however long it takes: it ends when nobody waits any more."""
+        return Work(float("inf"), self._clock, self)
+
+    def end(self) -> None:
+        """The time is over."""
+        self._end = float("-inf")
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; 0 if none are."""
+        return max(0.0, self._end - self._clock())
+
+    def check(self, _what: str = "") -> None:
+        """Raises Refusal: the time is over, or nobody waits."""
+        if self.cancelled or self._clock() > self._end:
+            raise Refusal(504, "this takes too long: ask about fewer nodes or Services, or use the command")
+
+    def within(self, step: Callable[[], Made]) -> Made | None:
+        """What a step gives; None if the time does not suffice: it is over, or a step before took longer than is left.
+
+        Raises:
+            Refusal: nobody waits any more, or the step refuses.
+        """
+        begin = self.left
+        if begin <= self._longest:
+            return None
+        try:
+            self.in_step = True
+            found = step()
+        except Refusal:
+            if self.cancelled or self.left:
+                raise
+            return None
+        finally:
+            self.in_step = False
+        self._longest = max(self._longest, begin - self.left)
+        return found
+
+
+class Model:
+    """One state of a source.
+
+    Attributes:
+        known: what the source said.
+        edited: the edits, of a copy.
+        lock: held by whoever asks.
+        audited, audit_lock: the audit, once it has been made, and what is held while it is.
+        maps: as they are sent, by node.
+        edges: of ports of Services, where they are the same on all nodes; see `edges`.
+    """
+
+    def __init__(self, known: Known, revision: int, edited: Edited | None = None) -> None:
+        self.known = known
+        self.revision = revision
+        self.edited = edited
+        self.lock = threading.RLock()
+        self.audit_lock = threading.Lock()
+        self.audited: Report | msgspec.Raw | None = None
+        self.maps: AnswerCache[DrawnMap] = AnswerCache()
+        self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
+        self._indexes: dict[Family, Index] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """Raises Refusal: there is none."""
+        if self.known.cluster is None:
+            raise cannot(NO_CLUSTER)
+        return self.known.cluster
+
+    @property
+    def manifests(self) -> Manifests:
+        return self.cluster.manifests
+
+    @cached_property
+    def network(self) -> KnownNetwork:
+        return KnownNetwork(self.cluster)
+
+    @cached_property
+    def owners(self) -> Owners:
+        """Whose addresses are."""
+        return Owners(self.cluster)
+
+    @cached_property
+    def doors(self) -> Doors:
+        """Where Services answer."""
+        return Doors(self.manifests.services)
+
+    @cached_property
+    def rendering(self) -> Rendering:
+        """kube-proxy on each node, as the objects ask for."""
+        cluster = self.cluster
+        if isinstance(cluster, RenderedCluster):
+            return cluster.rendering
+        return Rendering(cluster.manifests, cluster.config_of, Features())
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the nodes, in order."""
+        cluster = self.known.cluster
+        return () if cluster is None else tuple(name for name, host in cluster.hosts.items() if host.has_node)
+
+    @cached_property
+    def rule_chances(self) -> RuleChances:
+        """What the rules do with connections to Services: those of nodes, or of the one host of a dump."""
+        return RuleChances(
+            self._ask_host if self.known.cluster is None else NodeRules(self.network, OUTSIDE_CLIENTS), self.lock
+        )
+
+    @cached_property
+    def told(self) -> tuple[Door, ...]:
+        """Where Services answer, as far as the rules of the one host of a dump tell."""
+        return () if self.known.rules is None else doors_told(self.known.rules)
+
+    def index(self, family: Family) -> Index:
+        """The rules of the one host of a dump. Raises InputError: there are none of the family."""
+        if family not in self._indexes:
+            assert self.known.rules is not None
+            self._indexes[family] = self.known.rules.index(family)
+        return self._indexes[family]
+
+    def _has_rules(self, family: Family) -> bool:
+        try:
+            return bool(self.index(family))
+        except InputError:
+            return False
+
+    def surroundings(self, packet: Packet) -> Surroundings:
+        """What a packet meets on the one host of a dump, beside its rules."""
+        rules = self.known.rules
+        assert rules is not None
+        localnet = any(map(shows_route_localnet, rules.rulesets))
+        found = surroundings_of_rules(self._named, packet, route_localnet=localnet)
+        if not self.known.sets:
+            return found
+        sets = MappingProxyType(self.known.sets)
+        hosts = tuple(dataclasses.replace(each, sets=sets) for each in found.fitting)
+        return dataclasses.replace(found, host=dataclasses.replace(found.host, sets=sets), fitting=hosts)
+
+    @cached_property
+    def _named(self) -> NamedAddresses:
+        rules = self.known.rules
+        assert rules is not None
+        return named_addresses(rules.rulesets, rules.nftables)
+
+    def _ask_host(self, _node: str, family: Family, destination: str, protocol: str) -> Asked:
+        try:
+            packet = make_packet(CLIENT6 if family is Family.IPV6 else CLIENT, destination, protocol)
+            host = self.surroundings(packet).fitting[0]
+            return asked_of(trace(self.index(family), host, packet).outcomes)
+        except (DataplaneError, InputError) as error:
+            return Asked({}, open=" ".join(str(error).splitlines()))
+
+    def node(self, name: str, field: str = "node") -> HostFacts:
+        """A node by name; the first for "". Raises Refusal."""
+        if not name and self.nodes:
+            return self.cluster.hosts[self.nodes[0]]
+        found = self.cluster.hosts.get(name.removeprefix("node/"))
+        if found is None or not found.has_node:
+            shown = ", ".join(self.nodes[:8]) or "none"
+            raise not_found(f"{field}: there is no node {name!r}; there are {shown}", field)
+        return found
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Those that Services have addresses of; IPv4 if none has any."""
+        if self.known.cluster is None:
+            return tuple(each for each in Family if self._has_rules(each))
+        texts = {ip for service in self.manifests.services for ip in service.spec.cluster_ips if ip != "None"}
+        found = set(map(family_of, texts))
+        return tuple(each for each in Family if each in found) or (Family.IPV4,)
+
+    @cached_property
+    def objects(self) -> dict[tuple[str, str, str], Object]:
+        """The objects as they were read. Raises Refusal."""
+        return by_key(self.cluster.objects)
+
+    @cached_property
+    def ready(self) -> dict[str, bool | None]:
+        """Which nodes are ready, as far as Nodes tell."""
+        nodes = (value_of_object(each) for each in self.cluster.objects if kind_of_object(each) == "Node")
+        return {str(each["metadata"]["name"]): _is_ready(each) for each in nodes}
+
+    @cached_property
+    def failed(self) -> frozenset[str]:
+        """The pods of a lab that were made to crash."""
+        marked = [each for each in self.cluster.objects if isinstance(each, dict) or FAILED.encode() in bytes(each)]
+        return frozenset(
+            f"{key[1]}/{key[2]}"
+            for key, value in by_key(marked).items()
+            if key[0] == "Pod" and FAILED in ((value.get("metadata") or {}).get("annotations") or {})
+        )
+
+    def copy(self, edits: Sequence[Edit]) -> Model:
+        """A copy with edits, in which every node's rules are made from objects; other programs' rules stay.
+
+        Raises:
+            Refusal: an edit cannot be made.
+        """
+        files = self.known.files
+        if files is None:
+            raise cannot(NO_CLUSTER)
+        with self.lock:
+            edited = edit(self.objects, edits)
+        config = self.cluster.proxy_config
+        try:
+            mode = edited.mode or self.known.mode
+            known = self.known
+            changed, originals = edited_files(files, edited), self.cluster.hosts
+            cluster = RenderedCluster(changed, config, known.features, mode, known.allocate, originals=originals)
+        except InputError as error:
+            raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
+        cluster.label = self.known.label
+        cluster.inferred = self.cluster.inferred
+        made = Known(known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features)
+        return Model(made, self.revision, edited)
+
+
+def _is_ready(node: Object) -> bool | None:
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return None
+
+
+def family_named(text: str | None, known: Sequence[Family], field: str = "family") -> Family:
+    """A family by its name; the first known for None. Raises Refusal."""
+    if not text:
+        return known[0] if known else Family.IPV4
+    for each in Family:
+        if each.value == text:
+            return each
+    raise Refusal(400, f"{field}: IPv4 or IPv6 expected", field)

@@ -1,0 +1,1 @@
+"""The local server: who may ask, the API over HTTP, listening."""

@@ -1,0 +1,228 @@
+"""Clusters that change by themselves: an API server's, and labs.
+
+Objects are watched (`follow`); once changes have come, and no more for a moment, they are read again. Of a lab each
+node is read, too: again when its rules have another generation, or its links another state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
+from kproxy.client import RestClient
+from kproxy.cluster.inputs import read_config
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.cluster.snapshot.info import SnapshotInfo
+from kproxy.cluster.snapshot.layout import INFO
+from kproxy.collect.netns import NamespaceReader
+from kproxy.collect.nodes import NodeReader, collect_nodes
+from kproxy.errors import KproxyError
+from kproxy.explorer.sources.follow import FollowedObjects
+from kproxy.explorer.sources.rendering import RenderedCluster
+from kproxy.explorer.sources.source import CLUSTER, LAB, Away, Changed, Known
+from kproxy.lab.lifecycle.objects import lab_client
+from kproxy.lab.links import read_links
+from kproxy.lab.spec import CLIENT, FABRIC
+from kproxy.lab.state import LabDirectory, LabRecord
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.iptables.generation import nft_generation
+from kproxy.linux.namespace import Namespace
+from kproxy.render import Features
+
+POLL: Final = 0.5
+"""Seconds between two looks at a lab's nodes."""
+SETTLING: Final = 1.0
+"""Seconds after a change of objects after which nodes are read again whose rules have no generation."""
+
+
+class ClusterSource:
+    """A live cluster: its objects, and on each node the rules that follow from them."""
+
+    kind = CLUSTER
+    live = True
+
+    def __init__(
+        self,
+        connect: Callable[[], RestClient],
+        context: str,
+        config_path: str | None,
+        mode: str | None,
+        features: Features,
+    ) -> None:
+        self._client = connect()
+        self.label = context or self._client.config.server
+        self._config_path = config_path
+        self._mode = mode
+        self._features = features
+        self._objects = FollowedObjects(self._client, self.label)
+
+    def read(self) -> Known:
+        files, warnings = self._objects.read()
+        config = None if self._config_path is None else read_config(self._config_path, warnings.append)
+        cluster = RenderedCluster(files, config, self._features, self._mode, tell=warnings.append)
+        return Known(
+            self.label, cluster, files, rendered=True, warnings=tuple(warnings), config=config, mode=self._mode,
+            features=self._features,
+        )  # fmt: skip
+
+    def away(self) -> str:
+        return ""
+
+    def start(self, changed: Changed, away: Away) -> None:
+        self._objects.start(changed, away)
+
+    def stop(self) -> None:
+        self._objects.stop()
+        self._client.close()
+
+
+class LabSource:
+    """A lab: its objects, and of each host what its namespace holds.
+
+    Attributes:
+        lab: for faults and captures.
+    """
+
+    kind = LAB
+    live = True
+
+    def __init__(self, lab: LabDirectory, record: LabRecord) -> None:
+        self.lab = lab
+        self.label = f"lab {record.spec.name}"
+        self._record = record
+        self._client = lab_client(lab)
+        self._hosts: dict[str, dict[str, bytes]] = {}
+        self._seen: dict[str, object] = {}
+        self._stale: dict[str, None] = {}
+        self._due = 0.0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._objects = FollowedObjects(self._client, self.label)
+        self._last: MemoryFiles | None = None
+        self._poller: threading.Thread | None = None
+
+    @property
+    def record(self) -> LabRecord:
+        """The lab's record as it is now."""
+        return self.lab.record() or self._record
+
+    def hosts(self) -> dict[str, str]:
+        """The namespaces of nodes, fabric and client, by the name of the host."""
+        record = self.record
+        found = {plan.name: plan.namespace for plan in self.lab.plans(record)}
+        return {**found, FABRIC: record.spec.fabric, CLIENT: record.spec.client}
+
+    def read(self) -> Known:
+        warnings: list[str] = []
+        try:
+            files, warnings = self._objects.read()
+            self._last = files
+        except KproxyError:
+            # A lab's API server may be killed from the page: hosts go on, and so does what is known of objects.
+            if self._last is None:
+                raise
+            files = self._last
+        hosts = self.hosts()
+        with self._lock:
+            wanted = [name for name in hosts if name not in self._hosts or name in self._stale]
+            self._stale.clear()
+            self._due = time.monotonic() + SETTLING
+        self._collect({name: hosts[name] for name in wanted})
+        whole = MemoryFiles(self.label)
+        for path in files.paths():
+            whole.put(path, files.read(path) or b"")
+        with self._lock:
+            for name in hosts:
+                for path, data in self._hosts.get(name, {}).items():
+                    whole.put(path, data)
+        whole.put(INFO, msgspec.json.encode(SnapshotInfo(via="lab", source=self.label)))
+        return Known(self.label, Cluster(whole, tell=warnings.append), whole, warnings=tuple(warnings))
+
+    def _collect(self, namespaces: Mapping[str, str]) -> None:
+        """Reads hosts anew."""
+        for name, netns in namespaces.items():
+            self._seen[name] = self._state(netns)
+        found = MemoryFiles(self.label)
+        readers: dict[str, NodeReader] = {name: NamespaceReader(netns, "lab") for name, netns in namespaces.items()}
+        if not readers:
+            return
+        collect_nodes(readers, found, lambda _result: None)
+        with self._lock:
+            for name in namespaces:
+                prefix = f"nodes/{name}/"
+                self._hosts[name] = {path: found.read(path) or b"" for path in found.paths() if path.startswith(prefix)}
+
+    @staticmethod
+    def _state(netns: str) -> object:
+        """What changes when a host's rules or links do, as far as that can be seen cheaply."""
+        try:
+            with Namespace.named(netns) as inside:
+                generation = nft_generation(inside)
+            links = {name: (link.up, link.carrier, link.bridge) for name, link in read_links(netns).items()}
+        except LinuxError as error:
+            return str(error)
+        return generation, links
+
+    @property
+    def _without_generation(self) -> bool:
+        """Whether the nodes' rules are legacy iptables', which have none."""
+        spec = self.record.spec
+        return spec.mode == MODE_IPTABLES and spec.variant == "legacy"
+
+    def away(self) -> str:
+        return ""
+
+    def start(self, changed: Changed, away: Away) -> None:
+        self._objects.start(changed, away)
+        self._poller = threading.Thread(target=self._poll, args=(changed, away), name="explorer-lab", daemon=True)
+        self._poller.start()
+
+    def _poll(self, changed: Changed, away: Away) -> None:
+        gone = False
+        while not self._stopped.wait(POLL):
+            if self.lab.record() is None:
+                gone = True
+                away(f"{self.label} is no longer up")
+                continue
+            if gone:
+                gone = False
+                away("")
+            found = self._changed_hosts()
+            if found:
+                with self._lock:
+                    self._stale |= dict.fromkeys(found)
+                changed([f"host {name}" for name in found])
+
+    def _changed_hosts(self) -> list[str]:
+        hosts = self.hosts()
+        found = [name for name, netns in hosts.items() if self._state(netns) != self._seen.get(name)]
+        with self._lock:
+            settled = self._due and time.monotonic() > self._due
+            if settled:
+                self._due = 0.0
+        if settled and self._without_generation:
+            known = dict(self._hosts)
+            nodes = {name: netns for name, netns in hosts.items() if name not in (FABRIC, CLIENT)}
+            self._collect(nodes)
+            found += [name for name in nodes if self._hosts.get(name) != known.get(name)]
+        return list(dict.fromkeys(found))
+
+    def look(self, hosts: Iterable[str] | None = None) -> None:
+        """The hosts are read anew with the next `read`."""
+        with self._lock:
+            self._stale |= dict.fromkeys(self.hosts() if hosts is None else hosts)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._objects.stop()
+        if self._poller is not None:
+            self._poller.join(timeout=3.0)
+        with contextlib.suppress(KproxyError):
+            self._client.close()

@@ -1,0 +1,302 @@
+"""The rules that kube-proxy would program on the nodes of a cluster, as hosts of it: for manifests, for live clusters
+of which only objects can be read, and for copies in which something was changed.
+
+What other programs have written on a node, and its links and routes, stay as they are known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.allocate import Network, allocate_cluster_ips
+from kproxy.cluster.migrate import ForeignRules, NodeFacts
+from kproxy.cluster.rules import HostRules
+from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.snapshot.files import Files
+from kproxy.cluster.snapshot.host import HostFacts, Missing
+from kproxy.cluster.snapshot.info import Failure
+from kproxy.cluster.snapshot.layout import RULES, host_file
+from kproxy.dataplane import Index, index_ruleset
+from kproxy.dataplane.concrete.state import Note
+from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter.iptables.save import collector_paused
+from kproxy.render import Features, RenderedTable, RenderedTarget, RenderOptions, Target
+from kproxy.render.explain import objects_of
+from kproxy.render.iptables.base import jump_origins
+from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.table import RenderedObject
+from kproxy.render.origin import RenderedRule
+from kproxy.services.tracker import ServiceState
+
+Made = TypeVar("Made")
+
+_KEPT: Final = 4
+"""Nodes and families whose rules are kept by Service."""
+
+
+class Rendering:
+    """kube-proxy on every node of a cluster.
+
+    Thread-safe: what is rendered is kept, a node and family once.
+    """
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        config_of: Callable[[HostFacts], KubeProxyConfiguration | None],
+        features: Features,
+        mode: str | None = None,
+    ) -> None:
+        """
+        Args:
+            config_of: what a node's kube-proxy runs with; None for kube-proxy's defaults.
+            mode: goes before what configurations say.
+        """
+        self.manifests = manifests
+        self._config_of = config_of
+        self._features = features
+        self._mode = mode
+        self._nodes = {node.metadata.name: node for node in manifests.nodes}
+        self._facts: dict[tuple[str, Family], NodeFacts] = {}
+        self._foreign: dict[tuple[str, Family], ForeignRules] = {}
+        self._explained: OrderedDict[tuple[str, Family], Lazy[Explained]] = OrderedDict()
+        self._shared: dict[bytes, Lazy[Index]] = {}
+        self._lock = threading.RLock()
+
+    def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
+        """What the node's kube-proxy runs with."""
+        found = self._config_of(host) or KubeProxyConfiguration()
+        return found if self._mode is None else msgspec.structs.replace(found, mode=self._mode)
+
+    def mode_of(self, host: HostFacts) -> str:
+        return self.config_of(host).mode
+
+    def facts(self, host: HostFacts, family: Family) -> NodeFacts:
+        """The Services as the node's kube-proxy sees them."""
+        with self._lock:
+            key = (host.name, family)
+            if key not in self._facts:
+                self._facts[key] = self.facts_of(self.manifests, host, family)
+            return self._facts[key]
+
+    def facts_of(self, manifests: Manifests, host: HostFacts, family: Family) -> NodeFacts:
+        """The same of some of the Services."""
+        target, addresses = Target(host.name, self._nodes.get(host.name)), host.addresses(family) or None
+        return NodeFacts.of(manifests, self.config_of(host), target, family, self._features, addresses)
+
+    def foreign(self, host: HostFacts, family: Family) -> ForeignRules | None:
+        """The rules of other programs on the node, None if they are not known. Raises InputError."""
+        there = host.host_rules
+        if there is None:
+            return None
+        with self._lock:
+            key = (host.name, family)
+            if key not in self._foreign:
+                self._foreign[key] = ForeignRules.of(there, family)
+            return self._foreign[key]
+
+    def with_foreign(self, own: SideRules, host: HostFacts, family: Family) -> SideRules:
+        """kube-proxy's rules and, as far as they are known, those of other programs on the node. Raises InputError."""
+        foreign = self.foreign(host, family)
+        if foreign is None:
+            return own
+        return foreign.with_nftables(own) if self.mode_of(host) == MODE_NFTABLES else foreign.with_iptables(own)
+
+    def rendered(self, host: HostFacts, family: Family) -> RenderedTarget | RenderedTable:
+        """The node's rules, with what they come from."""
+        return self.rendered_of(self.facts(host, family), host)
+
+    def rendered_of(self, facts: NodeFacts, host: HostFacts) -> RenderedTarget | RenderedTable:
+        """The rules of the Services that the facts have."""
+        mode = self.mode_of(host)
+        return render(facts.state, facts.nftables if mode == MODE_NFTABLES else facts.iptables, mode)
+
+    def explained(self, host: HostFacts, family: Family) -> Explained:
+        """The node's rules by Service; of the nodes that were asked for last they are kept."""
+        with self._lock:
+            key = (host.name, family)
+            lazy = self._explained.setdefault(key, Lazy())
+            self._explained.move_to_end(key)
+            while len(self._explained) > _KEPT:
+                self._explained.popitem(last=False)
+        with collector_paused():
+            return lazy.get(lambda: Explained(self.rendered(host, family)))
+
+    def index(self, host: HostFacts, family: Family) -> Index:
+        """All rules of the node, for the model. Nodes with the same rules, and no others known, share them."""
+        with collector_paused():
+            rendered = self.rendered(host, family)
+            if host.host_rules is not None:
+                return self._index(rendered, host, family)
+            key = hashlib.blake2b(rendered.restore_text.encode()).digest()
+            with self._lock:
+                lazy = self._shared.setdefault(key, Lazy())
+            return lazy.get(lambda: self._index(rendered, host, family))
+
+    def _index(self, rendered: RenderedTarget | RenderedTable, host: HostFacts, family: Family) -> Index:
+        own, note = own_rules(rendered, family)
+        found = self.with_foreign(own, host, family)
+        native = found.nftables if found.nftables.tables else None
+        return index_ruleset(found.iptables, note, nftables=native, family=family)
+
+    def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
+        """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
+        with collector_paused():
+            own, note = own_rules(self.rendered(host, family), family)
+            return self.with_foreign(own, host, family), note
+
+
+class Lazy(Generic[Made]):
+    """What is made when it is first wanted, by one thread; others who want the same wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: Made | None = None
+
+    def get(self, make: Callable[[], Made]) -> Made:
+        with self._lock:
+            if self._found is None:
+                self._found = make()
+            return self._found
+
+
+class Explained:
+    """A node's rules with what they come from, by Service."""
+
+    def __init__(self, rendered: RenderedTarget | RenderedTable) -> None:
+        self.rendered = rendered
+        self._by_service: dict[str, list[RenderedRule | RenderedObject]] = {}
+        for each in objects_of(rendered):
+            if each.origin.service_port is not None:
+                self._by_service.setdefault(each.origin.service_port.service, []).append(each)
+
+    def of(self, service: str) -> Sequence[RenderedRule | RenderedObject]:
+        """Those of `namespace/name`."""
+        return self._by_service.get(service, ())
+
+
+def render(state: ServiceState, options: RenderOptions, mode: str) -> RenderedTarget | RenderedTable:
+    """kube-proxy's rules in a mode, from scratch."""
+    return (RenderedTable if mode == MODE_NFTABLES else RenderedTarget).of(state, options)
+
+
+def own_rules(rendered: RenderedTarget | RenderedTable, family: Family) -> tuple[SideRules, Note]:
+    """Rendered rules for the engines, and their provenance."""
+    if isinstance(rendered, RenderedTable):
+        from kproxy.render.nftables.save import nft_ruleset
+
+        of_chains = rendered.rule_origins()
+
+        def note_of_table(_table: str, chain: str, number: int) -> str | None:
+            found = of_chains.get(chain, ())
+            return str(found[number - 1]) if number <= len(found) else None
+
+        return SideRules((), nft_ruleset(rendered.restore_text)), note_of_table
+    origins = jump_origins() | rendered.renderer.origins(rendered.state)
+
+    def note(table: str, chain: str, number: int) -> str | None:
+        found = origins.get((table, chain), ())
+        return str(found[number - 1]) if number <= len(found) else None
+
+    ruleset = saved_ruleset(rendered.restore_text, family)
+    return SideRules.of(Ruleset(family, ruleset.tables)), note
+
+
+class RenderedHost(HostFacts):
+    """A node whose rules are rendered; all else is as its files tell."""
+
+    def __init__(
+        self,
+        files: Files,
+        name: str,
+        failures: Sequence[Failure],
+        rendering: Rendering,
+        original: HostFacts | None = None,
+    ) -> None:
+        """`original`: the host of which this is a copy, with the same files of rules, which are read once then."""
+        super().__init__(files, name, failures)
+        self._rendering = rendering
+        self._original = original
+        self._lock = threading.Lock()
+
+    def rules(self, family: Family) -> Index:
+        with self._lock:
+            if family not in self._indexes:
+                self._indexes[family] = self._rendering.index(self, family)
+            return self._indexes[family]
+
+    @cached_property
+    def host_rules(self) -> HostRules | None:
+        """As of any host."""
+        return super().host_rules if self._original is None else self._original.host_rules
+
+    @cached_property
+    def missing(self) -> tuple[Missing, ...]:
+        """As of any host, but for rules."""
+        rules = {host_file(self.name, name) for name in RULES}
+        return tuple(each for each in super().missing if each.what not in rules)
+
+    @property
+    def is_empty(self) -> bool:
+        return False
+
+
+class RenderedCluster(Cluster):
+    """A cluster whose nodes have the rules that its objects ask for.
+
+    Attributes:
+        rendering: kube-proxy on each node.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        config: KubeProxyConfiguration | None,
+        features: Features,
+        mode: str | None = None,
+        allocate: Sequence[Network] = (),
+        *,
+        originals: Mapping[str, HostFacts] = MappingProxyType({}),
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """
+        Args:
+            config: instead of kube-proxy's ConfigMap.
+            allocate: where Services without cluster IPs get theirs.
+            originals: the hosts of a cluster of which this is a copy, with the same files of hosts.
+
+        Raises:
+            InputError: see `Cluster`.
+        """
+        super().__init__(files, tell=tell)
+        if allocate:
+            self.manifests = allocate_cluster_ips(self.manifests, allocate)
+        if config is not None:
+            self.proxy_config = config
+        self.rendering = Rendering(self.manifests, self.config_of, features, mode)
+        names = dict.fromkeys([*self.hosts, *self._named_nodes()])
+        hosts: dict[str, HostFacts] = {}
+        for name in sorted(names):
+            known = self.hosts.get(name)
+            if known is not None and not known.has_node:
+                hosts[name] = known
+            else:
+                hosts[name] = RenderedHost(files, name, (), self.rendering, originals.get(name))
+        self.hosts = MappingProxyType(hosts)
+
+    def _named_nodes(self) -> list[str]:
+        """Where there are no Nodes, those that Pods and endpoints name."""
+        if self.manifests.nodes:
+            return []
+        return [pod.node for pod in self.pods.values() if pod.node]

@@ -1,0 +1,288 @@
+"""Where the explorer's cluster comes from: files here, a live cluster and a lab in `live`.
+
+A source is read as a whole: `read` gives a `Known`, all that is known of the cluster at one moment. What follows from
+it is `model`'s. A source whose `live` holds calls back when it has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from kproxy.api import KubeProxyConfiguration
+from kproxy.api.fielderror import ManifestError, Problem
+from kproxy.api.load.manifests import SUFFIXES, read_files
+from kproxy.cluster.allocate import Network
+from kproxy.cluster.completeness import remark_no_cluster_ips, remark_no_slices
+from kproxy.cluster.inputs import named_file, read_config
+from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
+from kproxy.cluster.snapshot.cluster import Cluster, host_names
+from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, open_files
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.cluster.snapshot.inferred import InferredConfigs
+from kproxy.cluster.snapshot.layout import CONFIGZ, OBJECTS
+from kproxy.dataplane import IpSet
+from kproxy.errors import InputError
+from kproxy.explorer.sources.rendering import RenderedCluster
+from kproxy.render import Features
+
+SNAPSHOT: Final = "snapshot"
+MANIFESTS: Final = "manifests"
+RULES: Final = "rules"
+CLUSTER: Final = "cluster"
+LAB: Final = "lab"
+
+AGAINST: Final = "against"
+BY_OBJECTS: Final = "objects"
+"""What a question says of the source that it asks, beside "" for the page's own: the second source, and what the
+objects of the page's ask for."""
+
+Changed = Callable[[Sequence[str]], None]
+"""Is told that a source has changed: what, in a few words each."""
+Away = Callable[[str], None]
+"""Is told that a source cannot be reached, and why; "" when it can again."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a source said at one moment.
+
+    Attributes:
+        cluster: None of a single host's rules.
+        rules, sets: of a single host.
+        rendered: whether the nodes' rules are made from objects.
+        warnings: what was odd, as sentences.
+        config, mode, features, allocate: what was given beside the cluster.
+    """
+
+    label: str
+    cluster: Cluster | None = None
+    files: Files | None = None
+    rules: HostRules | None = None
+    sets: dict[str, IpSet] = field(default_factory=dict)
+    rendered: bool = False
+    warnings: tuple[str, ...] = ()
+    config: KubeProxyConfiguration | None = None
+    mode: str | None = None
+    features: Features = field(default_factory=Features)
+    allocate: tuple[Network, ...] = ()
+
+
+class Source(Protocol):
+    """Where the cluster comes from."""
+
+    @property
+    def kind(self) -> str:
+        """One of the constants above."""
+
+    @property
+    def label(self) -> str:
+        """What the page calls it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it changes by itself."""
+
+    def read(self) -> Known:
+        """All of it.
+
+        Raises:
+            KproxyError: it cannot be read.
+        """
+
+    def away(self) -> str:
+        """Why it cannot be reached now, "" if it can, as far as one can tell at once."""
+
+    def start(self, changed: Changed, away: Away) -> None:
+        """Begins to follow it; calls come from other threads."""
+
+    def stop(self) -> None:
+        """Ends that."""
+
+
+class Still:
+    """A source that does not change by itself."""
+
+    live = False
+
+    def start(self, changed: Changed, away: Away) -> None:
+        """Nothing changes by itself."""
+
+    def stop(self) -> None:
+        """Nothing was begun."""
+
+
+@dataclass(frozen=True)
+class ReadSource(Still):
+    """What a command has read already."""
+
+    kind: str
+    known: Known
+
+    @property
+    def label(self) -> str:
+        return self.known.label
+
+    def read(self) -> Known:
+        return self.known
+
+    def away(self) -> str:
+        return ""
+
+
+class SnapshotSource(Still):
+    """A snapshot: a directory or an archive. Of a directory files are read when they are needed."""
+
+    kind = SNAPSHOT
+
+    def __init__(self, path: str) -> None:
+        self.label = path
+        self._path = path
+
+    def read(self) -> Known:
+        warnings: list[str] = []
+        files = _Kept(open_files(self._path))
+        return Known(self.label, Cluster(files, tell=warnings.append), files, warnings=tuple(warnings))
+
+    def away(self) -> str:
+        path = Path(self._path)
+        return "" if path.exists() else f"{self._path}: it is no longer there"
+
+
+class _Kept:
+    """A snapshot's files; its objects are kept, so that they are there when the directory is not."""
+
+    def __init__(self, files: Files) -> None:
+        self.label = files.label
+        self._files = files
+        self._paths = files.paths()
+        self._objects = MemoryFiles(files.label)
+        for path in self._paths:
+            if path.startswith(f"{OBJECTS}/"):
+                self._objects.put(path, files.read(path) or b"")
+
+    def paths(self) -> tuple[str, ...]:
+        return self._paths
+
+    def read(self, path: str) -> bytes | None:
+        return self._objects.read(path) if path.startswith(f"{OBJECTS}/") else self._files.read(path)
+
+
+class ManifestSource(Still):
+    """Manifests: what kube-proxy would program for them on each node."""
+
+    kind = MANIFESTS
+
+    def __init__(
+        self,
+        filenames: Sequence[str],
+        config_path: str | None,
+        mode: str | None,
+        features: Features,
+        stdin: bytes = b"",
+        allocate: Sequence[Network] = (),
+    ) -> None:
+        """
+        Args:
+            stdin: what `-` stands for.
+            allocate: where Services without cluster IPs get theirs.
+        """
+        self.label = ", ".join("standard input" if name == "-" else name for name in filenames)
+        self._filenames = tuple(filenames)
+        self._config_path = config_path
+        self._mode = mode
+        self._features = features
+        self._stdin = stdin
+        self._allocate = tuple(allocate)
+
+    def read(self) -> Known:
+        warnings: list[str] = []
+        files = MemoryFiles(self.label)
+        for path, data in self._contents():
+            files.put(path, data)
+        config = None
+        if self._config_path is not None:
+            config = read_config(self._config_path, warnings.append)
+        cluster = RenderedCluster(files, config, self._features, self._mode, self._allocate, tell=warnings.append)
+        cluster.label = self.label
+        cluster.inferred = InferredConfigs(self._hosts(), cluster.manifests.nodes)
+        warnings += [*remark_no_cluster_ips(cluster.manifests), *remark_no_slices(cluster.manifests)]
+        return Known(
+            self.label,
+            cluster,
+            files,
+            rendered=True,
+            warnings=(*warnings, *cluster.config_notes(cluster.hosts)),
+            config=config,
+            mode=self._mode,
+            features=self._features,
+            allocate=self._allocate,
+        )
+
+    def _contents(self) -> Iterator[tuple[str, bytes]]:
+        """The manifests, by names in `objects/`: their content decides what they are, so each may have any of these. Of
+        a snapshot also the configurations of its nodes, unless one is given."""
+        problems: list[Problem] = []
+        for name in self._filenames:
+            if name != "-" and is_snapshot(name):
+                held = open_files(name)
+                wanted = (f"{OBJECTS}/",) if self._config_path is not None else (f"{OBJECTS}/", f"/{CONFIGZ}")
+                for path in held.paths():
+                    if path.startswith(wanted) or path.endswith(wanted):
+                        yield path, held.read(path) or b""
+                continue
+            for path, data in read_files(name, self._stdin, problems):
+                yield f"{OBJECTS}/{'stdin.yaml' if path == '-' else _plain(Path(path))}", data
+        if problems:
+            raise ManifestError(problems)
+
+    def _hosts(self) -> dict[str, HostFacts]:
+        """The hosts of snapshots, whose rules tell kube-proxy's configuration if nothing else does."""
+        held = [open_files(name) for name in self._filenames if name != "-" and is_snapshot(name)]
+        return {name: HostFacts(files, name) for files in held for name in host_names(files)}
+
+    def away(self) -> str:
+        gone = [name for name in self._filenames if name != "-" and not Path(name).exists()]
+        return f"{gone[0]}: it is no longer there" if gone else ""
+
+
+def _plain(path: Path) -> str:
+    """A manifest's path as a name in `objects/`."""
+    name = str(path).replace("/", "_")
+    return name if path.suffix in SUFFIXES else f"{name}.yaml"
+
+
+class RulesSource(Still):
+    """The rules of one host, from dumps."""
+
+    kind = RULES
+
+    def __init__(self, paths: Sequence[str], stdin: bytes) -> None:
+        self.label = ", ".join("standard input" if path == "-" else path for path in paths)
+        self._paths = tuple(paths)
+        self._stdin = stdin
+
+    def read(self) -> Known:
+        rules: list[RuleFile] = []
+        sets: dict[str, IpSet] = {}
+        for path in self._paths:
+            text = self._text(path)
+            if recognise(text) is RuleKind.IPSET:
+                sets |= read_ipsets(text, path)
+            else:
+                rules.append(read_rule_file(text, path))
+        found = HostRules(rules)
+        return Known(self.label, rules=found, sets=sets, warnings=found.assumptions())
+
+    def _text(self, path: str) -> str:
+        try:
+            data = self._stdin if path == "-" else named_file(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from error
+        return data.decode("utf-8", "surrogateescape")
+
+    def away(self) -> str:
+        gone = [path for path in self._paths if path != "-" and not Path(path).exists()]
+        return f"{gone[0]}: it is no longer there" if gone else ""

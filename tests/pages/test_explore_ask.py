@@ -1,0 +1,217 @@
+"""Questions about packets that are lost: which way is shown first, at which step, and why it is lost."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import running_browser
+from tests.support.cluster.showcase import showcase
+from tests.support.cluster.snapshots import write_files
+from tests.support.explore import Page, exploring, looking, place, serious
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+DROP = '-A FORWARD -p tcp -d 10.244.1.5/32 -m comment --comment "hardening-2024" -j DROP\n'
+IN_SIGHT = """const [rule, list] = ['.rule.fatal', '.rule-list']
+    .map((css) => document.querySelector(css).getBoundingClientRect());
+return rule.top >= list.top - 1 && rule.bottom <= list.bottom + 1"""
+
+
+def damaged() -> dict[str, bytes]:
+    """The showcase, in which worker-1 drops what goes to web-1, worker-2 does not know shop/web, and worker-3 sends a
+    connection of shop/web to an address that nobody has."""
+    files = dict(showcase())
+
+    def change(node: str, old: str, new: str) -> None:
+        path = f"nodes/{node}/iptables-save"
+        text = files[path].decode()
+        assert old in text, f"{node}: {old}"
+        files[path] = text.replace(old, new, 1).encode()
+
+    change("worker-1", "-A FORWARD ", f"{DROP}-A FORWARD ")
+    rules = files["nodes/worker-2/iptables-save"].decode().splitlines(keepends=True)
+    jump = next(line for line in rules if "-A KUBE-SERVICES" in line and '"shop/web:http cluster IP"' in line)
+    change("worker-2", jump, "")
+    change("worker-3", "--to-destination 10.244.0.5:8080", "--to-destination 10.244.0.77:8080")
+    return files
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("ask")
+    write_files(directory / "shop", damaged())
+    with exploring("shop", directory=directory) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
+        yield session
+
+
+@pytest.fixture
+def page(browser: Any, url: str) -> Iterator[Page]:
+    with looking(browser, url) as found:
+        yield found
+
+
+def shares(page: Page) -> list[str]:
+    return [item.text for item in page.all(".map .share text")]
+
+
+def open_finding(page: Page, node: str) -> None:
+    """Chooses the audit's error on a node."""
+    page.open(place("audit", severity="error"))
+    heading = next(item for item in page.all(".finding.error") if f"on {node}" in item.text)
+    number = str(heading.get_attribute("id"))
+    if "chosen" not in str(heading.get_attribute("class")).split():
+        heading.find_element("css selector", "a.choose").click()
+    page.until(lambda: page.all(f"#{number}.chosen .button"), "the finding")
+
+
+def ask_it(page: Page) -> None:
+    next(item for item in page.all(".finding.chosen .button") if item.text == "Ask it").click()
+    page.one(".ask .way-item")
+    page.idle()
+
+
+def test_a_finding_asks_at_the_rule_that_drops(page: Page) -> None:
+    open_finding(page, "worker-1")
+    here = page.fragment
+    ask_it(page)
+    assert "from=pod/shop/" in page.fragment
+    page.shows(".way-item.bad[aria-current=true]", "lost")
+    position, steps = page.text(".position").split("/")
+    assert position == steps, "where it is lost"
+    said = "dropped by rule 1 of filter FORWARD on worker-1: hardening-2024"
+    assert page.text("p.outcome-line.bad") == f"D{said[1:]}."
+    assert f"sent to 10.244.1.5:8080, {said}" in page.text(".way-item.bad")
+    assert "hardening-2024" in page.text(".rule.fatal.now code")
+    assert page.browser.execute_script(IN_SIGHT), "the rule is in sight"
+    assert page.all(".map > .packet ~ .cross"), "above the packet"
+    # A step back the rule is still marked, and the address tells the way and the step.
+    page.one(".controls button").click()
+    page.until(lambda: page.text(".position") == f"{int(steps) - 1}/{steps}", "a step back")
+    assert page.all(".rule.fatal")
+    assert f"step={int(steps) - 2}" in page.fragment
+    page.browser.refresh()
+    page.until(lambda: page.text(".position") == f"{int(steps) - 1}/{steps}", "the same step, loaded anew")
+    page.browser.back()
+    page.until(lambda: page.fragment == here and page.all(".finding.chosen"), "the finding")
+
+
+def test_a_finding_asks_where_the_packet_goes_astray(page: Page) -> None:
+    open_finding(page, "worker-3")
+    ask_it(page)
+    page.shows(".way-item[aria-current=true]", "sent to 10.244.0.77:8080")
+    assert page.text(".field.dst.lit dd").split() == ["10.96.0.10", "10.244.0.77"], "it is sent there at this step"
+    assert "10.244.0.77:8080" in page.text(".rule.now code")
+
+
+def test_what_is_rejected_is_shown_where_it_is_and_not_where_the_sender_learns_it(page: Page) -> None:
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/orders", step="fault"))
+    page.shows("p.outcome-line.bad", "by rule ")
+    assert page.text("p.outcome-line.bad").startswith("Rejected in FORWARD by rule ")
+    assert "shop/orders:grpc has no endpoints" in page.text("p.outcome-line.bad")
+    assert page.all(".rule.fatal.now")
+    assert page.all(".rail .there.here")
+    assert page.all(".map > .cross")
+    step, steps = page.text(".position").split("/")
+    assert int(step) < int(steps), "the sender is told of it afterwards"
+    page.step()
+    page.until(lambda: page.all(".rail .back.here"), "what the sender is told")
+    assert not page.all(".map > .cross")
+
+
+def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web"))
+    page.shows(".way-item.bad[aria-current=true]", "lost")
+    assert page.text(".position").startswith("1/")
+    page.until(lambda: shares(page) == ["50%"], "the chance of the way that is answered")
+    # The other one, by its link, and with its address.
+    page.one(".way-item.ok").click()
+    page.until(lambda: page.all(".way-item.ok[aria-current=true]"), "the way that is answered")
+    assert "way=0" in page.fragment
+    page.browser.back()
+    page.until(lambda: page.all(".way-item.bad[aria-current=true]"), "the one that is lost")
+    # Of a Pod where the Service is not known nothing gets anywhere.
+    page.open(place("ask", _from="pod/shop/web-1", to="svc/shop/web"))
+    page.shows(".way-item.bad[aria-current=true]", "100%")
+    page.browser.execute_script("document.activeElement.blur()")
+
+    page.press(Keys.END)
+    page.shows("p.outcome-line.bad", "Lost at worker-2: 10.96.0.10 is a Service's address")
+    assert page.all(".map > .cross")
+    assert shares(page) == []
+    # Where nothing is lost it is the first one.
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/kube-system/kube-dns:dns"))
+    page.until(lambda: page.all(".way-item")[0].get_attribute("aria-current") == "true", "the first way")
+
+
+def test_axe_finds_nothing_serious_where_a_packet_is_lost(page: Page) -> None:
+    subprocess.run(["sh", "scripts/web.sh", "tools"], cwd=ROOT, check=True)
+    found = []
+    for width, scheme in ((1400, "light"), (1400, "dark"), (390, "light")):
+        page.size(width, 1000)
+        page.scheme(scheme)
+        page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web", step="fault"))
+        page.one(".rule.fatal")
+        found += [(width, scheme, *each) for each in serious(page)]
+    page.scheme("light")
+    assert found == [], "\n".join(map(str, found))
+
+
+def scrolled(page: Page) -> list[float]:
+    return list(page.browser.execute_script("return [scrollY, document.querySelector('.beside')?.scrollTop ?? 0]"))
+
+
+def test_both_ways_are_in_the_address_and_back_leads_to_them(page: Page) -> None:
+    page.size(1400, 700)
+    page.open(place("compare", kind="drift"))
+    page.button("Show both ways").click()
+    page.one(".pair .way-item")
+    page.idle()
+    assert "both=0" in page.fragment
+    page.button("Hide both ways").click()
+    page.until(lambda: not page.all(".pair"), "both ways are shut")
+    page.browser.back()
+    page.one(".pair .way-item")
+    page.idle()
+    # What stands above the ways is who asks in them.
+    asked = page.text(".both-ways .asked-words")
+    assert asked.startswith("TCP from shop/")
+    page.browser.execute_script("document.querySelector('.pair').scrollIntoView()")
+    was = page.until(lambda: next((each for each in [scrolled(page)] if any(each)), None), "another place on the page")
+    here = page.fragment
+    lost = page.one(".pair .way-item.bad")
+    page.browser.execute_script("arguments[0].click()", lost)
+    page.shows(".ask .asked-words", asked)
+    page.until(lambda: page.all("p.outcome-line.bad"), "where it is lost")
+    page.browser.back()
+    page.until(lambda: page.fragment == here and page.all(".pair .way-item"), "both ways")
+    page.until(lambda: scrolled(page) == was, "the same place on the page")
+
+
+def test_back_leads_to_where_one_was_in_the_list(page: Page) -> None:
+    page.size(390, 800)
+    page.open(place("audit"))
+    number = len(page.all(".finding"))
+    last = page.one(f".finding#finding-{number} a.choose")
+    last.click()
+    page.until(lambda: page.all(f"#finding-{number}.chosen .button"), "the last finding")
+    page.browser.execute_script("scrollTo(0, document.documentElement.scrollHeight - innerHeight - 40)")
+    was = page.until(lambda: next((each for each in [scrolled(page)] if each[0] > 300), None), "the end of the list")
+    page.browser.execute_script("document.querySelector('.finding.chosen .button').click()")
+    page.until(lambda: page.text("h1") == "Map", "the map")
+    page.until(lambda: scrolled(page) != was, "another page from its beginning")
+    page.browser.back()
+    page.until(lambda: page.all(f"#finding-{number}.chosen"), "the finding")
+    page.until(lambda: scrolled(page) == was, "where one was")

@@ -1,0 +1,97 @@
+"""Damage on the Map and on the Service's page, in a browser: the same words in each place, and red."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.browser import running_browser
+from tests.support.cluster.snapshots import write_files
+from tests.support.explore import Page, damaged_showcase, exploring, looking, place
+
+pytestmark = pytest.mark.slow
+
+MISSING = "rules missing on worker-2"
+NOBODY = "no Pod has this address"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    directory = tmp_path_factory.mktemp("damaged")
+    write_files(directory / "shop", damaged_showcase())
+    with (
+        exploring("shop", directory=directory) as url,
+        running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session,
+        looking(session, url) as found,
+    ):
+        yield found
+
+
+def item(page: Page, name: str) -> Any:
+    return page.one(f'.map .item[data-id="{name}"]')
+
+
+def test_rules_that_are_missing_are_one_story_in_all_places(page: Page) -> None:
+    page.open(place("map", sel="svc/shop/web", node="worker-2"))
+    page.until(lambda: MISSING in item(page, "svc/shop/web").text, "the words on the map")
+    assert "faulty" in item(page, "svc/shop/web").get_attribute("class")
+    assert page.text(".panel .problem") == MISSING
+    reasons = [each.text for each in page.all(".panel .shares .bad-text")]
+    assert reasons
+    assert set(reasons) == {MISSING}
+    assert "no endpoints" not in item(page, "svc/shop/web").text
+    page.open(place("service/shop/web", node="worker-2"))
+    page.shows(".fan .item.service.faulty", "10.96.0.10:80")
+    assert MISSING in page.text(".fan .policy.missing")
+    assert {each.text for each in page.all(".fan .item.pod.bad .why")} == {MISSING}
+
+
+def test_packets_that_are_lost_have_a_red_end_and_the_rule(page: Page) -> None:
+    page.open(place("map", sel="svc/shop/cart", node="worker-2"))
+    page.until(lambda: "% lost" in item(page, "svc/shop/cart").text, "what is lost, on the map")
+    assert page.all(".edges .edge.gone.strong .cross")
+    assert any(each.text.endswith("% lost") for each in page.all(".share.gone text"))
+    assert "lost: dropped by filter KUBE-FORWARD 1" in page.text(".panel .shares .bad-text")
+    page.open(place("service/shop/cart", node="worker-2"))
+    page.shows(".fan .item.pod.bad .why", "lost: dropped by filter KUBE-FORWARD 1")
+    assert page.all(".fan .edge-line.lost")
+
+
+def test_an_address_that_no_pod_has_is_in_its_nodes_room_and_red(page: Page) -> None:
+    page.open(place("map", sel="svc/shop/web", node="worker-3"))
+    page.until(lambda: NOBODY in page.text(".panel .shares .bad-text"), "the words in the panel")
+    assert "bad" in item(page, "outside/10.244.2.77").get_attribute("class").split()
+    assert "an endpoint outside" not in page.text(".map")
+    assert page.all(".edges .edge.wrong")
+    page.open(place("service/shop/web", node="worker-3"))
+    page.shows(".fan .item.pod.bad .why", NOBODY)
+
+
+def test_the_map_shows_what_the_audit_finds_and_leads_there(page: Page) -> None:
+    page.open(place("map"))
+    page.until(lambda: page.all(".audited.bad"), "the audit's count")
+    listed = page.all(".audited-list li")
+    errors = [each for each in listed if each.find_elements("css selector", ".number.bad")]
+    assert page.text(".audited").startswith(f"Audit: {len(errors)} errors")
+    numbers = {each.find_element("css selector", ".number").text for each in listed}
+    # A number at each Service and node that it is about, as in the list.
+    marks = {each.text for each in page.all(".map .mark text")}
+    assert marks
+    assert marks <= numbers
+    labels = [each.get_attribute("aria-label") for each in page.all(".map .mark")]
+    assert any("kube-proxy's rules do not know a Service" in each for each in labels)
+    number = errors[-1].find_element("css selector", ".number").text
+    errors[-1].find_element("css selector", "a").click()
+    page.until(lambda: page.all(f"#finding-{number}.chosen"), "the finding of that number")
+    assert page.fragment == f"#/audit?finding={int(number) - 1}"
+
+
+def test_what_is_noted_of_several_nodes_is_one_note(page: Page) -> None:
+    page.open(place("map"))
+    page.one(".notes-button").click()
+    notes = page.until(lambda: [each.text for each in page.all(".banners .note li")], "the notes")
+    assert page.text(".notes-button") == f"{len(notes)} notes"
+    (conntrack,) = [each for each in notes if each.startswith("conntrack: missing")]
+    assert conntrack.endswith("(on worker-1, worker-2, worker-3)")

@@ -1,0 +1,178 @@
+"""What the explorer answers about a snapshot: the same as the commands, and what the page needs beside it."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kproxy.cluster.audit import audit
+from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.journey.path import journeys
+from kproxy.cluster.journey.question import read_question
+from kproxy.cluster.journey.record import journeys_record
+from kproxy.cluster.snapshot.cluster import read_snapshot
+from kproxy.explorer.model.chances import chances
+from kproxy.explorer.sources.source import ManifestSource
+from kproxy.explorer.state import Explorer
+from kproxy.render import Features
+from tests.support.explorer.client import Page, serving
+
+CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
+
+
+def _only(found: list[Any], **wanted: object) -> Any:
+    (one,) = [each for each in found if all(each[name] == value for name, value in wanted.items())]
+    return one
+
+
+def test_the_source_says_what_it_is_and_what_it_lacks(page: Page) -> None:
+    found = page.get("api/source")
+    assert (found["kind"], found["live"], found["writable"], found["revision"]) == ("snapshot", False, False, 1)
+    assert (found["nodes"], found["pods"], found["services"]) == (2, 3, 1)
+    assert found["families"] == ["IPv4"]
+    assert found["namespaces"] == ["shop"]
+    assert "nodes/n1/conntrack: missing: stale entries are not found" in found["missing"]
+    assert found["can"]["lab"] is False
+    assert found["compares"] == ["diff", "drift", "migrate"]
+
+
+def test_the_map_has_rooms_wires_and_edges_with_exact_chances(page: Page) -> None:
+    found = page.get("api/map")
+    assert [node["id"] for node in found["nodes"]] == ["node/n1", "node/n2"]
+    n1 = found["nodes"][0]
+    assert _only(n1["devices"], name="cni0")["kind"] == "bridge"
+    assert n1["tunnels"] == [{"device": "vxlan1", "kind": "vxlan", "vni": 1, "peers": ["node/n2"]}]
+    (network,) = found["networks"]
+    assert (network["id"], [each["host"] for each in network["members"]]) == (
+        "net/172.30.0.0/24", ["node/n1", "node/n2"],
+    )  # fmt: skip
+    pod = _only(found["pods"], id="pod/shop/cart-0")
+    assert (pod["node"], pod["bridge"], pod["ready"]) == ("node/n1", "cni0", True)
+    edges = [(each["target"], each["node"], each["chance"], each["percent"], each["used"]) for each in found["edges"]]
+    assert edges == [
+        ("pod/shop/web-0", "node/n1", "1/2", 50.0, True),
+        ("pod/shop/web-1", "node/n2", "1/2", 50.0, True),
+    ]
+    assert found["outside"][0]["links"] == ["net/172.30.0.0/24"]
+
+
+def test_endpoints_without_pods_among_the_objects_are_on_the_node_of_their_slice() -> None:
+    golden = Path(__file__).parents[4] / "rules_golden" / "minikube"
+    source = ManifestSource([str(golden / "cluster.yaml")], str(golden / "config.yaml"), None, Features())
+    with serving(Explorer(source)) as page:
+        found = page.get("api/map")
+    assert not found["pods"]
+    assert found["edges"]
+    assert {each["node"] for each in found["edges"]} == {"node/minikube"}
+    assert "outside/10.244.0.2" in {each["target"] for each in found["edges"]}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_chances_are_those_that_the_rules_have(count: int) -> None:
+    for mode in ("iptables", "nftables"):
+        found = chances(count, mode)
+        assert sum(found) == 1
+        assert all(abs(each - Fraction(1, count)) < Fraction(1, 1 << 28) for each in found)
+    assert chances(0, "iptables") == chances(0, "nftables") == ()
+    # 0.3333333333 as iptables rounds it to 31 bits
+    assert chances(3, "iptables")[0] == Fraction(715827883, 1 << 31)
+
+
+def test_a_question_is_answered_as_trace_answers_it(page: Page, snapshot: Path) -> None:
+    found = page.post("api/ask", CART)
+    network = KnownNetwork(read_snapshot(snapshot))
+    question = read_question(network, CART["from"], CART["to"], None)
+    ways = journeys(network, question.client, question.destination, question.protocol, source=question.source)
+    command = msgspec.to_builtins(journeys_record(question, ways, tuple(network.notes), found["missing"]))
+    for way in found["journeys"]:
+        assert way.pop("percent") == 50.0
+        for hop in (*way["there"], *way["back"]):
+            steps = hop.pop("steps")
+            rules = [step["text"] for step in steps if step["kind"] == "rule"]
+            assert rules == [rule["text"] for rule in hop.get("rules", ())]
+    names = ("from", "to", "protocol", "journeys", "assumptions", "missing")
+    assert {name: found[name] for name in names} == json.loads(msgspec.json.encode(command))
+
+
+def test_a_hop_shows_the_rewrite_the_tunnel_and_the_entry(page: Page) -> None:
+    way = _only(page.post("api/ask", CART)["journeys"], at="pod/shop/web-1")
+    hop = way["there"][1]
+    assert (hop["host"], hop["dst"], hop["leftDst"]) == ("n1", "10.96.0.7:80", "10.244.2.5:8080")
+    assert hop["outer"]["kind"] == "vxlan"
+    assert (hop["ctstate"], hop["dnat"]) == ("NEW", True)
+    assert hop["conntrack"] == {
+        "original": ["10.244.1.9", "10.96.0.7:80"], "reply": ["10.244.2.5:8080", "10.244.1.9"],
+    }  # fmt: skip
+    rewrite = _only(hop["steps"], kind="translate")
+    assert (rewrite["hook"], rewrite["src"], rewrite["dst"]) == ("PREROUTING", "10.244.1.9", "10.244.2.5:8080")
+    assert way["back"][-1]["host"] == "pod/shop/cart-0"
+
+
+@pytest.mark.parametrize(
+    ("asked", "to"),
+    [
+        ({"to": "svc/shop/web", "port": 80}, "10.96.0.7:80"),
+        ({"to": "svc/shop/web", "port": "http"}, "10.96.0.7:80"),
+        ({"to": "svc/shop/web", "family": "IPv4"}, "10.96.0.7:80"),
+        ({"to": "10.96.0.7", "port": 80}, "10.96.0.7:80"),
+        ({"to": "pod/shop/web-1", "port": 8080}, "10.244.2.5:8080"),
+        ({"to": "nodeport/shop/web@n2"}, "172.30.0.12:30080"),
+        ({"to": "outside/198.51.100.7:443"}, "198.51.100.7:443"),
+    ],
+)
+def test_the_receiver_may_be_named_in_many_ways(page: Page, asked: dict[str, object], to: str) -> None:
+    assert page.post("api/ask", {"from": "pod/shop/cart-0", **asked})["to"] == to
+
+
+def test_a_client_outside_may_be_just_that(page: Page) -> None:
+    found = page.post("api/ask", {"from": "outside", "to": "nodeport/shop/web@n1"})
+    assert found["from"] == "outside/203.0.113.9"
+    assert {way["end"] for way in found["journeys"]} == {"answered"}
+
+
+def test_all_rules_of_a_hop_are_listed_and_which_matched(page: Page) -> None:
+    ask = page.post("api/ask", CART)
+    number = next(place for place, way in enumerate(ask["journeys"]) if way["at"] == "pod/shop/web-1")
+    found = page.post("api/rules", {**CART, "journey": number, "hop": 1})
+    assert [each["hook"] for each in found["hooks"]] == ["PREROUTING", "FORWARD", "POSTROUTING"]
+    matched = [
+        (chain["chain"], rule["rule"])
+        for hook in found["hooks"]
+        for chain in hook["chains"]
+        for rule in chain["rules"]
+        if rule.get("matched")
+    ]
+    hop = ask["journeys"][number]["there"][1]
+    assert sorted(matched) == sorted((rule["chain"], rule["rule"]) for rule in hop["rules"])
+    service = _only(found["hooks"][0]["chains"], chain="KUBE-SVC-67NZLRHBNDSAWJRO")
+    assert [rule.get("matched", False) for rule in service["rules"]] == [False, False, True]
+    assert (service["asked"], service["left"]) == (3, 0)
+
+
+def test_the_audit_is_the_commands(page: Page, snapshot: Path) -> None:
+    found = page.get("api/audit")
+    assert found == json.loads(msgspec.json.encode(audit(read_snapshot(snapshot))))
+    assert found["judged"] == ["n1", "n2"]
+
+
+def test_a_service_is_explained_as_explain_does(page: Page) -> None:
+    found = page.get("api/services/shop/web?node=n1")
+    assert page.get("api/services") == {"services": ["shop/web"]}
+    assert found["explanation"]["service"] == "shop/web"
+    (port,) = found["ports"]
+    assert [(each["kind"], each["verdict"], [end["percent"] for end in each["endpoints"]]) for each in port["fan"]] == [
+        ("clusterIP", "endpoints", [50.0, 50.0]),
+        ("nodePort", "endpoints", [50.0, 50.0]),
+    ]
+    matrix = found["matrix"]
+    kinds = [client["kind"] for client in matrix["clients"]]
+    assert kinds == ["an endpoint itself", "pod beside an endpoint", "node of an endpoint", "outside"]
+    ends = [[cell["end"] for cell in row] for row in matrix["cells"]]
+    assert ends[:3] == [["answered"] * len(matrix["addresses"])] * 3
+    # A ClusterIP is nobody's outside of the cluster.
+    assert ends[3] == ["lost", *["answered"] * (len(matrix["addresses"]) - 1)]

@@ -1,0 +1,114 @@
+// The map of a comparison: the findings' numbers where they are, and the ways of the chosen one's packet on both sides.
+
+import { useMemo } from "preact/hooks";
+import { useAnswer } from "../api.js";
+import { Drawing, useLayout } from "../map/drawing.jsx";
+import { edgesBy, nearTo } from "../map/shape.js";
+import { bothWays, witnessWays } from "../map/waysof.js";
+import { href } from "../route.js";
+import { hostId, plain } from "../words.js";
+import { others, questionOf } from "./bothways.jsx";
+
+const EMPTY = new Set();
+/** On so many nodes at most a finding's number stands at each. */
+const FEW_NODES = 12;
+
+/** Where a thing on a map of findings leads to: to the Map. */
+export const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }));
+
+/** Whether there is something to see of ways. */
+export const drawable = (ways) => Boolean(ways && !ways.alike);
+
+/** The part whose packet is drawn: the first that can be asked, of one that is no endpoint of what it asks where there is such. */
+function exampleOf(card, map) {
+  const asked = card?.parts?.filter((each) => each.asks.some(Boolean) && !(others && each.meetsOthers)) ?? [];
+  const toItself = (part) => part.services.some((id) => edgesBy(map, "service", id).some((edge) => part.asks.some((ask) => ask?.from === edge.target)));
+  const odd = (part) => /\bmark\b|RELATED|ESTABLISHED/.test(part.conditions);
+  return (map && asked.find((part) => !odd(part) && !toItself(part))) ?? asked[0] ?? null;
+}
+
+/**
+ * The ways of a card's packet on both sides: from host to host as questions have them, or, where these are alike or there
+ * are none, as the node's rules treat the packet of the finding's witness.
+ *
+ * @returns {ways, part, ask: who asks whom}; ways is null as long as they are not known, or if there are none
+ */
+export function useWays(card, sides, map, revision) {
+  const part = useMemo(() => exampleOf(card, map), [card, map]);
+  const first = useAnswer(part?.asks[0] && "api/ask", part ? questionOf(part.asks[0], sides[0]) : undefined, revision);
+  const second = useAnswer(part?.asks[1] && "api/ask", part ? questionOf(part.asks[1], sides[1]) : undefined, revision);
+  const wanted = [first, second].every((answer, side) => !part?.asks[side] || answer.key.endsWith(JSON.stringify(questionOf(part.asks[side], sides[side]))));
+  const known = Boolean(part && wanted && !first.busy && !second.busy);
+  return useMemo(() => {
+    const none = { ways: null, part, ask: null };
+    if (!card || (part && !known)) return none;
+    const asked = first.data && second.data ? bothWays(first.data, second.data) : null;
+    if (asked && !asked.alike) return { ways: asked, part, ask: part.asks[0] ?? part.asks[1] };
+    const shown = card.parts.find((each) => each.witness) ?? null;
+    const treated = shown && map && witnessWays(shown.witness, shown.nodes[0], map);
+    if (drawable(treated)) return { ways: treated, part: shown, ask: treated.ask, only: shown.nodes[0] };
+    return none;
+  }, [card, part, known, first.data, second.data, map]);
+}
+
+/**
+ * @param map what is drawn; `before`: the map of the first side, where chances may be other ones
+ * @param cards as `gathered` gives them; `chosen` the place of one, or ""
+ * @param choose where a finding's number leads to
+ * @param touched what is marked as long as no finding is chosen
+ */
+export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, hrefOf, selected = "", around, label }) {
+  const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
+  const { ways } = found;
+  const hit = useMemo(() => {
+    if (!card) return touched ?? new Set(cards.flatMap((item) => (item.hidden ? [] : item.services)));
+    const nodes = card.nodes.map((name) => `node/${name}`);
+    return new Set([...card.services, ...(nodes.length < map.nodes.length || map.nodes.length <= FEW_NODES ? nodes : []), ...(ways?.lines ?? []).flatMap((line) => line.hops.map((hop) => hostId(hop.host)).filter((id) => id.startsWith("pod/") || id.startsWith("node/")))]);
+  }, [card, cards, ways, touched, map]);
+  const shown = useMemo(() => nearTo(map, hit), [map, hit]);
+  const layout = useLayout(shown, EMPTY);
+  const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
+  const marks = useMemo(() => marksOf(cards, chosen, choose, shown), [cards, chosen, choose(""), shown]);
+  return (
+    <>
+      {ways && <Caption card={card} number={Number(chosen) + 1} found={found} sides={sides} />}
+      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={around} label={label} />
+    </>
+  );
+}
+
+function marksOf(cards, chosen, choose, map) {
+  const found = new Map();
+  const drawn = new Set(map.nodes.length <= FEW_NODES ? map.nodes.map((node) => node.id) : []);
+  cards.forEach((card, place) => {
+    if (card.hidden) return;
+    const item = { number: place + 1, tone: card.tone, href: choose(String(place) === chosen ? "" : String(place)), current: String(place) === chosen, label: `finding ${place + 1}: ${card.mark} ${card.title}` };
+    // What is so on every node says nothing at each.
+    const nodes = item.current || !card.services.length || card.nodes.length < drawn.size || drawn.size === 1 ? card.nodes.map((name) => `node/${name}`) : [];
+    for (const id of [...nodes.filter((each) => drawn.has(each)), ...card.services]) {
+      if (!found.has(id)) found.set(id, []);
+      found.get(id).push(item);
+    }
+  });
+  return found;
+}
+
+/** What the lines mean, and whose packet it is. */
+function Caption({ card, number, found, sides }) {
+  const { ways, ask, only } = found;
+  const setting = found.part?.witness?.setting;
+  const kinds = new Set(ways.lines.map((line) => line.side));
+  const bad = ways.lines.some((line) => line.side === "is" && line.end !== "ok");
+  return (
+    <div class="map-caption" role="status">
+      <p><span class={`number ${card.tone}`}>{number}</span> A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{setting ? `, ${setting}` : ""}</p>
+      <ul class="legend">
+        {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
+        {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
+        {kinds.has("both") && <li><Sample kind="both" /> both</li>}
+      </ul>
+    </div>
+  );
+}
+
+const Sample = ({ kind }) => <svg viewBox="0 0 26 10" aria-hidden="true"><g class={`drawn ${kind}`}><path class="run" d="M0 5H26" /></g></svg>;

@@ -1,0 +1,188 @@
+// Findings of all comparisons in one form: those of one cause are one card, with all packets that it concerns.
+
+import { count } from "../words.js";
+
+const NODES = 3;
+
+/** What a rule of one side alone is called, by what is compared. */
+const ALONE = { drift: ["Missing", "Extra"] };
+
+/**
+ * Cards of a comparison: findings of one cause on one, and what it does to packets as its parts, in the server's order.
+ * What has no cause, but is dropped or rejected by one rule on one side only, stands with all that this rule stops.
+ *
+ * @param kind diff, drift, migrate or whatif
+ * @param words of both sides
+ * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, differences, advice, group, caused}
+ */
+export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
+  const found = new Map();
+  findings.forEach((item, place) => {
+    const part = partOf(item, asks[place]);
+    const rule = item.cause ?? stopper(item.witness);
+    const key = keyOf(item, part, rule, place);
+    const card = found.get(key);
+    if (card) card.parts.push(part);
+    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], group: item.reason ? effort(item) : "" });
+  });
+  const cards = [...found.values()].map((card) => summed(card, kind));
+  for (const card of cards) card.title ||= [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");
+  const order = (card) => GROUPS.findIndex((group) => group.name === card.group);
+  return cards.map((card, place) => [card, place]).sort(([one, first], [other, second]) => order(one) - order(other) || first - second).map(([card]) => card);
+}
+
+/** What is to be done about a difference of the modes; and what may be none. */
+export const GROUPS = [
+  { name: "act", tone: "bad", title: "Before the switch", words: "change something, or see that nobody needs it" },
+  { name: "look", tone: "open", title: "Look at it", words: "it may concern a program of yours" },
+  { name: "guess", tone: "open", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
+  { name: "none", tone: "quiet", title: "Nothing to do", words: "it is another answer to what nobody should ask" },
+];
+
+/** Reasons of `kproxy migrate` for which something has to be changed, or somebody asked, before the switch. */
+const ACT = /^(foreign-(chains|mark)|shared-address|node-port-addresses|masquerade-all|host-firewall|localhost-node-ports)$/;
+
+function effort(item) {
+  const advice = item.advice?.[0] ?? "";
+  if (/^Nothing to do\b/.test(advice)) return "none";
+  return ACT.test(item.reason) && !/^They find their chains/.test(advice) ? "act" : "look";
+}
+
+function partOf(item, asks) {
+  return {
+    services: (item.services ?? []).map((name) => (name.startsWith("svc/") ? name : `svc/${name.replace(/:[^/]*$/, "")}`)), more: item.more ?? 0, nodes: item.nodes ?? [], families: item.families ?? [],
+    destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "", before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
+    ends: item.ends ?? ["", ""], sourceOnly: Boolean(item.sourceOnly), assumed: Boolean(item.assumed),
+    asks: item.asks ?? asks ?? [], witness: item.witness ?? null, meetsOthers: /^(foreign-|host-firewall$)/.test(item.reason ?? ""),
+  };
+}
+
+function keyOf(item, part, rule, place) {
+  if (rule) return JSON.stringify([rule.side, rule.table, rule.chain, rule.text, rule.set ?? "", Boolean(rule.stops)]);
+  if (item.reason && item.reason !== "other") return JSON.stringify([item.reason, item.title, item.advice]);
+  if (!part.destinations.length) return String(place);
+  return saidOf(part);
+}
+
+function headOf(item, rule, kind, words) {
+  // Of a copy that somebody changed it is known why; what becomes of its Services says more.
+  if (!rule || kind === "whatif") return { mark: "", title: item.destinations?.length ? "" : (item.statement ?? item.title ?? ""), culprit: "", rule, caused: false };
+  const side = rule.side === "b" ? 1 : 0;
+  const alone = ALONE[kind]?.[side] ?? `Only in ${words[side]}`;
+  if (rule.stops) return { mark: side ? rule.stops : `No more ${rule.stops.toLowerCase()}`, title: "", culprit: `by ${briefly(actionOf(rule.text))} in ${rule.chain}`, rule, caused: true };
+  const [, action, comment] = /^(.*?)(?: \(([^()]*)\))?$/.exec(rule.action ?? "");
+  const what = rule.set ? `element of ${rule.action}` : briefly(action || actionOf(rule.text));
+  return { mark: rule.sameButChance ? "Other chance" : alone, title: "", culprit: `${what} in ${rule.chain}${comment ? `, for ${comment}` : ""}`, rule, caused: true };
+}
+
+/** "-j DNAT --to-destination 10.0.0.1:80" is "DNAT to 10.0.0.1:80". */
+const briefly = (action) => action.replaceAll("`", "").replace(/^-j DNAT --to-destination /, "DNAT to ").replace(/^-j (REJECT) .*/, "-j $1");
+
+const actionOf = (text) => /(?:^| )(-[jg] .*)$/.exec(text)?.[1] ?? text;
+
+/** The one rule by which every packet of a witness ends on one side, if it does not on the other. */
+function stopper(witness) {
+  if (!Array.isArray(witness?.a) || !Array.isArray(witness?.b)) return null;
+  const [one, other] = [witness.a, witness.b].map(endingRule);
+  if (other && other.text !== one?.text) return { ...other, side: "b" };
+  return one && !other ? { ...one, side: "a" } : null;
+}
+
+const STOPS = { DROP: "Dropped", REJECT: "Rejected" };
+
+function endingRule(outcomes) {
+  const ends = outcomes.map((outcome) => STOPS[outcome.verdict] && outcome.path?.at(-1));
+  if (!ends.length || !ends.every((rule) => rule?.text && rule.text === ends[0].text)) return null;
+  return /-[jg] (DROP|REJECT)\b|\b(drop|reject)\b/.test(ends[0].text) ? { ...ends[0], stops: STOPS[outcomes[0].verdict] } : null;
+}
+
+const stopped = (end) => end === "dropped" || end === "rejected";
+
+/** Whether packets arrive before, and not after. */
+const isLost = ({ ends: [before, after] }) => stopped(after) && !stopped(before);
+
+/** Parts that say the same of the same Services on the same nodes are one difference. */
+const saidOf = (part) => JSON.stringify([part.services, part.nodes, part.before, part.after]);
+
+/** How far a part is from what most packets meet: nobody answers on either side, it is no Service's, or marked or related. */
+const unusual = (part) => (part.ends.every(stopped) ? 4 : 0) + (part.services.length ? 0 : 2) + (/\bmark\b|RELATED|ESTABLISHED/.test(part.conditions) ? 1 : 0);
+
+/** What a card says of all its parts, the most usual ones first. */
+function summed(card, kind) {
+  card.parts = card.parts.map((part, place) => [part, place]).sort(([one, first], [other, second]) => unusual(one) - unusual(other) || first - second).map(([part]) => part);
+  const all = (name) => [...new Set(card.parts.flatMap((part) => part[name]))];
+  const services = all("services");
+  const assumed = card.parts.every((part) => part.assumed);
+  const group = card.group || (assumed ? "guess" : "");
+  const tone = GROUPS.find((each) => each.name === group)?.tone ?? (kind === "drift" || card.parts.some(isLost) ? "bad" : "changed");
+  return { ...card, assumed, group, tone, services, differences: new Set(card.parts.map(saidOf)).size, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
+}
+
+/** The Services of a card, as long as they are few. */
+function namedServices({ services, more }) {
+  const left = services.length + more - NODES;
+  return services.slice(0, NODES).map((id) => id.slice(4)).join(", ") + (left > 0 ? ` and ${left} more` : "");
+}
+
+/** Where the most usual packets of a card go to, if they are no Service's. */
+const destinationsOf = ({ parts: [first] }) => (first.destinations.length === 1 ? `packets to ${first.destinations[0]}` : "");
+
+/** What becomes of the most usual packets, in a word. */
+function effectOf({ ends: [before, after], sourceOnly, destinations, witness }) {
+  if (!destinations.length) return "treated otherwise";
+  if (after === "dropped") return "dropped";
+  if (after === "rejected") return "rejected";
+  if (stopped(before)) return "let through";
+  if (sourceOnly) return "another source";
+  const [was, is] = [witness?.a, witness?.b].map((outcomes) => Array.isArray(outcomes) && outcomes.length > 0 && outcomes.every((outcome) => outcome.dst === witness.dst));
+  if (is && !was) return "not translated";
+  if (was && !is) return "translated";
+  return "sent elsewhere";
+}
+
+/** "on n1, n2", "on n1, n2, n3 and 4 more"; `total`: how many nodes there are. */
+export function onNodes(nodes, total = 0) {
+  // The one host of a dump has no name.
+  if (!nodes.length || (nodes.length === 1 && nodes[0] === "host")) return "";
+  if (nodes.length > 1 && nodes.length === total) return `on all ${total} nodes`;
+  return `on ${nodes.slice(0, NODES).join(", ")}${nodes.length > NODES ? ` and ${nodes.length - NODES} more` : ""}`;
+}
+
+/** A headline: how many causes, and how many kinds of packets they concern. */
+export function headline(cards) {
+  if (!cards.length) return "";
+  const parts = cards.reduce((sum, card) => sum + card.differences, 0);
+  const causes = cards.filter((card) => card.caused);
+  const left = cards.filter((card) => !card.caused);
+  if (!causes.length) return `${count(parts, "difference")} for packets.`;
+  const others = left.reduce((sum, card) => sum + card.differences, 0);
+  return `${count(causes.length, "cause")}, ${count(parts, "difference")} for packets${others ? `, ${others} of them without a rule to blame` : ""}.`;
+}
+
+/** Both sides of an answer, with the words for them: what `source` and `edits` ask of each. */
+export const sidesOf = (words, answer) => words.map((each, place) => ({ words: each, source: answer?.sides?.[place]?.source ?? "", edits: answer?.sides?.[place]?.edits ?? [] }));
+
+/** The Pods' names by address, for words about packets. */
+export function podNames(...maps) {
+  const found = new Map();
+  for (const map of maps) for (const pod of map?.pods ?? []) if (!pod.bare && !pod.hostNetwork) for (const address of pod.addresses) found.set(address, pod.name);
+  return found;
+}
+
+/** Notes that say the same of several nodes, as one. */
+export function mergedNotes(notes) {
+  const found = new Map();
+  for (const note of notes) {
+    const [, name, text] = /^(\S+): (.*)$/.exec(note) ?? [null, "", note];
+    found.set(text, [...(found.get(text) ?? []), name].filter(Boolean));
+  }
+  return [...found].map(([text, names]) => (names.length ? `${onNodes(names).slice(3)}: ${text}` : text));
+}
+
+/** Puts a Pod's name beside its address, and says in a word what becomes of the source. */
+export function withNames(text, names) {
+  return text.replace(/\(source rewritten by MASQUERADE[^()]*\)/g, "(masqueraded)").replace(/\(source as it is\)/g, "(source kept)").replace(/\[?([0-9a-f]*[.:][0-9a-f.:]*[0-9a-f])\]?:\d+/gi, (whole, address) => (names.has(address) ? `${names.get(address)} (${whole})` : whole));
+}
+
+/** The same in few words: of "web-0 (10.244.0.5:8080) (source kept)" the name. */
+export const briefNames = (text) => text.replace(/(\S+) \(\S+:\d+\)/g, "$1").replace(/ \((source kept|masqueraded)\)|, masqueraded/g, "");

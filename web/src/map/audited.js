@@ -1,0 +1,40 @@
+// What the audit found, on the Map: how much there is, and its numbers at what it is about.
+
+import { useMemo } from "preact/hooks";
+import { embedded, holds, useAnswer } from "../api.js";
+import { href } from "../route.js";
+
+/** So many nodes times Services and Pods at most are audited for the Map, about a second's work; of more it shows the audit
+ *  once somebody asked for it. */
+const FEW = 600;
+/** On so many nodes at most a finding's number stands at each. */
+const FEW_NODES = 12;
+const TONES = { error: "bad", warning: "open" };
+
+/** The audit's errors and warnings, each with its place among all findings; null as long as they are not known. */
+export function useAudited(map, source, revision) {
+  const can = embedded ? holds("audit") : source.can?.audit;
+  const few = embedded || ((source.services ?? 0) + (source.pods ?? 0)) * Math.max(1, source.nodes ?? 1) <= FEW;
+  // The map comes first: rules that it asks for are not kept waiting.
+  const { data } = useAnswer(map && can && `api/audit${few ? "" : "?known=1"}`, undefined, revision);
+  return useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] })).filter((item) => item.tone), [data]);
+}
+
+/** Where on the map the numbers of findings stand, for `Drawing`. */
+export function marksOf(audited, map) {
+  const found = new Map();
+  const nodes = map.nodes.length <= FEW_NODES ? map.nodes.map((node) => node.id) : [];
+  for (const item of audited ?? []) {
+    const mark = { number: item.place + 1, tone: item.tone, href: linkTo(item), current: false, label: `${item.severity} ${item.place + 1} of the audit: ${item.title}` };
+    const on = item.nodes.map((name) => `node/${name}`).filter((id) => nodes.includes(id));
+    // What is so on every node says nothing at each.
+    const shown = item.services.length && on.length === nodes.length && nodes.length > 1 ? [] : on;
+    for (const id of new Set([...shown, ...item.services.map((name) => `svc/${name.replace(/:.*/, "")}`)])) {
+      if (!found.has(id)) found.set(id, []);
+      found.get(id).push(mark);
+    }
+  }
+  return found;
+}
+
+export const linkTo = (item) => href("audit", { finding: String(item.place) });

@@ -1,0 +1,264 @@
+// The map as a drawing. It draws what it is given; what a click means is up to who shows it.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Bar, Frame, Labels, Node, Outside, Service } from "./items.jsx";
+import { noneOf } from "./faults.js";
+import { arrange } from "./layout.js";
+import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
+import { Marks, Tips, Ways } from "./ways.jsx";
+import { Zoom } from "../parts.jsx";
+import { walk } from "./paths.js";
+import { parseHash } from "../route.js";
+import { edgesBy } from "./shape.js";
+import { hostId, ratio } from "../words.js";
+
+/** Layouts by their list of Services. */
+const laid = new WeakMap();
+/** The last orders of Services, by which ones they are: of the same ones the order stays. */
+const orders = new Map();
+const KEPT_ORDERS = 12;
+
+/** Boxes of a map, the same in each view, kept in place: Services keep their order as long as the same ones are there. */
+export function useLayout(map, open) {
+  const slim = useSlim();
+  return useMemo(() => (map ? layoutOf(map, open, slim) : null), [map, open, slim]);
+}
+
+function layoutOf(map, open, slim) {
+  const known = open.size ? null : laid.get(map.services);
+  const of = [map.nodes, map.pods, map.networks, map.outside];
+  if (known?.slim === slim && of.every((list, place) => list === known.of[place])) return known;
+  const key = map.services.map((service) => service.id).sort().join(" ");
+  const found = arrange(map, { open, order: orders.get(key) ?? null, slim });
+  found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
+  found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
+  orders.delete(key);
+  orders.set(key, found.order);
+  if (orders.size > KEPT_ORDERS) orders.delete(orders.keys().next().value);
+  found.of = of;
+  if (!open.size) laid.set(map.services, found);
+  return found;
+}
+
+export const phone = matchMedia("(max-width: 620px)");
+const NONE = new Set();
+
+/** Lays out the whole map before a view asks for it. */
+export const layAhead = (map) => layoutOf(map, NONE, phone.matches);
+
+/** Whether the page is as narrow as on a phone. */
+export function useSlim() {
+  const [slim, setSlim] = useState(phone.matches);
+  useEffect(() => {
+    const changed = () => setSlim(phone.matches);
+    changed();
+    phone.addEventListener("change", changed);
+    return () => phone.removeEventListener("change", changed);
+  }, []);
+  return slim;
+}
+
+/**
+ * @param map, layout what is drawn and where
+ * @param hrefOf what an item leads to, by its identifier; as long as it is the same function nothing is drawn again
+ * @param selected identifier of what is looked at; its Services' or endpoints' lines are drawn strong
+ * @param way hops of a packet's way, and `moment` where on it the packet is
+ * @param lost whether the way ends before anybody answers
+ * @param touched identifiers that a change touched
+ * @param before the map before the change: chances that differ are drawn with both
+ * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
+ * @param marks numbers of findings by identifier, as `Marks` takes them
+ * @param picks {from, to}
+ * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
+ * @param more what stands beside the buttons for its size
+ */
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = false, touched = null, before = null, ways = null, marks = null, picks = {}, around = 220, more = null, label }) {
+  const [zoom, setZoom] = useState(1);
+  const holder = useRef(null);
+  const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
+  const scale = zoom * useFit(holder, layout, around);
+  useFollow(holder, layout, line, moment, scale);
+  useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
+  const keys = useArrows(holder, layout, selected);
+  // What stands still is drawn once, however the packet moves and the size changes.
+  const still = useMemo(
+    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} ways={ways} before={before} picks={picks} />,
+    [map, layout, hrefOf, selected, touched, way, ways, before, picks.from, picks.to],
+  );
+  return (
+    <div class="map-frame">
+      <div class="drawing" ref={holder} tabIndex={-1}>
+        <svg
+          viewBox={`0 0 ${Math.ceil(layout.width)} ${Math.ceil(layout.height)}`}
+          width={Math.ceil(layout.width * scale)} height={Math.ceil(layout.height * scale)}
+          role="group" aria-label={label} class={`map ${layout.size}${layout.slim ? " slim" : ""}${way || ways ? " asked" : ""}`} {...keys}
+        >
+          <defs>
+            <marker id="tip" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">
+              <path d="M0 0L8 4L0 8z" />
+            </marker>
+            {ways && <Tips />}
+          </defs>
+          {still}
+          {ways && <Ways layout={layout} ways={ways} />}
+          {marks && <Marks layout={layout} marks={marks} />}
+          {line && <Line line={line} way={way} moment={moment} />}
+          {line && <Labels layout={layout} />}
+          {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
+          {line && <Cross line={line} way={way} lost={lost} />}
+        </svg>
+      </div>
+      <Zoom zoom={zoom} setZoom={setZoom}>{more}</Zoom>
+    </div>
+  );
+}
+
+/** Everything on the map but the packet and its way. */
+function Still({ map, layout, hrefOf, selected, touched, way, ways, before, picks }) {
+  const hops = way ?? ways?.lines.flatMap((line) => line.hops);
+  const passed = hops ? new Set(hops.map((hop) => hostId(hop.host))) : null;
+  const amounts = amountsOf(map, layout, selected);
+  // Of endpoints outside they run beneath the nodes.
+  const lines = (under) => <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(hops)} before={ways ? null : before} under={under} />;
+  const common = { hrefOf, selected, touched, passed, picks, strong: related(map, selected) };
+  return (
+    <>
+      {lines(true)}
+      {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
+      <Cables map={map} layout={layout} />
+      {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
+      {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
+      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} {...common} />)}
+      {map.services.map((service) => {
+        const box = layout.boxes.get(service.id);
+        return box ? <Service key={service.id} service={service} box={box} fault={map.faults.get(service.id) ?? ""} none={service.skipped || map.served.has(service.id) ? "" : noneOf(edgesBy(map, "service", service.id))} {...common} /> : null;
+      })}
+      {lines(false)}
+    </>
+  );
+}
+
+/** The arrow keys go from one thing to the next. Tab leads to one of them: where the focus was, or what is chosen, or the first. */
+function useArrows(holder, layout, selected) {
+  const items = useMemo(() => [...layout.boxes.entries()].filter(([, box]) => box.kind !== "port"), [layout]);
+  const focus = useRef("");
+  const current = () => [focus.current, selected].find((id) => layout.boxes.has(id)) ?? items[0]?.[0];
+  const found = (id) => holder.current.querySelector(`[data-id="${CSS.escape(id)}"]`);
+  const stop = useRef(null);
+  const mark = () => {
+    const next = current();
+    const element = next && found(next);
+    if (stop.current !== element) stop.current?.setAttribute("tabindex", "-1");
+    element?.setAttribute("tabindex", "0");
+    stop.current = element;
+  };
+  useLayoutEffect(mark);
+  const onFocusIn = (event) => {
+    const id = event.target.closest?.("[data-id]")?.dataset.id;
+    if (!id || id === focus.current) return;
+    focus.current = id;
+    mark();
+  };
+  const onKeyDown = (event) => {
+    const direction = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!direction || event.altKey || event.ctrlKey || event.metaKey) return;
+    const next = nearest(items, layout.boxes.get(current()), direction);
+    event.preventDefault();
+    event.stopPropagation();
+    if (next) found(next)?.focus();
+  };
+  return { onFocusIn, onKeyDown };
+}
+
+/** Of small tiles, how strong each is filled: by the chance that a Service's packet goes there, or by its number of Pods. */
+function amountsOf(map, layout, selected) {
+  const found = new Map();
+  if (layout.size !== "dot") return found;
+  const edges = edgesBy(map, "service", selected).filter((edge) => edge.used);
+  const port = edges[0];
+  for (const edge of edges) if (edge.port === port.port && edge.protocol === port.protocol && edge.family === port.family) found.set(edge.node, (found.get(edge.node) ?? 0) + ratio(edge.chance));
+  if (!edges.length) for (const node of map.nodes) if (layout.boxes.get(node.id)?.pods) found.set(node.id, layout.boxes.get(node.id).pods);
+  const most = Math.max(...found.values());
+  return new Map([...found].map(([id, value]) => [id, edges.length ? 0.3 + 0.7 * (value / most) : 0.08 + 0.5 * (value / most)]));
+}
+
+/** What belongs to what is selected: a Service's endpoints, a Pod's Services, a node's Pods. */
+function related(map, selected) {
+  const found = new Set();
+  if (!selected) return found;
+  for (const edge of edgesBy(map, "service", selected)) if (edge.used) found.add(edge.target).add(edge.node);
+  for (const end of ["target", "node"]) for (const edge of edgesBy(map, end, selected)) if (edge.used) found.add(edge.service);
+  return found;
+}
+
+function nearest(items, from, [dx, dy]) {
+  if (!from) return items[0]?.[0];
+  const [x, y] = [from.x + from.w / 2, from.y + Math.min(from.h, 60) / 2];
+  let best = null;
+  let least = Infinity;
+  for (const [id, box] of items) {
+    if (box === from) continue;
+    const [bx, by] = [box.x + box.w / 2 - x, box.y + Math.min(box.h, 60) / 2 - y];
+    const along = bx * dx + by * dy;
+    if (along <= 2) continue;
+    const cost = along + 2.5 * Math.abs(bx * dy + by * dx);
+    if (cost < least) [best, least] = [id, cost];
+  }
+  return best;
+}
+
+const SMALLEST = 0.66;
+const LARGEST = 1.4;
+/** What is wide enough is not drawn smaller than this to be seen whole. */
+const LOWEST = 0.72;
+/** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
+const widths = new Map();
+
+/** How much smaller the map must be to fit its frame, never so small that it cannot be read; or larger, on a large screen. */
+function useFit(holder, layout, around) {
+  const place = `${parseHash(location.hash).path[0]} ${innerWidth}`;
+  const [width, setWidth] = useState(widths.get(place) ?? 0);
+  useLayoutEffect(() => {
+    const measure = () => {
+      const now = holder.current?.clientWidth ?? 0;
+      if (now) widths.set(place, now);
+      setWidth(now);
+    };
+    if (!width) measure();
+    const watch = new ResizeObserver(measure);
+    watch.observe(holder.current);
+    return () => watch.disconnect();
+  }, []);
+  if (!width) return 1;
+  const [wide, tall] = [width / layout.width, (innerHeight - around) / layout.height];
+  return Math.max(SMALLEST, layout.slim ? Math.min(1, wide) : Math.min(LARGEST, wide, Math.max(LOWEST, tall)));
+}
+
+/** Keeps the packet in sight where the map is larger than its frame. */
+function useFollow(holder, layout, line, moment, zoom) {
+  useLayoutEffect(() => {
+    if (!holder.current || !line || !moment) return;
+    const [x, y] = packetAt(line, moment);
+    const box = holder.current;
+    const margin = 70;
+    const [px, py] = [x * zoom, y * zoom];
+    if (px < box.scrollLeft + margin || px > box.scrollLeft + box.clientWidth - margin) box.scrollLeft = px - box.clientWidth / 2;
+    if (py < box.scrollTop + margin || py > box.scrollTop + box.clientHeight - margin) box.scrollTop = py - box.clientHeight / 2;
+  }, [line, moment, zoom, layout]);
+}
+
+/** Brings what is chosen into sight where the map is larger than its frame, as on a phone. */
+function useSight(holder, layout, id, zoom) {
+  useLayoutEffect(() => {
+    const box = layout.boxes.get(id);
+    if (!holder.current || !box) return;
+    const frame = holder.current;
+    if (box.x * zoom < frame.scrollLeft || (box.x + box.w) * zoom > frame.scrollLeft + frame.clientWidth) {
+      frame.scrollLeft = Math.max(0, (box.x + box.w) * zoom - frame.clientWidth + 12);
+    }
+    // On a phone the page scrolls, and what is known of it covers the lower half.
+    const hidden = layout.slim ? frame.getBoundingClientRect().top + (box.y + Math.min(box.h, 60)) * zoom - innerHeight / 2 : 0;
+    if (hidden > 0 && frame.closest(".view").querySelector(".sheet")) scrollBy(0, hidden + 12);
+    if (box.y * zoom < frame.scrollTop || box.y * zoom > frame.scrollTop + frame.clientHeight - 30) frame.scrollTop = box.y * zoom - 40;
+  }, [id, zoom, layout]);
+}

@@ -1,0 +1,141 @@
+// The packet's line over the map: from host to host along the links that it really takes.
+
+import { coreOf } from "./layout.js";
+import { hostId } from "../words.js";
+
+/**
+ * The legs of a way between its hops.
+ *
+ * @returns {stops: [x, y] for each hop, legs: [{points, outer, mid}] between them, and one beyond the last if it is lost
+ *   on a link}
+ */
+export function walk(layout, hops) {
+  const stops = hops.map((hop) => stopOf(layout, hop.host));
+  const legs = [];
+  for (let number = 0; number + 1 < hops.length; number += 1) {
+    legs.push(leg(layout, hops[number], hops[number + 1], stops[number], stops[number + 1]));
+  }
+  return { stops, legs };
+}
+
+/** Where a packet is while a host handles it. */
+export function stopOf(layout, host) {
+  const id = hostId(host);
+  const box = layout.boxes.get(id) ?? layout.boxes.get(podHolder(layout, id)) ?? anyClient(layout, id);
+  if (!box) return [20, 20];
+  if (box.kind === "room") return coreOf(box);
+  // Where no name is.
+  if (box.kind === "outside") return [box.x + box.w, box.y + box.h / 2];
+  if (box.kind === "pod") return [box.x + 1, box.y + box.h / 2];
+  return middle(box);
+}
+
+/** Of clients outside one is drawn; it stands for others. */
+export const anyClient = (layout, id) => (id.startsWith("outside/") ? [...layout.boxes.values()].find((box) => box.kind === "outside") : undefined);
+
+const podHolder = (layout, id) => layout.nodeOf?.get(id);
+
+function leg(layout, from, to, start, end) {
+  const points = [start];
+  const [one, other] = [hostId(from.host), hostId(to.host)];
+  const outer = from.outer ?? null;
+  const [oneNode, otherNode] = [nodeOf(layout, one), nodeOf(layout, other)];
+  if (one === other) {
+    // To itself, over the loopback interface.
+    points.push([start[0], start[1] - 30], [start[0] + 26, start[1] - 30], [start[0] + 26, start[1]]);
+  } else if (oneNode && oneNode === otherNode) {
+    const room = layout.boxes.get(oneNode);
+    if (room?.kind === "room") {
+      const x = room.bridge.x + room.bridge.w / 2;
+      points.push([x, start[1]], [x, end[1]]);
+    }
+  } else {
+    const bar = sharedBar(layout, oneNode ?? one, otherNode ?? other);
+    points.push(...out(layout, oneNode ?? one, from.out, start));
+    if (bar) {
+      const x = bar.x + bar.w / 2;
+      points.push([x, points.at(-1)[1]]);
+      const way = out(layout, otherNode ?? other, to.in, end).reverse();
+      points.push([x, (way[0] ?? end)[1]], ...way);
+    } else {
+      points.push(...out(layout, otherNode ?? other, to.in, end).reverse());
+    }
+  }
+  points.push(end);
+  return { points: tidy(points), outer, mid: half(tidy(points)) };
+}
+
+/** The points by which a packet leaves a host: its port, if the host is drawn as a room. */
+function out(layout, id, device, from) {
+  const port = layout.boxes.get(`${id} ${device}`);
+  if (port) return through(port);
+  const box = layout.boxes.get(id);
+  if (box?.kind === "room") {
+    const first = [...layout.boxes.values()].find((item) => item.kind === "port" && item.node === id);
+    if (first) return through(first);
+    return [[box.x, from[1]]];
+  }
+  if (box?.kind === "outside") return [layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2]];
+  if (box) {
+    // Between two rows of tiles, where nothing stands.
+    const y = box.y - 6;
+    return [[box.x + box.w / 2, y]];
+  }
+  return [];
+}
+
+/** In and out by an interface; of a slim room its rules are below. */
+const through = (port) => [[port.slim ? port.x + port.w / 2 : port.x + port.w, port.y + port.h / 2], [port.x, port.y + port.h / 2]];
+
+function nodeOf(layout, id) {
+  if (id.startsWith("node/")) return id;
+  const box = layout.boxes.get(id);
+  return box?.node && typeof box.node === "string" ? box.node : layout.nodeOf?.get(id);
+}
+
+function sharedBar(layout, one, other) {
+  const joins = (bar, id) => bar.network.members.some((member) => hostId(member.host) === id) || layout.linksOf?.get(id)?.includes(bar.id);
+  return layout.bars.find((bar) => joins(bar, one) && joins(bar, other)) ?? layout.bars.find((bar) => joins(bar, one)) ?? layout.bars[0];
+}
+
+const middle = (box) => [box.x + box.w / 2, box.y + box.h / 2];
+
+function tidy(points) {
+  return points.filter(([x, y], place) => !place || x !== points[place - 1][0] || y !== points[place - 1][1]);
+}
+
+/** The point halfway along a line. */
+function half(points) {
+  const lengths = points.slice(1).map(([x, y], place) => Math.hypot(x - points[place][0], y - points[place][1]));
+  let left = lengths.reduce((sum, item) => sum + item, 0) / 2;
+  for (let place = 0; place < lengths.length; place += 1) {
+    if (left <= lengths[place]) {
+      const share = lengths[place] ? left / lengths[place] : 0;
+      const [[x1, y1], [x2, y2]] = [points[place], points[place + 1]];
+      return [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
+    }
+    left -= lengths[place];
+  }
+  return points[0];
+}
+
+/** A line with rounded corners, as an SVG path. */
+export function rounded(points, radius = 9) {
+  if (points.length < 2) return "";
+  let text = `M${f(points[0])}`;
+  for (let place = 1; place + 1 < points.length; place += 1) {
+    const [before, here, after] = [points[place - 1], points[place], points[place + 1]];
+    const one = toward(here, before, radius);
+    const other = toward(here, after, radius);
+    text += `L${f(one)}Q${f(here)} ${f(other)}`;
+  }
+  return `${text}L${f(points.at(-1))}`;
+}
+
+function toward([x, y], [tx, ty], most) {
+  const length = Math.hypot(tx - x, ty - y);
+  const share = length ? Math.min(most, length / 2) / length : 0;
+  return [x + (tx - x) * share, y + (ty - y) * share];
+}
+
+const f = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;

@@ -1,0 +1,109 @@
+// The ways of one packet on both sides of a comparison: which only one side has, and where they end.
+
+import { ENDS, endOf, hostId, splitPort, sum } from "../words.js";
+
+const MOST = 12;
+
+/**
+ * The ways of both sides, told apart: "was" has only the first, "is" only the second, "both" both.
+ *
+ * @param one, other answers to questions
+ * @returns {alike, lines: [{key, side, end, hops}], ends: [{host, kind, words, was, is, sources}]}: where ways end, with
+ *   their chances on both sides, and with both sources that are seen there if they differ
+ */
+export function bothWays(one, other) {
+  const lines = new Map();
+  const ends = new Map();
+  [one, other].forEach((data, place) => {
+    for (const way of data.journeys) {
+      const kind = ENDS[endOf(way)]?.kind ?? "open";
+      const key = JSON.stringify([way.there.map((hop) => hop.host), endOf(way), way.words ?? ""]);
+      const line = lines.get(key) ?? { key, end: kind, hops: way.there, sides: [false, false] };
+      line.sides[place] = true;
+      lines.set(key, line);
+      const host = hostId(way.there.at(-1)?.host);
+      const at = `${host} ${endOf(way)} ${way.words ?? ""}`;
+      const end = ends.get(at) ?? { host, kind, words: way.words ?? (kind === "ok" ? "" : endOf(way)), chances: [[], []], seen: [new Set(), new Set()] };
+      end.chances[place].push(way.probability);
+      if (kind === "ok" && way.source) end.seen[place].add(splitPort(way.source)[0]);
+      ends.set(at, end);
+    }
+  });
+  const drawn = [...lines.values()].map(({ sides: [first, second], ...line }) => ({ ...line, side: first && second ? "both" : first ? "was" : "is" }));
+  const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: sourcesOf(seen) }));
+  return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.slice(0, MOST), ends: met };
+}
+
+/** "from 10.0.0.1 → from 10.0.0.2", if another source is seen. */
+function sourcesOf([was, is]) {
+  const [one, other] = [was, is].map((each) => [...each].sort().join(", "));
+  return one && other && one !== other ? `from ${one} → from ${other}` : "";
+}
+
+/** Whether a packet with the address of another node's Pod arrives by a device that leads to this node's Pods only. */
+function comesFromPods(map, node, sender, device) {
+  const pod = map.pods.find((each) => each.id === sender);
+  if (!device || !node?.devices.length || !pod || pod.node === node.id) return false;
+  const outside = [...node.tunnels.map((each) => each.device), ...map.networks.flatMap((each) => each.members.filter((member) => member.host === node.id).map((member) => member.device))];
+  return !outside.includes(device);
+}
+
+/** How the rules of one node treat the packet of a witness on both sides, as ways over the map; null if that is not known. */
+export function witnessWays(witness, name, map) {
+  const sides = [witness.a ?? witness.today, witness.b ?? witness.then];
+  if (!name || !sides.every((each) => Array.isArray(each) && each.length)) return null;
+  const owners = ownersOf(map);
+  const here = `node/${name}`;
+  const sender = ownerOf(owners, witness.src ?? "");
+  // Of a Pod that is not there it is known at most whose it would be; so also where a Pod's address comes by the node's own Pods.
+  const node = map.nodes.find((each) => each.id === here);
+  const fromPods = inNetwork(sender.slice(8), node) || comesFromPods(map, node, sender, witness.in);
+  const from = witness.origin === "local" || fromPods ? here : sender;
+  const [one, other] = sides.map((outcomes) => ({ journeys: outcomes.map((outcome) => treated(outcome, witness, from, here, owners, map)) }));
+  return { ...bothWays(one, other), ask: { from: witness.origin === "local" ? here : fromPods ? `a Pod of ${name}` : sender, to: witness.dst } };
+}
+
+const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
+
+function treated(outcome, witness, from, here, owners, map) {
+  const probability = outcome.probability ?? outcome.chance;
+  const start = from === here ? [] : [{ host: from }];
+  const end = VERDICTS[outcome.verdict];
+  if (end) return { probability, end, at: here, there: [...start, { host: here }] };
+  const to = outcome.dst ?? /(?:^| )to (\S+:\d+)/.exec(outcome.text ?? "")?.[1] ?? witness.dst ?? "";
+  const target = /own programs/.test(outcome.text ?? "") ? here : ownerOf(owners, to);
+  // Nobody has a Service's address: such a packet is on its way to nowhere.
+  if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here }] };
+  const address = splitPort(to)[0];
+  const room = target.startsWith("outside/") ? map.nodes.find((node) => inNetwork(address, node))?.id : undefined;
+  if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here }, ...(room === here ? [] : [{ host: room }])] };
+  const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
+  const [out, into] = tunnelTo(map, here, target);
+  return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there: [...start, { host: here, out }, ...(target === here ? [] : [{ host: target, in: into }])] };
+}
+
+/** The tunnels of both nodes, if a packet goes to a Pod of another node and there are tunnels. */
+function tunnelTo(map, here, target) {
+  const there = map.pods.find((pod) => pod.id === target)?.node;
+  if (!there || there === here) return [];
+  return [here, there].map((id) => map.nodes.find((node) => node.id === id)?.tunnels?.[0]?.device);
+}
+
+function ownersOf(map) {
+  const found = new Map();
+  for (const service of map.services) for (const address of service.clusterIPs) found.set(address, service.id);
+  for (const node of map.nodes) for (const address of node.addresses) found.set(address, node.id);
+  for (const pod of map.pods) if (!pod.hostNetwork) for (const address of pod.addresses) found.set(address, pod.id);
+  return found;
+}
+
+const ownerOf = (owners, endpoint) => owners.get(splitPort(endpoint)[0]) ?? `outside/${splitPort(endpoint)[0]}`;
+
+/** Whether an IPv4 address is of a node's Pods. */
+function inNetwork(address, node) {
+  const bits = (text) => text.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
+  return (node?.podCIDRs ?? []).some((cidr) => {
+    const [start, length] = cidr.split("/");
+    return /^[\d.]+$/.test(address) && /^[\d.]+$/.test(start) && Math.floor(bits(address) / 2 ** (32 - length)) === Math.floor(bits(start) / 2 ** (32 - length));
+  });
+}

@@ -1,0 +1,136 @@
+// A way as a list of moments: each thing that happens to the packet, with its header as it is then.
+//
+// NAT at PREROUTING and OUTPUT writes the destination, at INPUT and POSTROUTING the source, of a connection's packets in
+// both directions; so a translation without addresses of its own is read from where it happens.
+
+import { hostId, shortName, splitPort } from "../words.js";
+
+/** All moments of a way, there and back. */
+export function momentsOf(way) {
+  const found = [];
+  const add = (direction, hops) => {
+    hops.forEach((hop, number) => hopMoments(found, direction, hops, hop, number));
+  };
+  add("there", way.there ?? []);
+  if (found.length && !(way.back ?? []).length) found.at(-1).last = true;
+  add("back", way.back ?? []);
+  if (found.length) found.at(-1).last = true;
+  let before = null;
+  for (const moment of found) {
+    moment.lit = before && before.direction === moment.direction ? changed(before.header, moment.header) : new Set();
+    before = moment;
+  }
+  return found;
+}
+
+function hopMoments(found, direction, hops, hop, number) {
+  const header = { src: hop.src, dst: hop.dst, mark: "0x0", ctstate: "", outer: null, device: hop.in ?? "", host: hop.host };
+  const push = (kind, words, more = {}) => {
+    found.push({ direction, hop: number, host: hop.host, kind, words, header: { ...header }, step: -1, hook: "", ...more });
+  };
+  const first = number === 0;
+  const before = hops[number - 1];
+  if (first && hop.host === "host") push(begins(hop) === "sent" ? "begin" : "arrive", direction === "back" ? "the answer comes" : begins(hop) === "sent" ? "this host sends it" : `it arrives${hop.in ? ` by ${hop.in}` : ""}`);
+  else if (first) push("begin", direction === "there" ? "sends it" : "answers");
+  else push("arrive", hop.in ? `it arrives by ${hop.in}` : "it arrives", { unwrapped: Boolean(before?.outer) });
+  const steps = hop.steps ?? [];
+  steps.forEach((step, place) => {
+    if (!tells(step, steps[place - 1])) return;
+    apply(header, hop, step);
+    if (rewrites(step) && steps[place + 1]?.kind === "translate") apply(header, hop, steps[place + 1]);
+    if (step.kind === "conntrack" || (!header.ctstate && hop.ctstate)) header.ctstate = hop.ctstate ?? "";
+    push(step.kind, stepWords(step), { step: place, hook: step.hook ?? "", detail: step });
+  });
+  header.src = hop.leftSrc;
+  header.dst = hop.leftDst;
+  if (!header.ctstate) header.ctstate = hop.ctstate ?? "";
+  const next = hops[number + 1];
+  if (next) {
+    header.outer = hop.outer ?? null;
+    header.device = hop.out ?? "";
+    header.mark = "0x0";
+    push("wire", leaves(hop, next), { wire: true });
+  } else {
+    push("end", ended(hop), { verdict: hop.verdict });
+  }
+}
+
+/** Whether the one host of a dump sends a packet itself. */
+const begins = (hop) => (hooksOf(hop)[0] === "OUTPUT" ? "sent" : "arrives");
+
+/** Whether a step is worth a stop: jumps between chains and policies that only let through are not, nor is a translation
+ *  beside the rule that asked for it. */
+function tells(step, before) {
+  if (step.kind === "end") return false;
+  if (step.kind === "policy") return !/accept/i.test(step.did ?? "");
+  if (step.kind === "rule") return !/^(jump|goto|return)\b/i.test(step.did ?? "");
+  return !(step.kind === "translate" && before && rewrites(before));
+}
+
+function stepWords(step) {
+  const did = (step.did || step.text || step.kind).replaceAll(" -> ", " → ");
+  if (step.kind === "conntrack") return `connection tracking: ${did}`;
+  if (step.kind === "route") return `routing: ${did}`;
+  if (step.kind === "translate") return `known connection: ${did}`;
+  return did;
+}
+
+const rewrites = (step) => step.kind === "rule" && /^(DNAT|SNAT|MASQUERADE|REDIRECT|NETMAP|dnat|snat|masquerade|redirect)\b/.test(step.did ?? "");
+
+function apply(header, hop, step) {
+  if (step.mark !== undefined) header.mark = step.mark;
+  else if (/\bmark\b.*\b(0x[0-9a-f]+)$/i.test(step.did ?? "")) header.mark = /(0x[0-9a-f]+)$/i.exec(step.did)[1];
+  if (step.src !== undefined || step.dst !== undefined) {
+    header.src = step.src ?? header.src;
+    header.dst = step.dst ?? header.dst;
+  } else if (step.kind === "translate") {
+    if (step.hook === "PREROUTING" || step.hook === "OUTPUT") header.dst = hop.leftDst;
+    else header.src = hop.leftSrc;
+  }
+}
+
+function leaves(hop, next) {
+  const to = shortName(hostId(next.host));
+  if (hostId(hop.host) === hostId(next.host)) return "comes round by the loopback interface";
+  const by = hop.out ? ` by ${hop.out}` : "";
+  // The addresses of the outer header stand beside the packet's own.
+  if (hop.outer) return `goes${by} to ${to}, inside ${hop.outer.kind.toUpperCase()}${hop.outer.vni ? ` ${hop.outer.vni}` : ""}`;
+  return `goes${by} to ${to}`;
+}
+
+function ended(hop) {
+  if (hop.verdict === "ACCEPT") {
+    if (hop.held) return "waits for a neighbour that does not answer";
+    if (hop.host === "host") return hop.via === "local" ? "is delivered to this host" : `leaves this host${hop.out ? ` by ${hop.out}` : ""}`;
+    return hop.via === "out" ? `leaves${hop.out ? ` by ${hop.out}` : ""}, and nobody takes it` : "is delivered";
+  }
+  if (hop.verdict === "INDETERMINATE") return "what happens here is open";
+  return hop.verdict === "REJECT" ? "is rejected" : "is dropped";
+}
+
+export function outerWords(outer) {
+  return `${outer.kind.toUpperCase()}${outer.vni ? ` ${outer.vni}` : ""} from ${outer.src} to ${outer.dst}`;
+}
+
+function changed(before, now) {
+  const lit = new Set();
+  const [bs, bsp] = splitPort(before.src);
+  const [ns, nsp] = splitPort(now.src);
+  const [bd, bdp] = splitPort(before.dst);
+  const [nd, ndp] = splitPort(now.dst);
+  if (bs !== ns) lit.add("src");
+  if (bsp !== nsp) lit.add("sport");
+  if (bd !== nd) lit.add("dst");
+  if (bdp !== ndp) lit.add("dport");
+  if (before.mark !== now.mark && now.mark !== "0x0") lit.add("mark");
+  if (before.ctstate !== now.ctstate && now.ctstate) lit.add("ctstate");
+  if (!before.outer && now.outer) lit.add("outer");
+  return lit;
+}
+
+/** The hooks that a hop's steps name, in the order they are met. */
+export function hooksOf(hop) {
+  const found = [];
+  for (const step of hop.steps ?? []) if (step.hook && found.at(-1) !== step.hook) found.push(step.hook);
+  return found;
+}

@@ -1,0 +1,357 @@
+// The question and its answer: every way that is possible, and one of them hop by hop.
+
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { command, embedded, useAnswer } from "../api.js";
+import { Captured } from "./live.jsx";
+import { AskMap } from "./askmap.jsx";
+import { FAULT, faultOf, wayOf } from "../packet/fault.js";
+import { hooksOf, momentsOf } from "../packet/moments.js";
+import { receivers, senders, serviceTarget } from "../names.js";
+import { Bar, Busy, Chance, End, Field, Problem } from "../parts.jsx";
+import { go, href } from "../route.js";
+import { Hooks, Strip } from "../packet/strip.jsx";
+import { ENDS, count, endOf, endWords, exactly, failsOn, fatalOf, fit, hostId, longWhere, plain, sentTo, shortName, whereOf } from "../words.js";
+
+/** Of so few ways at most each that is lost says why. */
+const FEW_WAYS = 4;
+
+/** The question that a URL asks, as the server takes it. */
+export function questionOf(query, edits = []) {
+  if (!query.from || !query.to) return null;
+  const question = { from: query.from, to: query.to };
+  if (query.port) question.port = /^\d+$/.test(query.port) ? Number(query.port) : query.port;
+  if (query.proto) question.protocol = query.proto;
+  if (query.sport) question.sport = Number(query.sport);
+  const assume = Object.fromEntries((query.assume ?? "").split(",").filter(Boolean).map((item) => {
+    const cut = item.lastIndexOf("=");
+    return [item.slice(0, cut), item.slice(cut + 1) === "yes"];
+  }));
+  if (Object.keys(assume).length) question.assume = assume;
+  if (edits.length) question.edits = edits;
+  if (query.source) question.source = query.source;
+  return question;
+}
+
+export function AskView({ route, map, source, revision, edits = [], error: mapError }) {
+  const { query } = route;
+  const question = useMemo(() => questionOf(query, edits), [query.from, query.to, query.port, query.proto, query.sport, query.assume, query.source, edits]);
+  const { data, error, busy } = useAnswer(question && "api/ask", question ?? undefined, revision);
+  const answer = question ? data : null;
+  const number = useMemo(() => wayOf(answer?.journeys ?? [], query.way), [answer, query.way]);
+  const way = answer?.journeys[number] ?? null;
+  const moments = useMemo(() => (way ? momentsOf(way) : []), [way]);
+  const step = query.step === FAULT ? faultOf(moments, way, query.way) : Math.min(Number(query.step) || 0, Math.max(0, moments.length - 1));
+  const moment = moments[step] ?? null;
+  const followed = embedded?.follows?.find((item) => item.from === query.from && item.to === query.to);
+  const to = (changes) => href("ask", { ...query, ...changes });
+  const ask = (changes) => href("ask", { ...query, way: "", step: "", assume: "", whole: query.whole, ...changes });
+  return (
+    <section class="view split ask">
+      <div class="main">
+        {command === "trace" ? <h1 class="packet">{embedded.title}</h1> : <h1 class="visually-hidden">Ask</h1>}
+        {!command && <Question query={query} map={map} ask={ask} error={error} />}
+        {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
+        {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
+        <Problem error={error ?? (map ? null : mapError)} />
+        {way && <Player way={way} moments={moments} number={number} step={step} to={to} protocol={answer.protocol} />}
+        {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
+        {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} /></section>}
+      </div>
+      <div class="side">
+        <aside class="panel" aria-label="Ways">
+          {embedded?.follows && <Connections query={query} />}
+          <Busy busy={busy && question} words="Computing…" />
+          {answer ? <Ways answer={answer} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
+        </aside>
+        {way && <Rules way={way} moment={moment} step={step} number={number} question={question} query={query} to={to} />}
+      </div>
+    </section>
+  );
+}
+
+/** Connections that were made when the file was written. */
+function Connections({ query }) {
+  return (
+    <section aria-label="Connections">
+      <h2>Connections</h2>
+      <ol class="ways">
+        {embedded.follows.map((item) => (
+          <li key={`${item.from} ${item.to}`}>
+            <a class={`way-item flow ${item.agrees ? "ok" : item.open ? "open" : "bad"}`} href={href("ask", { from: item.from, to: item.to, proto: item.protocol, way: item.journey < 0 ? "" : item.journey })}
+              aria-current={item.from === query.from && item.to === query.to ? "true" : undefined}>
+              <b>{plain(item.from)} → {item.label}</b>
+              <span class="more-words">{item.answer}, {item.agrees ? "as the model says" : "not as the model says"}</span>
+            </a>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function AskHelp({ map, query }) {
+  const known = embedded?.asks?.map((item) => item.request) ?? [];
+  return (
+    <>
+      <h2>Where does a packet go?</h2>
+      {!query.from && <p>Choose who asks on the map, or type it: a Pod, a node, an address.</p>}
+      {!query.from && !embedded && map && <h3>For example</h3>}
+      {query.from && !query.to && <p>From <b>{plain(query.from)}</b>. Now choose whom it asks: a Service, a Pod, or an address with a port.</p>}
+      {embedded && <p class="note">This file holds {count(known.length, "answer")}; other questions need kproxy explore.</p>}
+      <ul class="plain examples">
+        {known.slice(0, 60).map((item) => <li key={`${item.from} ${item.to}`}><a href={href("ask", { from: item.from, to: item.to, proto: item.protocol })}>{plain(item.from)} → {item.to}</a></li>)}
+        {!embedded && map && examples(map).map(([from, target]) => <li key={target}><a href={href("ask", { from, to: target })}>{shortName(from)} → {target.replace(/^svc\//, "")}</a></li>)}
+      </ul>
+    </>
+  );
+}
+
+/** Some questions that can be asked of any cluster, of people's own Pods and Services first. */
+function examples(map) {
+  const system = (item) => item.namespace.startsWith("kube-");
+  const asks = (pod) => pod.addresses.length > 0 && !pod.hostNetwork && !pod.bare;
+  const from = (map.pods.find((pod) => asks(pod) && !system(pod)) ?? map.pods.find(asks) ?? map.nodes[0])?.id;
+  if (!from) return [];
+  const services = map.services.filter((service) => !service.skipped);
+  const found = [...services.filter((service) => !system(service)), ...services.filter(system)].slice(0, 4).map((service) => [from, serviceTarget(service)]);
+  const node = map.services.find((service) => service.ports.some((port) => port.nodePort));
+  if (node && map.outside[0]) found.push([map.outside[0].id, `nodeport/${node.namespace}/${node.name}${node.ports.length > 1 ? `:${node.ports.find((port) => port.nodePort).name}` : ""}`]);
+  return found;
+}
+
+function Question({ query, map, ask, error }) {
+  const form = useRef(null);
+  const [from, to] = useMemo(() => (map ? [senders(map), receivers(map)] : [[], []]), [map]);
+  const submit = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(form.current));
+    go(ask({ from: given.from.trim(), to: given.to.trim(), port: given.port?.trim(), proto: given.proto }));
+  };
+  return (
+    <form class="filters question" ref={form} onSubmit={submit}>
+      <Field label="From" name="from" value={query.from ?? ""} options={from} hint="pod/shop/cart-0" bad={error?.field === "from"} classes="wide" />
+      <a class="swap" href={ask({ from: query.to ?? "", to: query.from ?? "" })} aria-label="Swap source and target">⇄</a>
+      <Field label="To" name="to" value={query.to ?? ""} options={to} hint="svc/shop/web or 10.96.0.1:443" bad={error?.field === "to"} classes="wide" />
+      <Field label="Port" name="port" value={query.port ?? ""} hint="its own" bad={error?.field === "port"} classes="narrow" />
+      <label class="labelled narrow"><span>Protocol</span>
+        <select name="proto" value={query.proto ?? ""}>
+          {[["", "its own"], ["tcp", "TCP"], ["udp", "UDP"], ["sctp", "SCTP"], ["icmp", "ICMP"]].map(([key, words]) => <option key={key} value={key} selected={key === (query.proto ?? "")}>{words}</option>)}
+        </select>
+      </label>
+      <button class="primary" type="submit">Ask</button>
+    </form>
+  );
+}
+
+function Ways({ answer, number, to, query, taken }) {
+  const assumed = new Map((query.assume ?? "").split(",").filter(Boolean).map((item) => [item.slice(0, item.lastIndexOf("=")), item.slice(item.lastIndexOf("=") + 1)]));
+  const settle = (expression, value) => {
+    const next = new Map(assumed);
+    if (value) next.set(expression, value);
+    else next.delete(expression);
+    return to({ assume: [...next].map(([key, word]) => `${key}=${word}`).join(","), way: "", step: "" });
+  };
+  return (
+    <>
+      <h2>{count(answer.journeys.length, "way")}</h2>
+      <p class="asked-words">{answer.protocol.toUpperCase()} from <b>{plain(answer.from)}</b> to <b>{answer.to}</b></p>
+      <ol class="ways">
+        {answer.journeys.map((way, place) => (
+          <li key={place}>
+            <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place, step: "" })} aria-current={place === number ? "true" : undefined}>
+              <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
+              <End end={endOf(way)} />
+              <span class={longWhere(way) ? "where long" : "where"}>{whereOf(way)}</span>
+              {place === taken && <span class="more-words">this one came about</span>}
+              {(place === number || (way.end !== "answered" && answer.journeys.length <= FEW_WAYS)) && (
+                <span class="more-words">{[[sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", "), place === number && exactly(way.probability)].filter(Boolean).join("; ")}</span>
+              )}
+            </a>
+          </li>
+        ))}
+      </ol>
+      {answer.settle?.length > 0 && (
+        <section class="settle">
+          <h3>What would settle it</h3>
+          {answer.settle.map((item) => {
+            const chosen = assumed.get(item.expression) ?? "";
+            return (
+              <fieldset key={item.expression}>
+                <legend>Does <code>{item.expression}</code> match?</legend>
+                <div class="switch">
+                  {[["", "open"], ["yes", "yes"], ["no", "no"]].map(([value, words]) => <a key={value} class="button small" href={settle(item.expression, value)} aria-current={chosen === value ? "true" : undefined}>{words}</a>)}
+                </div>
+              </fieldset>
+            );
+          })}
+        </section>
+      )}
+      {answer.hints?.length > 0 && <ul class="hints">{answer.hints.map((item) => <li key={item}>{item}</li>)}</ul>}
+      {answer.assumptions?.length > 0 && <details open={Boolean(command)}><summary>{count(answer.assumptions.length, "assumption")}</summary><ul class="hints">{answer.assumptions.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+      {answer.missing?.length > 0 && <details><summary>{count(answer.missing.length, "thing")} missing in the source</summary><ul class="hints">{answer.missing.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+    </>
+  );
+}
+
+/** Steps through a way: the strip, what happens, the scrubber. */
+function Player({ way, moments, number, step, to, protocol }) {
+  const moment = moments[step];
+  const ends = moment.last || (moment.kind === "end" && moment.direction === failsOn(way));
+  const before = step > 0 && moments[step - 1].direction === moment.direction ? moments[step - 1].header : null;
+  const at = (place) => to({ way: number, step: place || "" });
+  const seek = (place) => go(at(Math.max(0, Math.min(moments.length - 1, place))), true);
+  const hopStart = (offset) => {
+    const key = (item) => `${item.direction} ${item.hop}`;
+    if (offset > 0) return moments.findIndex((item, place) => place > step && key(item) !== key(moment));
+    const first = moments.findIndex((item) => key(item) === key(moment));
+    return first < step ? first : moments.findIndex((item) => first > 0 && key(item) === key(moments[first - 1]));
+  };
+  // A key may come before effects have run after the last one: what it does is that of the step that is shown.
+  const keys = useRef(null);
+  keys.current = (event) => {
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range") return;
+    if (event.target.closest?.(".map")) return;
+    if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
+    const goTo = { ArrowRight: step + 1, ArrowLeft: step - 1, n: step + 1, p: step - 1, Home: 0, End: moments.length - 1 }[event.key];
+    const hopTo = event.key === "N" ? hopStart(1) : event.key === "P" ? hopStart(-1) : -1;
+    if (event.target.closest?.(".scroll") && event.key.startsWith("Arrow")) return;
+    if (goTo !== undefined) seek(goTo);
+    else if (hopTo >= 0) seek(hopTo);
+    else return;
+    event.preventDefault();
+  };
+  useEffect(() => {
+    const pressed = (event) => keys.current(event);
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+  return (
+    <section class="player" aria-label="Step through the way">
+      <div class="controls">
+        <button type="button" onClick={() => seek(step - 1)} disabled={step === 0} aria-label="One step back">◀</button>
+        <button type="button" onClick={() => seek(step + 1)} disabled={step === moments.length - 1} aria-label="One step on" class="primary">▶</button>
+        <input type="range" min={0} max={moments.length - 1} value={step} aria-label="Where on the way" aria-valuetext={`${moment.words}, at ${shortName(hostId(moment.host))}`}
+          onInput={(event) => seek(Number(event.currentTarget.value))} />
+        <span class="position">{step + 1}/{moments.length}</span>
+        <button type="button" class="small-button" onClick={() => seek(hopStart(1))} disabled={hopStart(1) < 0}>next host</button>
+      </div>
+      <ol class="rail" aria-label="Hosts on the way">
+        {[["there", way.there], ["back", way.back ?? []]].map(([direction, list]) => list.map((item, place) => {
+          const first = moments.findIndex((each) => each.direction === direction && each.hop === place);
+          const here = moment.direction === direction && moment.hop === place;
+          return (
+            <li key={`${direction} ${place}`} class={`${direction}${here ? " here" : ""}`}>
+              <a href={at(first)} aria-current={here ? "step" : undefined}>{direction === "back" && place === 0 ? "↩ " : ""}{fit(hostName(item.host), 20)}</a>
+            </li>
+          );
+        }))}
+      </ol>
+      <p class={ends ? `now outcome-line ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
+        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{hostName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}{moment.last ? `: ${endWords(way)}.` : ""}</>}
+      </p>
+      <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
+    </section>
+  );
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+const isRuleHost = (hop) => (hop.steps ?? []).length > 0 && !hop.host.startsWith("pod/") && !hop.host.startsWith("outside/");
+
+/** The rules of the hop where the packet is: those that matched, and on demand those that were asked in vain. */
+function Rules({ way, moment, step, number, question, query, to }) {
+  const hops = moment.direction === "there" ? way.there : way.back;
+  const hop = hops[moment.hop];
+  const all = query.rules === "all";
+  const matched = hop.rules ?? [];
+  const asked = all ? { ...question, journey: number, direction: moment.direction, hop: moment.hop } : null;
+  const { data, error, busy } = useAnswer(asked && "api/rules", asked ?? undefined);
+  const delivered = hop.verdict === "ACCEPT" && hop.via === "local";
+  const passed = hooksOf(hop);
+  const local = passed.length ? passed[0] === "OUTPUT" : !hop.in;
+  const fatal = fatalOf(hop);
+  const current = moment.detail ?? (moment.kind === "end" ? fatal : undefined);
+  const is = (step, table, chain, rule) => step && step.table === table && step.chain === chain && step.rule === rule;
+  const hooks = all && data ? data.hooks : fromMatched(matched);
+  const most = Math.max(0, ...hooks.flatMap((hook) => hook.chains.flatMap((chain) => chain.rules.map((rule) => rule.packets ?? 0))));
+  const box = useRef(null);
+  useEffect(() => {
+    const here = box.current.querySelector(".rule.now") ?? box.current.querySelector(".hook-rules.here");
+    const frame = box.current;
+    // At its end a packet has met all of them.
+    if (frame.scrollHeight > frame.clientHeight) frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : moment.kind === "end" ? frame.scrollHeight : 0;
+  }, [step, number, data, all]);
+  return (
+    <section class="rules" aria-label={`Rules of ${hop.host}`}>
+      <div class="bar-top">
+        <h2>Rules of {hostName(hop.host)}</h2>
+        <Busy busy={busy} words="Reading rules…" />
+        {!embedded && (isRuleHost(hop) || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
+      </div>
+      {isRuleHost(hop) && (
+        <Hooks passed={passed} verdict={hop.verdict} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
+          local={local} delivered={delivered} label={`Hooks of ${hostName(hop.host)} that the packet passes: ${passed.join(", ") || "none"}; then ${hop.verdict}`} />
+      )}
+      <Problem error={all ? error : null} />
+      <div class="rule-list" ref={box} tabIndex={0} role="group" aria-label="Rules in the order in which the packet meets them">
+        {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : hop.verdict === "INDETERMINATE" ? "Which rules apply is open; see above what would settle it." : "No rule here says anything about this packet."}</p>}
+        {hooks.map((hook, place) => (
+          <div key={place} class={`hook-rules${moment.hook === hook.hook ? " here" : ""}`}>
+            <h3>{hook.hook || "rules"}</h3>
+            {hook.chains.map((chain, each) => (
+              <div key={each} class="chain">
+                <h4>{chain.table} <b>{chain.chain}</b>{chain.source ? ` · ${chain.source}` : ""}{chain.asked > 1 ? <small> {count(chain.asked, "rule")} asked</small> : null}</h4>
+                <ol>
+                  {chain.rules.map((rule) => (
+                    <li key={rule.rule} class={`rule${!rule.matched ? " unmatched" : ""}${is(current, chain.table, chain.chain, rule.rule) ? " now" : ""}${is(fatal, chain.table, chain.chain, rule.rule) ? " fatal" : ""}`}>
+                      <span class="number">{rule.rule}</span>
+                      <div>
+                        {(rule.provenance || tells(rule)) && <p>{tells(rule) && <b>{rule.did}</b>} {rule.provenance && <Provenance text={rule.provenance} />}</p>}
+                        <RuleText text={rule.text} />
+                        {rule.packets ? <p class="met"><Bar share={rule.packets / most} /><small>{count(rule.packets, "packet")} so far</small></p> : null}
+                      </div>
+                    </li>
+                  ))}
+                </ol>
+                {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
+              </div>
+            ))}
+          </div>
+        ))}
+      </div>
+    </section>
+  );
+}
+
+/** Whether what a rule did is more than its text says. */
+const tells = (rule) => rule.did && !/^(jump|goto|RETURN|return)\b/.test(rule.did);
+
+/** A rule as it is written: strong where it leads to, and not so strong comments, and what its chain's heading says. */
+function RuleText({ text }) {
+  const parts = text.split(/(^-A \S+ |-m comment --comment (?:"(?:[^"\\]|\\.)*"|\S+) ?|(?:-[jg]|jump|goto) \S+)/);
+  return <code>{parts.map((part, place) => (place % 2 === 0 ? part : /^-[Am]/.test(part) ? <span key={place} class="soft">{part}</span> : <b key={place}>{part}</b>))}</code>;
+}
+
+/** A host for people: a dump's one host has no name. */
+const hostName = (host) => (host === "host" ? "this host" : shortName(hostId(host)));
+
+/** Names a rule's Service, as a link where it says one. */
+function Provenance({ text }) {
+  const found = /\b([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9-]*)(?::[\w-]+)?/.exec(text);
+  if (!found || /\d+\.\d+/.test(found[1]) || (embedded && !embedded.services?.[`${found[1]}/${found[2]}`])) return <span class="provenance">{text}</span>;
+  return <span class="provenance">{text.slice(0, found.index)}<a href={href(["service", found[1], found[2]])}>{found[0]}</a>{text.slice(found.index + found[0].length)}</span>;
+}
+
+function fromMatched(rules) {
+  const hooks = [];
+  for (const rule of rules) {
+    let hook = hooks.at(-1);
+    if (!hook || hook.hook !== rule.hook) hooks.push((hook = { hook: rule.hook, chains: [] }));
+    let chain = hook.chains.at(-1);
+    if (!chain || chain.table !== rule.table || chain.chain !== rule.chain) hook.chains.push((chain = { table: rule.table, chain: rule.chain, source: rule.source, rules: [] }));
+    chain.rules.push({ ...rule, matched: true });
+  }
+  return hooks;
+}
+

@@ -1,0 +1,153 @@
+// Two sides: another source (diff), the objects and what is programmed (drift), or both modes (migrate).
+
+import { useMemo } from "preact/hooks";
+import { useAnswer } from "../api.js";
+import { Findings, Undecided } from "../compare/findings.jsx";
+import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
+import { GROUPS, gathered, headline, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
+import { Busy, Later, Problem } from "../parts.jsx";
+import { href } from "../route.js";
+import { overlaid, withEndpoints } from "../map/shape.js";
+import { count } from "../words.js";
+
+/** Services times nodes: more are compared when that is asked for. */
+const FEW = 600;
+/** Notes that stand before what was found: the others are opened. */
+const NOTES = 2;
+/** Of more Services the map of what should be is not asked for: only ways are drawn. */
+const FEW_SERVICES = 1000;
+
+/** What can be compared here: {kind, title, about, question, words of both sides}. */
+function kinds(source) {
+  const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
+  const found = [
+    { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program for the Services, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
+    { kind: "migrate", title: `Today, and in ${other} mode`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
+  ];
+  if (source.against?.label) {
+    const names = [source.label, source.against.label];
+    const words = names[0] === names[1] ? ["first", "second"] : names;
+    found.unshift({ kind: "diff", title: "Both sources", about: `${source.label} against ${source.against.label} (kproxy diff)`, question: { kind: "diff", a: {}, b: { source: "against" } }, words });
+  }
+  return found.filter((item) => source.compares?.includes(item.kind));
+}
+
+export function CompareView({ route, map, source, revision }) {
+  const { query } = route;
+  const offered = kinds(source);
+  // What takes long begins when it is asked for.
+  const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? offered[0]?.kind : "";
+  const chosenKind = offered.find((item) => item.kind === (query.kind ?? first));
+  const kind = chosenKind?.kind ?? "";
+  const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);
+  const to = (changes) => href("compare", { ...query, ...changes });
+  const shown = data && (data.kind ?? kind) === kind ? data : null;
+  const words = chosenKind?.words ?? ["", ""];
+  const notes = shown ? [...(shown.remarks ?? []), ...(shown.notes ?? [])] : [];
+  const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind, asks: shown.asks, words }) : []), [shown, kind]);
+  const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
+  const sides = useMemo(() => sidesOf(words, shown), [shown, kind]);
+  // Of one host alone there is nothing to draw a way on.
+  const drawn = Boolean(cards.length && map && source.kind !== "rules");
+  // Of two sources their maps over one another come first; else the first finding is open.
+  const chosen = query.finding ?? (kind === "diff" && !source.fixed ? "" : "0");
+  const choose = (place) => to({ finding: place || "none" });
+  const found = useWays(drawn && chosen !== "" ? cards[Number(chosen)] : null, sides, map, revision);
+  return (
+    <section class={`view${drawn ? " split compared" : ""}`}>
+      <div class="main">
+        <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
+        {!source.fixed && (
+          <ul class="cards">
+            {offered.map((item) => (
+              <li key={item.kind}><a class="card" href={to({ kind: item.kind, finding: "" })} aria-current={item.kind === kind ? "true" : undefined}><b>{item.title}</b><span>{item.about}</span></a></li>
+            ))}
+          </ul>
+        )}
+        {!kind && <p class="note">Choose what to compare. All packets are compared, not a sample; of many Services that takes a while.</p>}
+        <Problem error={error} />
+        {kind && shown && <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />}
+        {kind === "drift" && cards.length > 0 && <p class="do"><b>What to do:</b> restart kube-proxy on the node, or run <code>kproxy drift --repair</code> there: both write its rules anew.</p>}
+        {kind && shown && <Notes notes={mergedNotes(notes)} />}
+        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} />}
+      </div>
+      {kind && shown && (
+        <div class="beside">
+          {!drawn && cards.length > 1 && <Index cards={cards} />}
+          <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn ? choose : null} />
+          <Undecided items={undecided} />
+        </div>
+      )}
+    </section>
+  );
+}
+
+/** What was found, in a line each, where cards have the whole width. */
+function Index({ cards }) {
+  const show = (place) => document.getElementById(`finding-${place + 1}`)?.scrollIntoView({ behavior: "smooth" });
+  return (
+    <ol class="found-index">
+      {cards.slice(0, 30).map((card, place) => <li key={place}><button type="button" onClick={() => show(place)}><span class={`number ${card.tone}`}>{place + 1}</span> <span class={`found-mark ${card.tone}`}>{card.mark}</span> {card.title} <small>{card.culprit && <>{card.culprit} · </>}{count(card.differences, "difference")}</small></button></li>)}
+    </ol>
+  );
+}
+
+/** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
+export function Verdict({ cards, undecided, late = false, alike = "Both sides treat every packet alike." }) {
+  if (!cards.length && late) return <p class="outcome-line open" role="status" data-test="verdict">The rules treat every packet alike, though the objects differ.</p>;
+  if (!cards.length) {
+    return <p class={`outcome-line ${undecided.length ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
+  }
+  if (cards.some((card) => card.advice.length)) {
+    const groups = GROUPS.filter((group) => group.name !== "guess").map((group) => ({ ...group, count: cards.filter((card) => card.group === group.name).length }));
+    return (
+      <ul class="score" aria-label={`${count(cards.length, "difference")} for packets`} data-test="verdict">
+        {groups.map((group) => <li key={group.name} class={group.count ? group.tone : ""}><b>{group.count}</b> <span>{group.title}</span></li>)}
+      </ul>
+    );
+  }
+  const guessed = cards.filter((card) => card.assumed);
+  const sure = cards.filter((card) => !card.assumed);
+  return (
+    <div class="verdicts" role="status" data-test="verdict">
+      {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{headline(sure)}</p>}
+      {guessed.length > 0 && <p class="outcome-line open">{sure.length ? "And perhaps " : "Perhaps "}{headline(guessed)}</p>}
+    </div>
+  );
+}
+
+function Notes({ notes }) {
+  if (!notes.length) return null;
+  return (
+    <ul class="hints">
+      {notes.slice(0, NOTES).map((item) => <li key={item}>{item}</li>)}
+      {notes.length > NOTES && <li><Later summary={count(notes.length - NOTES, "more note")}>{() => <ul class="hints">{notes.slice(NOTES).map((item) => <li key={item}>{item}</li>)}</ul>}</Later></li>}
+    </ul>
+  );
+}
+
+/** The map with what differs; both sides' chances are laid over one another as long as no finding is chosen. */
+function ComparedMap({ map, sides, revision, cards, chosen, choose, found }) {
+  // The page's own source is one side; the other one's map shows what only it has.
+  const [first, second] = sides.map((side) => (side.edits.length ? "" : side.source));
+  const other = second || (map.services.length <= FEW_SERVICES ? first : "");
+  const { data, error } = useAnswer(other && `api/map?source=${other}`, undefined, revision);
+  const both = useMemo(() => {
+    if (!other || !data) return null;
+    const theirs = withEndpoints(data);
+    const [before, after] = second ? [map, theirs] : [theirs, map];
+    return { before, map: { ...overlaid(after, before), served: new Set([...before.served, ...after.served]) } };
+  }, [map, other, data]);
+  const open = Boolean(cards[Number(chosen)]) && chosen !== "";
+  return (
+    <>
+      {!(open && found.ways) && (
+        <div class="map-tools">
+          <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances are “${sides[0].words} → ${sides[1].words}”; what only the first has is crossed out.` : ""}`}</p>
+          <Problem error={error} />
+        </div>
+      )}
+      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={onMap} around={430} label="Map with what differs marked" />
+    </>
+  );
+}

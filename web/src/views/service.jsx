@@ -1,0 +1,245 @@
+// One Service: what it becomes, in the order a packet meets it, and who reaches it from where.
+
+import { useState } from "preact/hooks";
+import { command, embedded, holds, useAnswer } from "../api.js";
+import { serviceTarget } from "../names.js";
+import { Busy, End, Field, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
+import { go, href } from "../route.js";
+import { edgesBy } from "../map/shape.js";
+import { faultOf } from "../map/faults.js";
+import { ENDS, count, fit, percent, plain, ratio, sum } from "../words.js";
+
+export function ServiceList({ route, map, error, busy }) {
+  const { q = "", ns = "" } = route.query;
+  if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
+  const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q));
+  const names = [...new Set(map.services.map((item) => item.namespace))].sort();
+  return (
+    <section class="view">
+      <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
+      <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+        <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => go(href("services", { ...route.query, q: text }))} />
+        <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
+      </form>
+      <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
+        const edges = edgesBy(map, "service", item.id);
+        const used = new Set(edges.filter((edge) => edge.used).map((edge) => edge.endpoint));
+        const left = new Set(edges.filter((edge) => !used.has(edge.endpoint)).map((edge) => edge.endpoint));
+        return [
+          <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
+          <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
+          item.skipped ? "" : <span class={used.size ? "" : "bad-text"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
+        ];
+      }} />
+      {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
+    </section>
+  );
+}
+
+const MANY = 6;
+
+/** A square for each endpoint, filled if it gets packets. */
+function Squares({ used, left }) {
+  const [full, empty] = [Math.min(used, MANY), Math.min(left, Math.max(0, MANY - used))];
+  return (
+    <svg class="squares" viewBox="0 0 72 12" aria-hidden="true">
+      {Array.from({ length: full + empty }, (_, place) => <rect key={place} class={place < full ? "full" : ""} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
+      {used + left === 0 && <rect class="none" x={1} y={1.5} width={9} height={9} rx={2} />}
+    </svg>
+  );
+}
+
+export function ServiceView({ route, map, source, revision }) {
+  const [, namespace = "", name = ""] = route.path;
+  const { node = "", family = "", source: side = "" } = route.query;
+  const path = `api/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+  const wanted = new URLSearchParams(Object.entries({ node, family, source: side }).filter(([, value]) => value)).toString();
+  const { data, error, busy } = useAnswer(wanted ? `${path}?${wanted}` : path, undefined, revision);
+  const service = side ? null : map?.services.find((item) => item.namespace === namespace && item.name === name);
+  const labels = source?.against?.kind && source.against.kind !== "rules" ? [source.label, source.against.label] : [];
+  const several = data && !embedded && (data.nodes.length > 1 || data.families.length > 1);
+  const to = (changes) => href(route.path, { ...route.query, ...changes });
+  return (
+    <section class="view">
+      <p class="crumbs">{command ? "Service" : <a href="#/services">Services</a>} / {namespace}</p>
+      <div class="bar-top">
+        <h1>{name}</h1>
+        {service && <p class="counts">{service.type}{embedded && data ? `, ${data.explanation.family} on node ${data.explanation.node}` : ""}{service.affinity && service.affinity !== "None" ? ` · ${service.affinity} affinity` : ""}</p>}
+        <Busy busy={busy} />
+        {(labels.length > 0 || several) && (
+          <form class="filters" onSubmit={(event) => event.preventDefault()}>
+            {labels.length > 0 && <Select label="Source" value={side} onChange={(value) => go(to({ source: value, node: "" }))} options={[["", labels[0] === labels[1] ? "first" : labels[0]], ["against", labels[0] === labels[1] ? "second" : labels[1]]]} />}
+            {several && data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
+            {several && data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
+          </form>
+        )}
+        <span class="actions">
+          {service && !service.skipped && holds("ask") && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
+          {!side && <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>}
+        </span>
+      </div>
+      <Problem error={error} />
+      {data && <Body data={data} />}
+    </section>
+  );
+}
+
+function Body({ data }) {
+  const { explanation } = data;
+  return (
+    <>
+      {explanation.skipped && <p class="note">kube-proxy does nothing for it: {explanation.skipped}</p>}
+      {(explanation.notes ?? []).map((note) => <p key={note} class="note">{note}</p>)}
+      {data.ports.map((port) => <Port key={`${port.name} ${port.protocol}`} port={port} explained={explained(explanation, port)} node={explanation.node} />)}
+      {data.matrix && data.matrix.clients.length > 0 && data.matrix.addresses.length > 0 && <Matrix matrix={data.matrix} />}
+    </>
+  );
+}
+
+const explained = (explanation, port) => explanation.ports.find((item) => item.protocol === port.protocol && (item.name === port.name || item.name.endsWith(`:${port.name}`) || (!port.name && !item.name.includes(":"))));
+
+function Port({ port, explained: facts, node }) {
+  const left = leftOut(port);
+  return (
+    <section class="service-port">
+      <h2>{port.name || "port"} <small>{port.protocol}</small></h2>
+      {port.fan.length + port.left.length > 0 && <Fan port={port} node={node} />}
+      <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table cards-on-phone" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
+        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, item.verdict + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}${each.fault ? ` (${faultOf(each)})` : ""}`).join(", "),
+      ])} />
+      {left.length > 0 && (
+        <Table caption="Endpoints that are left out" classes="fan-table cards-on-phone" head={["endpoint", "state", "node", "why"]} rows={left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
+      )}
+      {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
+      {facts?.rules?.length > 0 && (
+        <Later class="tables" summary={`${count(facts.rules.length, "rule")} that kube-proxy ${port.fan.some((item) => item.by === "rules") ? "should write" : "writes"} on ${node}`}>{() => (
+          <LongTable hidden caption={`Rules of ${port.name || "the port"}`} classes="cards-on-phone" head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
+        )}</Later>
+      )}
+    </section>
+  );
+}
+
+const KINDS = { clusterIP: "cluster IP", externalIP: "external IP", loadBalancerIP: "load balancer", nodePort: "node port" };
+const MAX_FAN = 16;
+
+/** The fan-out: addresses at the left, what the rules decide, endpoints with their chances, and those left out with the reason. */
+function Fan({ port, node }) {
+  const [all, setAll] = useState(false);
+  const used = chosenOf(port);
+  const left = leftOut(port);
+  const ends = [...used, ...left];
+  const shown = all ? ends : ends.slice(0, MAX_FAN);
+  const [rowA, rowE] = [66, 42];
+  const height = Math.max(port.fan.length * rowA, shown.length * rowE, rowA) + 12;
+  const yA = (place) => 6 + (height - 12) * ((place + 0.5) / port.fan.length);
+  const yE = (place) => 6 + (height - 12) * ((place + 0.5) / Math.max(1, shown.length));
+  const lines = port.fan.flatMap((item, place) => (item.endpoints ?? []).map((each) => [place, shown.findIndex((end) => end.address === each.address), each]).filter(([, end, each]) => end >= 0 && Math.max(ratio(each.chance), ratio(each.lost || "0")) > 0));
+  return (
+    <>
+      <div class="drawing fan-holder" tabIndex={0} role="group" aria-label="Fan-out of this port">
+        <svg class="map fan" viewBox={`0 0 1290 ${height}`} width={1290} height={height} role="img" aria-label={`${count(port.fan.length, "address", "addresses")}, ${count(used.length, "endpoint")} used and ${left.length} left out; the tables that follow have them`}>
+          {lines.map(([one, other, each]) => {
+            const [y1, y2] = [yA(one), yE(other)];
+            const broken = each.lost ? " lost" : each.fault ? " wrong" : "";
+            return (
+              <g key={`${one} ${other}`}>
+                <path class={`edge-line${broken}`} d={`M488 ${y1}C580 ${y1} 520 ${y2} 612 ${y2}`} stroke-width={(1 + Math.max(ratio(each.chance), ratio(each.lost || "0")) * 5).toFixed(1)} />
+                {each.lost && <path class="cross" d={`M596 ${y2 - 6}l12 12m0 -12l-12 12`} />}
+              </g>
+            );
+          })}
+          {port.fan.map((item, place) => <FanAddress key={`${item.kind} ${item.address} ${item.port}`} item={item} node={node} y={yA(place)} />)}
+          {shown.map((item, place) => <FanEnd key={item.address} item={item} y={yE(place)} shares={port.fan.flatMap((each) => (each.endpoints ?? []).filter((end) => end.address === item.address))} />)}
+        </svg>
+      </div>
+      {ends.length > MAX_FAN && <button type="button" onClick={() => setAll(!all)}>{all ? "Fewer" : `All ${ends.length} endpoints`}</button>}
+    </>
+  );
+}
+
+/** The endpoints that rules choose, or objects ask for; of those with several addresses the one with something wrong. */
+function chosenOf(port) {
+  const found = new Map();
+  for (const item of port.fan.flatMap((each) => each.endpoints ?? [])) if (!found.get(item.address)?.fault) found.set(item.address, item);
+  return [...found.values()];
+}
+
+const leftOut = (port) => {
+  const chosen = new Set(chosenOf(port).map((item) => item.address));
+  return port.left.filter((item) => !chosen.has(item.address));
+};
+
+const DEAD = { drop: "dropped", reject: "rejected", missing: "not translated" };
+
+function FanAddress({ item, node, y }) {
+  const dead = item.verdict !== "endpoints";
+  const end = DEAD[item.verdict] ?? item.verdict;
+  const ends = (item.endpoints ?? []).filter((each) => ratio(each.chance) > 0 || each.lost).length;
+  return (
+    <g>
+      <g class={`item service${dead && item.fault ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
+        <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `any node :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
+        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(item.from, 26)}` : ""}</text></g>
+      <path class="cable" d={`M242 ${y}H280`} />
+      <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
+        <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>
+        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : `${count(ends, "endpoint")}${item.by === "rules" ? ` in ${node}’s rules` : ""}`, 34)}</text></g>
+    </g>
+  );
+}
+
+/** An endpoint: with the chances that the addresses give it, or why it gets no packets. */
+function FanEnd({ item, y, shares }) {
+  const chances = [...new Set(shares.map((each) => percent(each.chance)))].join(" or ");
+  const node = plain(item.node);
+  const broken = faultOf(item);
+  return (
+    <g class={`item pod${shares.length ? "" : " left-out"}${broken ? " bad" : ""}`}>
+      <rect x={612} y={y - 17} width={280} height={34} rx={7} />
+      <text x={624} y={y - 2}>{fit(plain(item.target) || item.address, 26)}</text>
+      <text class="tiny" x={624} y={y + 11}>{fit(`${item.target ? item.address : ""}${node ? ` on ${node}` : ""}`.trim(), 40)}</text>
+      {broken && ratio(item.chance) > 0 && <text class="gets broken" x={906} y={y - 2}>{chances}</text>}
+      {broken ? <text class="tiny why broken" x={906} y={y + (ratio(item.chance) > 0 ? 13 : 5)}><title>{broken}</title>{fit(broken, 62)}</text>
+        : shares.length > 0 ? <text class="gets" x={906} y={y + 5}>{chances}</text> : <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
+    </g>
+  );
+}
+
+/** What the columns are called; the protocol only where it tells two of them apart. */
+function headsOf(addresses) {
+  const names = addresses.map((item) => item.label.replace(/^(clusterIP|externalIP|loadBalancerIP)\b/, (kind) => KINDS[kind]));
+  const short = names.map((name) => name.replace(/\/(tcp|udp|sctp)$/i, ""));
+  return short.map((name, place) => (short.indexOf(name) === short.lastIndexOf(name) ? name : names[place].replace(/\w+$/, (protocol) => protocol.toUpperCase())));
+}
+
+const mixedKind = (ways) => (ways.some((way) => ENDS[way.end]?.kind === "bad") ? "bad" : "open");
+
+/** Ways that end differently: how many packets each end has. */
+function Mixed({ ways }) {
+  const ends = Map.groupBy(ways, (way) => ENDS[way.end]?.words ?? way.end);
+  const words = [...ends].map(([end, of]) => `${percent(sum(of.map((way) => way.chance)))} ${end}`);
+  return <span class={`ending ${mixedKind(ways)}`}><span aria-hidden="true">◐</span> {words.join(", ")}</span>;
+}
+
+function Matrix({ matrix }) {
+  return (
+    <section>
+      <h2 class="over-table">Who reaches it</h2>
+      <Table classes="matrix cards-on-phone" caption={holds("ask") ? "Each cell leads to its question" : "Clients and addresses"} head={["from", ...headsOf(matrix.addresses)]} rows={matrix.clients.map((client, row) => [
+        <><b>{client.label || plain(client.id)}</b>{client.kind && <small>{client.kind}</small>}</>,
+        ...matrix.addresses.map((address, column) => {
+          const cell = matrix.cells[row]?.[column];
+          if (!cell) return "–";
+          return (
+            <a class={`cell ${cell.meant ? "meant" : cell.end === "mixed" ? mixedKind(cell.ways) : (ENDS[cell.end]?.kind ?? "open")}`} href={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined}>
+              {cell.meant ? <span class="ending">– not reachable from outside, as meant</span> : cell.end === "mixed" ? <Mixed ways={cell.ways} /> : <End end={cell.end} />}
+              <span class="cell-ways">{cell.meant ? "" : cell.ways?.length > 1 ? count(cell.ways.length, "way") : cell.ways?.[0]?.end === "answered" ? plain(cell.ways[0].at).split("/").pop() : ""}</span>
+              {cell.reason && !cell.meant && <small>{fit(cell.reason, 140)}</small>}
+            </a>
+          );
+        }),
+      ])} />
+    </section>
+  );
+}
