@@ -59,16 +59,16 @@ def write_manifests(services: int, endpoints: int, path: Path) -> None:
 
 def measure(path: str, services: int) -> Measured:
     """Measures one size in this process."""
-    from kproxy.explorer.ask import Ask, AskRule, answer
-    from kproxy.explorer.comparing import WhatIf, what_if
-    from kproxy.explorer.edits import Edit
-    from kproxy.explorer.hop_rules import hop_rules
-    from kproxy.explorer.maps import map_answer
-    from kproxy.explorer.model import Work
+    from kproxy.explorer.answers.ask import Ask, AskRule, answer
+    from kproxy.explorer.answers.hop_rules import hop_rules
+    from kproxy.explorer.answers.map import map_answer
+    from kproxy.explorer.answers.service import ServiceQuery, service_page
+    from kproxy.explorer.compare.compare import WhatIf, what_if
+    from kproxy.explorer.model.edits import Edit
+    from kproxy.explorer.model.model import Work
     from kproxy.explorer.page import encode
-    from kproxy.explorer.server import settle_garbage
-    from kproxy.explorer.services import ServiceQuery, service_page
-    from kproxy.explorer.source import ManifestSource
+    from kproxy.explorer.server.listener import settle_garbage
+    from kproxy.explorer.sources.source import ManifestSource
     from kproxy.explorer.state import Explorer
     from kproxy.render import Features
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kproxy.explorer.live import LabSource
+from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.state import Explorer
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.request import send_request

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -34,7 +34,7 @@ from kproxy.errors import InputError
 if TYPE_CHECKING:
     from kproxy.client import RestClient
     from kproxy.cluster.snapshot.files import Files
-    from kproxy.explorer.source import Source
+    from kproxy.explorer.sources.source import Source
     from kproxy.render import Features
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -74,23 +74,26 @@ They are not in --help; docs/live.md has them."""
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Which API server, and as whom: what the options say. `flags` are those of KUBECTL_FLAGS that were given."""
+    """Which API server, and as whom: what the options say. `flags` are those of KUBECTL_FLAGS that were given, with
+    their values."""
 
     kubeconfig: str | None = None
     context: str | None = None
-    flags: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[tuple[str, Any], ...] = ()
 
     @property
     def given(self) -> tuple[str, ...]:
         """The options that were given."""
         own = (("--kubeconfig", self.kubeconfig), ("--context", self.context))
-        return (*(name for name, value in own if value is not None), *(KUBECTL_FLAGS[name][-1] for name in self.flags))
+        of_kubectl = (KUBECTL_FLAGS[name][-1] for name, _ in self.flags)
+        return (*(name for name, value in own if value is not None), *of_kubectl)
 
     def client(self) -> RestClient:
         """Raises ConfigError."""
         from kproxy.client import Overrides, RestClient, load_client_config
 
-        return RestClient(load_client_config(self.kubeconfig, self.context, overrides=Overrides(**self.flags)))
+        overrides = Overrides(**dict(self.flags))
+        return RestClient(load_client_config(self.kubeconfig, self.context, overrides=overrides))
 
 
 _Found = tuple[KubeProxyConfiguration, tuple[Manifests, list[RawObject]]]
@@ -101,7 +104,7 @@ class Reads:
     an API server has may be another a moment later."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[object, Manifests, list[RawObject]]] = []
+        self._known: dict[Hashable, tuple[Manifests, list[RawObject]]] = {}
         self._snapshots: dict[str, Files | None] = {}
 
     def snapshot(self, name: str) -> Files | None:
@@ -114,15 +117,12 @@ class Reads:
             self._snapshots[name] = open_files(name) if is_snapshot(name) else None
         return self._snapshots[name]
 
-    def of(self, key: object, read: Callable[[list[RawObject]], Manifests]) -> tuple[Manifests, list[RawObject]]:
+    def of(self, key: Hashable, read: Callable[[list[RawObject]], Manifests]) -> tuple[Manifests, list[RawObject]]:
         """What was read by this key, and every object as it was; else what `read` gives, which fills the list."""
-        for known, cluster, objects in self._known:
-            if known == key:
-                return cluster, objects
-        objects = []
-        cluster = read(objects)
-        self._known.append((key, cluster, objects))
-        return cluster, objects
+        if key not in self._known:
+            objects: list[RawObject] = []
+            self._known[key] = read(objects), objects
+        return self._known[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class ClusterSource:
         for files in filter(None, map(self.reads.snapshot, () if told else self.filenames)):
             from kproxy.cluster.snapshot.cluster import known_config
 
-            found = known_config(files, seen, node)
+            found = known_config(files, seen, cluster.nodes, node, report_note)
             if found is not None:
                 config, told = msgspec.structs.replace(found, mode=mode or found.mode), True
         for remark in (*remark_no_slices(cluster), *(() if told else remark_no_config(cluster, seen))):
@@ -233,11 +233,11 @@ class ClusterSource:
     def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
         if self.is_live:
-            from kproxy.explorer import live
+            from kproxy.explorer.sources import live
 
             connection = self.connection
             return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
-        from kproxy.explorer.source import ManifestSource
+        from kproxy.explorer.sources.source import ManifestSource
 
         return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate)
 
@@ -321,7 +321,7 @@ def connection_options(function: Command) -> Command:
     @wraps(function)
     def with_connection(**values: Any) -> object:
         flags = {name: values.pop(name) for name in KUBECTL_FLAGS}
-        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        given = tuple((name, value) for name, value in flags.items() if value not in (None, ()))
         return function(connection=Connection(values.pop("kubeconfig"), values.pop("context"), given), **values)
 
     for name, spelled in KUBECTL_FLAGS.items():

@@ -120,8 +120,8 @@ def _write_page(
     family: IPFamily | None,
 ) -> None:
     """`rendering` is the configuration's file, the mode and what hosts can do."""
-    from kproxy.explorer.exports import explain_page
-    from kproxy.explorer.model import Model
+    from kproxy.explorer.export.commands import explain_page
+    from kproxy.explorer.model.model import Model
 
     stdin = sys.stdin.buffer.read() if "-" in source.filenames else b""
     with working("reading the cluster"):

@@ -17,7 +17,7 @@ from kproxy.extras import require
 from kproxy.render import Features
 
 if TYPE_CHECKING:
-    from kproxy.explorer.source import Source
+    from kproxy.explorer.sources.source import Source
 
 
 @click.command("explore")
@@ -74,7 +74,7 @@ def command(
     """
     host, port = parse_listen(listen)
     chosen, second = _sources(snapshot, source, config_path, mode, features, rule_files, lab, against)
-    from kproxy.explorer.server import serve
+    from kproxy.explorer.server.listener import serve
     from kproxy.explorer.state import Explorer
 
     with working("reading the cluster"):
@@ -84,7 +84,7 @@ def command(
             report_note(each)
     if export is not None:
         from kproxy.cli.output import write_output
-        from kproxy.explorer.export import export_page
+        from kproxy.explorer.export.explore import export_page
 
         with working("asking for what the file will hold"):
             text = export_page(explorer)
@@ -115,8 +115,8 @@ def _sources(
     live = source.is_live and not any(given)
     if sum((*given, bool(source.filenames or source.connection.given), live and not source.connection.given)) != 1:
         raise click.UsageError("one source expected: SNAPSHOT, -f, --rules, --lab, --kubeconfig or --context")
-    from kproxy.explorer.named import kind_of, source_named
-    from kproxy.explorer.source import MANIFESTS, RulesSource, SnapshotSource
+    from kproxy.explorer.sources.named import kind_of, source_named
+    from kproxy.explorer.sources.source import MANIFESTS, RulesSource, SnapshotSource
 
     rendered = bool(source.filenames) or live or any(kind_of(name) == MANIFESTS for name in against)
     if not rendered and (config_path or mode or features != Features()):
@@ -134,7 +134,7 @@ def _sources(
     if lab is not None:
         require("lab", "--lab")
         from kproxy.cli.lab.common import open_lab
-        from kproxy.explorer.live import LabSource
+        from kproxy.explorer.sources.live import LabSource
 
         return LabSource(*open_lab(lab)), second
     return source.explored(config_path, mode, features, stdin), second

@@ -15,7 +15,7 @@ from kproxy.cluster.snapshot.cluster import kind_of_object
 from kproxy.errors import InputError, KproxyError
 
 if TYPE_CHECKING:
-    from kproxy.explorer.edits import Edit
+    from kproxy.explorer.model.edits import Edit
 
 _GONE: Final[dict[str, bool | str]] = {"ready": False, "serving": False}
 _EDITED: Final = frozenset({"Service", "EndpointSlice", "Endpoints", "Node"})
@@ -39,7 +39,7 @@ def manifests_without(
     Raises:
         InputError: there is no such thing.
     """
-    from kproxy.explorer.edits import by_key, edit
+    from kproxy.explorer.model.edits import by_key, edit
 
     found = by_key(each for each in objects if kind_of_object(each) in _EDITED)
     edits = [_edit(ref, namespace) for ref in refs]
@@ -75,7 +75,7 @@ def _key(kind: str, value: Service | EndpointSlice | Endpoints | Node) -> tuple[
 
 def _edit(ref: str, namespace: str) -> Edit:
     """The edit that a reference asks for. Raises InputError."""
-    from kproxy.explorer.edits import Edit
+    from kproxy.explorer.model.edits import Edit
 
     kind, _, name = ref.partition("/")
     if kind == "node" and name:

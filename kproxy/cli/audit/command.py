@@ -87,7 +87,7 @@ def command(
     finally:
         line.clear()
     if html is not None:
-        from kproxy.explorer.exports import audit_page
+        from kproxy.explorer.export.commands import audit_page
 
         plain = click.unstyle("\n".join(report_lines(report)))
         write_files({Path(html): audit_page(report, cluster, plain)})

@@ -158,7 +158,7 @@ def command(
         found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
     counts = (first.rule_count, second.rule_count)
     if html is not None:
-        from kproxy.explorer.exports import diff_page
+        from kproxy.explorer.export.commands import diff_page
 
         lines = comparison_text(found, labels, counts, None if everything else most)
         with working("drawing the page"):

@@ -25,7 +25,7 @@ from kproxy.render import Features, Target, render_table, render_target, select_
 from kproxy.render.iptables.save import saved_ruleset
 
 if TYPE_CHECKING:
-    from kproxy.explorer.exports import Rendered
+    from kproxy.explorer.export.commands import Rendered
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -90,7 +90,7 @@ class SideInput:
 
     def rendered(self) -> Rendered | None:
         """What a page shows a map of; None of rules that were not rendered, or without some of the objects."""
-        from kproxy.explorer.exports import Rendered
+        from kproxy.explorer.export.commands import Rendered
 
         if self._files is not None or self._choices.without:
             return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import click
 
 from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare.causes import Cause
+from kproxy.dataplane.compare.causes import by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import SIDES
 from kproxy.dataplane.compare.witness import Situation
@@ -35,7 +35,7 @@ def comparison_text(
     for side, label, count in zip(SIDES, labels, counts, strict=True):
         yield f"{click.style(side, bold=True)}  {label:<{width}}  {counted(count, 'rule')}"
     yield ""
-    findings = _findings(found.differences)
+    findings = by_cause(found.differences, lambda each: each.cause)
     if found.alike:
         yield click.style("alike: every packet is treated the same", fg="green", bold=True)
     elif found.differences:
@@ -72,25 +72,11 @@ def comparison_text(
         yield from (f"  {text}" for text in found.remarks)
 
 
-def _findings(differences: Iterable[Difference]) -> list[list[Difference]]:
-    """The differences, those of one cause together."""
-    result: list[list[Difference]] = []
-    of_cause: dict[Cause, list[Difference]] = {}
-    for item in differences:
-        if item.cause is not None and item.cause in of_cause:
-            of_cause[item.cause].append(item)
-            continue
-        result.append([item])
-        if item.cause is not None:
-            of_cause[item.cause] = result[-1]
-    return result
-
-
 def _finding_text(number: int, finding: Sequence[Difference], *, everything: bool) -> Iterator[str]:
     """One finding: if several differences or destinations have one cause, that first, with the first difference as its
     example."""
     cause = finding[0].cause
-    count = len({destination for item in finding for destination in item.destinations})
+    count = len({place.own for item in finding for place in item.places})
     if cause is None or len(finding) == count == 1:
         yield from _difference_text(f"{number}. ", finding[0], "" if cause is None else cause.words(SIDES))
         return

@@ -50,8 +50,8 @@ def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
     followed: list[Followed] = []
     with working("following connections"):
         followed += [follow(model, host, target, timeout=timeout) for host, target in chosen]
-    from kproxy.explorer.exports import lab_page
-    from kproxy.explorer.live import LabSource
+    from kproxy.explorer.export.commands import lab_page
+    from kproxy.explorer.sources.live import LabSource
 
     flows_told = [(each, click.unstyle("\n".join(describe(each, rules=True)))) for each in followed]
     write_output(lab_page(LabSource(lab, record).read(), flows_told), path)

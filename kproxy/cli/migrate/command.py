@@ -126,7 +126,7 @@ def command(
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
     if html is not None:
-        from kproxy.explorer.exports import Rendered, migrate_page
+        from kproxy.explorer.export.commands import Rendered, migrate_page
 
         with working("drawing the page"):
             objects += source.read_pods()

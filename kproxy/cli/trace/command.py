@@ -198,7 +198,7 @@ def command(
     if html is not None:
         from kproxy.cli.trace.text import report_text
         from kproxy.cli.trace.words import packet_words
-        from kproxy.explorer.exports import trace_page
+        from kproxy.explorer.export.commands import trace_page
 
         only = reports[0]
         assert isinstance(only, Report)

@@ -57,7 +57,7 @@ def trace_hosts(
     )
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     if html is not None:
-        from kproxy.explorer.exports import journeys_page
+        from kproxy.explorer.export.commands import journeys_page
 
         plain = click.unstyle(_text(question, found, assumed, missing))
         write_files({Path(html): journeys_page(network, question, found, plain)})

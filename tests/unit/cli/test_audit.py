@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -71,7 +72,16 @@ def test_json_is_a_contract(kproxy: Run, damaged: Path) -> None:
         "rule": 1, "text": DROP.decode(),
     }  # fmt: skip
     assert finding["witness"]["found"] == ["drop"]
-    assert list(finding["witness"]) == ["node", "client", "packet", "expected", "found"]
+    witness = finding["witness"]
+    assert list(witness) == [
+        "node", "client", "packet", "expected", "found", "from", "src", "dst", "proto", "origin", "a", "b",
+    ]  # fmt: skip
+    assert witness["client"] == witness["from"].replace("/", " ", 1)
+    assert witness["packet"].startswith(f"{witness['proto']} {witness['src']} -> {witness['dst']}")
+    assert sum(Fraction(each["probability"]) for each in witness["a"]) == 1
+    assert {each["verdict"] for each in witness["a"]} == {"ACCEPT"}
+    assert {f"to {each['dst']}" for each in witness["a"]} == {text.rpartition("% ")[2] for text in witness["expected"]}
+    assert [each["verdict"] for each in witness["b"]] == ["DROP"]
 
 
 def test_junit(kproxy: Run, damaged: Path) -> None:

@@ -68,6 +68,29 @@ def test_nodes_of_which_the_same_is_there_are_one(kproxy: Run, tmp_path: Path) -
     assert "\nnode (2) n1, n2\n" in done.stdout
 
 
+def test_rules_tell_the_configuration_that_nothing_else_tells(kproxy: Run, tmp_path: Path) -> None:
+    root = write_files(tmp_path / "snap", vxlan_cluster())
+    told = "n1: kube-proxy's configuration is not known; mode iptables, cluster CIDR 10.244.0.0/16, as its rules"
+    for command in (
+        ("explain", "-f", root, "--service", "shop/web", "--node", "n1"),
+        ("render", "-f", root, "--node", "n1"),
+        ("migrate", "-f", root, "--node", "n1"),
+        ("diff", f"manifests:{root}@n1", f"{root}@n1"),
+    ):
+        done = kproxy(*command)
+        assert done.stderr.count(told) == 1, done.stderr
+        assert "no kube-proxy configuration" not in done.stderr
+    assert done.returncode == 0, done.stdout
+    assert "! -s 10.244.0.0/16" in kproxy("render", "-f", root, "--node", "n1").stdout
+    given = tmp_path / "config.yaml"
+    given.write_text(
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.0.0.0/8\n"
+    )
+    done = kproxy("render", "-f", root, "--node", "n1", "--config", given)
+    assert "! -s 10.0.0.0/8" in done.stdout
+    assert "is not known" not in done.stderr
+
+
 def test_what_is_no_snapshot(kproxy: Run, tmp_path: Path) -> None:
     done = kproxy("snapshot", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -214,7 +214,7 @@ def test_the_modes_of_one_cluster(kproxy: Run) -> None:
     done = kproxy("diff", side, side, "--mode-b", "nftables", *config, "-o", "json")
     assert done.returncode == 1, done.stderr
     answer = json.loads(done.stdout)
-    assert any("INVALID" in item["conditions"] and item["a"] == "has it dropped" for item in answer["differences"])
+    assert any("INVALID" in item["conditions"] and item["a"] == "drops it" for item in answer["differences"])
     # An option of one mode says something as long as one side is in that mode.
     note = "note: --feature random-fully says nothing in nftables mode: it is for iptables mode\n"
     for option in ("--mode", "--mode-b"):
@@ -237,7 +237,10 @@ def test_several_files_a_side(kproxy: Run, tmp_path: Path) -> None:
     done = kproxy("diff", f"{RULES},{ban}", RULES, "-o", "json")
     assert done.returncode == 1
     causes = [item["cause"] for item in json.loads(done.stdout)["differences"]]
-    expected = {"side": "a", "table": "inet fw", "chain": "in", "rule": 1, "text": "tcp dport 22 drop"}
+    expected = {
+        "side": "a", "table": "inet fw", "chain": "in", "rule": 1, "text": "tcp dport 22 drop",
+        "action": "`tcp dport 22 drop`", "sameButChance": False,
+    }  # fmt: skip
     assert causes
     assert all(cause == expected for cause in causes)
     twice = kproxy("diff", f"{RULES},{RULES}", RULES)

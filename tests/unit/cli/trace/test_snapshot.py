@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.cli.trace.command import command
 from kproxy.errors import InputError
-from kproxy.explorer import exports
+from kproxy.explorer.export import commands as exports
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 
 
