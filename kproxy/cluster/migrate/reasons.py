@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.concerns import (
@@ -44,6 +44,10 @@ from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ, fate
 ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rules do."
 """Advice that is followed already where a dump is given."""
 
+Effort = Literal["act", "look", "none"]
+"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one of
+the cluster's programs; nothing."""
+
 
 def _no_packets(_packets: Packets) -> Iterable[Candidate]:
     return ()
@@ -58,6 +62,8 @@ class Reason:
         services, addresses: what it concerns, in words.
         iptables, nftables: what happens in each mode; a function where that depends on the node.
         to_nftables, to_iptables: what to do before a switch to that mode; the same for both if only one is given.
+        effort, effort_to_iptables: in a word what that is, before a switch to nftables mode and back; the same for both
+            if only one is given.
         differs: which differences between two traces are of this reason.
         applies: whether the configuration can have it at all.
         firewall: whether witnesses are sent through a host whose own rules accept nothing.
@@ -72,6 +78,8 @@ class Reason:
     nftables: str | Words
     to_nftables: tuple[str, ...]
     to_iptables: tuple[str, ...] = ()
+    effort: Effort
+    effort_to_iptables: Effort | None = None
     differs: Differs = ends_differ
     applies: Callable[[NodeFacts], bool] = lambda _facts: True
     firewall: bool = False
@@ -85,6 +93,10 @@ class Reason:
         """What to do before a switch."""
         return self.to_nftables if to_nftables else self.to_iptables or self.to_nftables
 
+    def effort_of(self, *, to_nftables: bool) -> Effort:
+        """What that advice asks for."""
+        return self.effort if to_nftables else self.effort_to_iptables or self.effort
+
 
 FOREIGN: Final = (
     Reason(
@@ -96,6 +108,8 @@ FOREIGN: Final = (
         ),
         to_nftables=("Take these rules out, or have their program write them for nftables mode, before the switch.",),
         to_iptables=("They find their chains again; see that they still mean what they say.",),
+        effort="act",
+        effort_to_iptables="look",
     ),
     Reason(
         id=ids.FOREIGN_MARK,
@@ -106,6 +120,7 @@ FOREIGN: Final = (
         ),
         to_nftables=("Choose another bit, here or there: nftables.masqueradeBit.",),
         to_iptables=("Choose another bit, here or there: iptables.masqueradeBit.",),
+        effort="act",
     ),
     Reason(
         id=ids.FOREIGN_ORDER,
@@ -115,6 +130,7 @@ FOREIGN: Final = (
             "They stand in chains of their own, called in the order of priorities, before or after those of others."
         ),
         to_nftables=("Look at the packet: another program's rule meets it in another order, or no longer.",),
+        effort="look",
     ),
 )
 """Reasons that only a dump of the node shows."""
@@ -133,6 +149,7 @@ REASONS: Final = (
         nftables="kube-proxy writes them in random order, and the last one gets it: it can change with every restart.",
         to_nftables=("Give each Service an address or port of its own before the switch.",),
         to_iptables=("Give each Service an address or port of its own.",),
+        effort="act",
     ),
     Reason(
         id=ids.NODE_PORT_ADDRESSES,
@@ -147,6 +164,7 @@ REASONS: Final = (
             "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
         ),
         to_iptables=("Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",),
+        effort="act",
     ),
     Reason(
         id=ids.MASQUERADE_ALL,
@@ -157,6 +175,7 @@ REASONS: Final = (
         nftables=lambda facts: masquerade_all_words(facts.nftables),
         to_nftables=("Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",),
         to_iptables=("Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",),
+        effort="act",
         differs=sources_differ,
         applies=lambda facts: facts.iptables.masquerade_all != facts.nftables.masquerade_all,
     ),
@@ -179,6 +198,7 @@ REASONS: Final = (
             ASK_FOR_RULES,
         ),
         to_iptables=("Nodes whose firewall relied on the stricter behaviour let more in: look at the packets below.",),
+        effort="act",
         firewall=True,
     ),
     Reason(
@@ -194,6 +214,7 @@ REASONS: Final = (
             "address, a ClusterIP or a hostPort.",
         ),
         to_iptables=("Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",),
+        effort="act",
     ),
     Reason(
         id=ids.SESSION_AFFINITY,
@@ -206,6 +227,7 @@ REASONS: Final = (
             "At the switch each client of these Services gets a new endpoint for its next connection; connections that "
             "stand go on. Switch when that hurts least.",
         ),
+        effort="look",
     ),
     Reason(
         id=ids.REMOTE_HAIRPIN,
@@ -218,6 +240,7 @@ REASONS: Final = (
             "It concerns pods that reach their own Service's node port, external or load-balancer IP through another "
             "node: have them use the ClusterIP.",
         ),
+        effort="look",
         differs=returns_differ,
     ),
     Reason(
@@ -228,6 +251,7 @@ REASONS: Final = (
         iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
         nftables="masquerade fully-random: the port on the wire is a random one.",
         to_nftables=("Nothing to do, unless something counts on source ports being kept.",),
+        effort="none",
         differs=fates_differ,
         applies=lambda facts: not facts.iptables.features.random_fully,
     ),
@@ -241,6 +265,7 @@ REASONS: Final = (
         nftables="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
         to_nftables=("Nothing to do: clients that are not allowed time out where they were refused.",),
         to_iptables=("Nothing to do: clients that are not allowed are refused where they timed out.",),
+        effort="none",
     ),
     Reason(
         id=ids.REFUSED_HOOKS,
@@ -257,6 +282,7 @@ REASONS: Final = (
         to_iptables=(
             "Programs on the node that counted on an error at once have to wait for an answer or a time-out.",
         ),
+        effort="look",
     ),
     Reason(
         id=ids.CLUSTER_IP_PORTS,
@@ -273,6 +299,7 @@ REASONS: Final = (
             "time-outs.",
         ),
         to_iptables=("Nothing to do, but for clients that count on an error at once.",),
+        effort="none",
     ),
     Reason(
         id=ids.UNALLOCATED_CLUSTER_IPS,
@@ -285,6 +312,8 @@ REASONS: Final = (
             "See that nothing else uses addresses of the ServiceCIDRs: a VPN, a load balancer, another cluster.",
         ),
         to_iptables=("Nothing to do.",),
+        effort="look",
+        effort_to_iptables="none",
     ),
     Reason(
         id=ids.INVALID_PACKETS,
@@ -297,6 +326,8 @@ REASONS: Final = (
             "conntrack.tcpBeLiberal to true: conntrack then places them.",
         ),
         to_iptables=("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead.",),
+        effort="look",
+        effort_to_iptables="none",
     ),
     Reason(
         id=ids.MASQUERADE_MARK,
@@ -313,6 +344,7 @@ REASONS: Final = (
             "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
             "nftables.masqueradeBit is where something counts on it.",
         ),
+        effort="look",
         differs=sources_differ,
     ),
     Reason(
@@ -329,6 +361,8 @@ REASONS: Final = (
             "writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
         ),
         to_iptables=("Nothing to do: kube-proxy sets it, and guards these addresses.",),
+        effort="look",
+        effort_to_iptables="none",
     ),
 )
 """Most traffic first: what clients of Services meet, then what strays, then what nobody should send."""

@@ -15,7 +15,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
+from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS, Effort
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.witness import Situation
@@ -94,7 +94,7 @@ class Finding(msgspec.Struct, frozen=True):
         reason: its identifier, see `ids`.
         nodes, families: where it holds.
         services: `namespace/name` of those concerned. addresses: addresses and ports concerned.
-        today, then: what happens in each mode. advice: what to do about it.
+        today, then: what happens in each mode. advice: what to do about it. effort: that in a word.
     """
 
     reason: str
@@ -107,6 +107,7 @@ class Finding(msgspec.Struct, frozen=True):
     then: str
     advice: tuple[str, ...]
     witness: WitnessRecord | None
+    effort: Effort
 
 
 class NotDecided(msgspec.Struct, frozen=True):
@@ -190,6 +191,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
     reason, difference = found.reason, found.difference
+    effort: Effort = "look" if reason is None else reason.effort_of(to_nftables=to_nftables)
     if reason is not None:
         title, services, addresses = reason.title, reason.services(facts), reason.addresses(facts)
         words, advice = reason.words(facts), reason.advice(to_nftables=to_nftables)
@@ -216,6 +218,7 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         then,
         tuple(advice),
         None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
+        effort,
     )
 
 

@@ -174,6 +174,7 @@ def _as_finding(found: MigrateFinding, asks: tuple[AskHint | None, AskHint | Non
         reason=found.reason,
         title=found.title,
         advice=found.advice,
+        effort=found.effort,
     )
 
 

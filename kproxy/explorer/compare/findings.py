@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     stand together; the number of its rule is the first node's. `ends` is what becomes of the witness on each side, if
     that is certain: `dropped`, `rejected`, `sent`; else "". `sourceOnly`: only the source differs. `assumed`: it may be
     none, since it hangs on kube-proxy's configuration, which is known from rules alone. Where modes differ `reason`,
-    `title`, `advice` and the witness are those of `kproxy migrate -o json`."""
+    `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -76,6 +76,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     reason: str = ""
     title: str = ""
     advice: tuple[str, ...] = ()
+    effort: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     const key = keyOf(item, part, rule, place);
     const card = found.get(key);
     if (card) card.parts.push(part);
-    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], group: item.reason ? effort(item) : "" });
+    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
   for (const card of cards) card.title ||= [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");
@@ -31,22 +31,13 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
   return cards.map((card, place) => [card, place]).sort(([one, first], [other, second]) => order(one) - order(other) || first - second).map(([card]) => card);
 }
 
-/** What is to be done about a difference of the modes; and what may be none. */
+/** What is to be done about a difference of the modes, by the `effort` of each; and what may be none. */
 export const GROUPS = [
   { name: "act", tone: "bad", title: "Before the switch", words: "change something, or see that nobody needs it" },
   { name: "look", tone: "open", title: "Look at it", words: "it may concern a program of yours" },
   { name: "guess", tone: "open", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
   { name: "none", tone: "quiet", title: "Nothing to do", words: "it is another answer to what nobody should ask" },
 ];
-
-/** Reasons of `kproxy migrate` for which something has to be changed, or somebody asked, before the switch. */
-const ACT = /^(foreign-(chains|mark)|shared-address|node-port-addresses|masquerade-all|host-firewall|localhost-node-ports)$/;
-
-function effort(item) {
-  const advice = item.advice?.[0] ?? "";
-  if (/^Nothing to do\b/.test(advice)) return "none";
-  return ACT.test(item.reason) && !/^They find their chains/.test(advice) ? "act" : "look";
-}
 
 function partOf(item, asks) {
   return {

@@ -11,7 +11,7 @@ import pytest
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import NodeFacts, analyse, analysis, build_report, ids
 from kproxy.cluster.migrate.analysis import Analysis
-from kproxy.cluster.migrate.reasons import REASONS
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 from tests.support.migrate import QUIET, endpoints, node, service, service_cidr, write
@@ -181,3 +181,10 @@ def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
         assert memory is not None
         assert [fate.chance for fate in memory.today] == ["1"]
         assert [fate.chance for fate in memory.then] == ["1/2", "1/2"]
+
+
+@pytest.mark.parametrize("reason", [*FOREIGN, *REASONS], ids=lambda reason: reason.id)
+@pytest.mark.parametrize("to_nftables", [True, False])
+def test_the_effort_is_that_of_the_advice(reason: Reason, to_nftables: bool) -> None:
+    nothing = reason.advice(to_nftables=to_nftables)[0].startswith("Nothing to do")
+    assert (reason.effort_of(to_nftables=to_nftables) == "none") == nothing

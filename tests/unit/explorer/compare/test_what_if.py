@@ -98,6 +98,7 @@ def test_the_mode_is_switched_on_a_copy(page: Page) -> None:
     reasons = [each["reason"] for each in told["report"]["findings"]]
     assert [each["reason"] for each in found["findings"]] == reasons
     assert all(each["title"] and each["advice"] and each["cause"] is None for each in found["findings"])
+    assert [each["effort"] for each in found["findings"]] == [each["effort"] for each in told["report"]["findings"]]
     assert [each["witness"] for each in found["findings"]] == [each["witness"] for each in told["report"]["findings"]]
     assert [each["asks"] for each in found["findings"]] == told["asks"]
     assert set(found["touched"]) >= {"svc/shop/web"}
