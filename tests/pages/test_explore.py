@@ -808,7 +808,7 @@ def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Pat
     page.until(lambda: len(page.all(".ask .way-item")) == 1, "the answer of the second source")
     page.shows(".note", str(after / "objects"))
     page.browser.back()
-    next(item for item in page.all(".card") if "nftables" in item.text).click()
+    next(item for item in page.all(".tab") if "nftables" in item.text).click()
     page.until(lambda: "migrate" in page.fragment and page.all('[data-test="verdict"]'), "the other comparison")
     page.open(place("service/shop/web"))
     assert "web-0" in page.text(".view")

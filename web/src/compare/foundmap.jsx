@@ -10,6 +10,8 @@ import { hostId, plain } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
 
 const EMPTY = new Set();
+/** The window's height without the map: what stands above it, and the lines below. */
+const AROUND = 296;
 /** On so many nodes at most a finding's number stands at each. */
 const FEW_NODES = 12;
 
@@ -57,7 +59,7 @@ export function useWays(card, sides, map, revision) {
  * @param choose where a finding's number leads to
  * @param touched what is marked as long as no finding is chosen
  */
-export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, hrefOf, selected = "", around, label }) {
+export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
   const hit = useMemo(() => {
@@ -71,8 +73,9 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   const marks = useMemo(() => marksOf(cards, chosen, choose, shown), [cards, chosen, choose(""), shown]);
   return (
     <>
-      {ways && <Caption card={card} number={Number(chosen) + 1} found={found} sides={sides} />}
-      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={around} label={label} />
+      {ways && <Caption card={card} number={Number(chosen) + 1} found={found} />}
+      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={AROUND} label={label} />
+      {ways && <WaysLegend ways={ways} sides={sides} />}
     </>
   );
 }
@@ -93,21 +96,23 @@ function marksOf(cards, chosen, choose, map) {
   return found;
 }
 
-/** What the lines mean, and whose packet it is. */
-function Caption({ card, number, found, sides }) {
-  const { ways, ask, only } = found;
+/** Whose packet it is. */
+function Caption({ card, number, found }) {
+  const { ask, only } = found;
   const setting = found.part?.witness?.setting;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{setting ? `, ${setting}` : ""}</span></p>;
+}
+
+/** What the lines mean. */
+function WaysLegend({ ways, sides }) {
   const kinds = new Set(ways.lines.map((line) => line.side));
   const bad = ways.lines.some((line) => line.side === "is" && line.end !== "ok");
   return (
-    <div class="map-caption" role="status">
-      <p><span class={`number ${card.tone}`}>{number}</span> A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{setting ? `, ${setting}` : ""}</p>
-      <ul class="legend">
-        {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
-        {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
-        {kinds.has("both") && <li><Sample kind="both" /> both</li>}
-      </ul>
-    </div>
+    <ul class="legend" aria-label="Legend">
+      {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
+      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
+      {kinds.has("both") && <li><Sample kind="both" /> both</li>}
+    </ul>
   );
 }
 

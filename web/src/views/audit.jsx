@@ -47,7 +47,7 @@ export function AuditView({ route, map, revision }) {
           </ul>
         )}
         {drawn && !found.ways && <div class="map-tools"><p class="counts">{card ? `Marked: what finding ${Number(chosen) + 1} is about.` : "The numbers are those of the findings."}</p></div>}
-        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} hrefOf={onMap} around={340} label="Map with the findings marked" />}
+        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} hrefOf={onMap} label="Map with the findings marked" />}
       </div>
       <div class="beside">
         <ol class="findings">

@@ -21,7 +21,7 @@ const FEW_SERVICES = 1000;
 function kinds(source) {
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   const found = [
-    { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program for the Services, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
+    { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
     { kind: "migrate", title: `Today, and in ${other} mode`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
   if (source.against?.label) {
@@ -56,19 +56,30 @@ export function CompareView({ route, map, source, revision }) {
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>
       <div class="main">
-        <div class="bar-top"><h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1><Busy busy={busy && kind} words="Comparing all packets…" /></div>
-        {!source.fixed && (
-          <ul class="cards">
-            {offered.map((item) => (
-              <li key={item.kind}><a class="card" href={to({ kind: item.kind, finding: "" })} aria-current={item.kind === kind ? "true" : undefined}><b>{item.title}</b><span>{item.about}</span></a></li>
-            ))}
-          </ul>
+        <div class="bar-top">
+          <h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1>
+          {!source.fixed && (
+            <nav class="tabs" aria-label="What is compared">
+              <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.title}</a></li>)}</ul>
+            </nav>
+          )}
+          <Busy busy={busy && kind} words="Comparing all packets…" />
+        </div>
+        {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
+          <div class="about">
+            {!source.fixed && <p>{chosenKind.about}</p>}
+            {drawn && <Notes notes={mergedNotes(notes)} brief />}
+          </div>
         )}
         {!kind && <p class="note">Choose what to compare. All packets are compared, not a sample; of many Services that takes a while.</p>}
         <Problem error={error} />
-        {kind && shown && <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />}
-        {kind === "drift" && cards.length > 0 && <p class="do"><b>What to do:</b> restart kube-proxy on the node, or run <code>kproxy drift --repair</code> there: both write its rules anew.</p>}
-        {kind && shown && <Notes notes={mergedNotes(notes)} />}
+        {kind && shown && (
+          <div class="said">
+            <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />
+            {kind === "drift" && cards.length > 0 && <p class="do"><b>What to do:</b> restart kube-proxy there, or run <code>kproxy drift --repair</code>.</p>}
+          </div>
+        )}
+        {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
         {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} />}
       </div>
       {kind && shown && (
@@ -116,13 +127,16 @@ export function Verdict({ cards, undecided, late = false, alike = "Both sides tr
   );
 }
 
-function Notes({ notes }) {
-  if (!notes.length) return null;
+/** `brief`: above a map, which several notes would push down, their number stands for them until it is opened. */
+function Notes({ notes, brief = false }) {
+  const most = !brief ? NOTES : notes.length > 1 ? 0 : 1;
+  const list = (items) => items.map((item) => <li key={item}>{item}</li>);
+  const left = notes.slice(most);
   return (
-    <ul class="hints">
-      {notes.slice(0, NOTES).map((item) => <li key={item}>{item}</li>)}
-      {notes.length > NOTES && <li><Later summary={count(notes.length - NOTES, "more note")}>{() => <ul class="hints">{notes.slice(NOTES).map((item) => <li key={item}>{item}</li>)}</ul>}</Later></li>}
-    </ul>
+    <>
+      {most > 0 && notes.length > 0 && <ul class="hints">{list(notes.slice(0, most))}</ul>}
+      {left.length > 0 && <Later class="hints" summary={count(left.length, most ? "more note" : "note")}>{() => <ul class="hints">{list(left)}</ul>}</Later>}
+    </>
   );
 }
 
@@ -147,7 +161,7 @@ function ComparedMap({ map, sides, revision, cards, chosen, choose, found }) {
           <Problem error={error} />
         </div>
       )}
-      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={onMap} around={430} label="Map with what differs marked" />
+      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={onMap} label="Map with what differs marked" />
     </>
   );
 }

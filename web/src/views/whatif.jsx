@@ -50,7 +50,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
         <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
         <Problem error={error ?? objects.error ?? saved} />
         {found && <Verdict cards={findings} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
-        {question && data?.notes?.length > 0 && <ul class="hints">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
+        {question && data?.notes?.length > 0 && <ul class="hints about">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
         {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} query={query} to={to} />}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
