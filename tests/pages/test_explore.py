@@ -477,11 +477,16 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         page.leave()
         page.open(place("compare", kind="migrate"))
         page.shows('[data-test="verdict"]', "Before the switch")
-        pairs = {}
+        assert page.text('[data-test="completeness"]').startswith("Nothing else changes: all packets were compared.")
+        pairs, conditions = {}, []
         for place_, title in enumerate(titles_of(page)):
             if place_:
                 choose(page, place_)
             assert page.all(".finding.chosen .do"), "what to do"
+            page.until(lambda: page.all(".ways-drawn .run"), "the packet on the map")
+            was, is_ = ([each.text for each in page.all(f".finding.chosen .{side} .fate")] for side in ("was", "is"))
+            assert was and is_ and was != is_, "what becomes of the packet, at a glance"
+            conditions.append([each.text for each in page.all(".map-caption .condition")])
             page.button("Show both ways").click()
             page.idle()
             pairs[title] = sides_of(page.one(".both-ways .pair"))
@@ -489,6 +494,8 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         assert all(today and then and today != then for today, then in pairs.values())
         dropped = next(today for title, (today, _) in pairs.items() if "conntrack cannot place" in title)
         assert "DROP" in dropped, "what conntrack cannot place is dropped today"
+        assert ["conntrack: INVALID"] in conditions
+        assert ["mark 0x4000"] in conditions
 
         titles, verdict = titles_of(page), page.text('[data-test="verdict"]')
         page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))

@@ -100,8 +100,9 @@ def command(
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
+    from kproxy.linux.nftables.preflight import needed
 
-    needs = _needs() if to == MODE_NFTABLES else ()
+    needs = needed() if to == MODE_NFTABLES else ()
 
     alike = Alike(cluster)
 
@@ -138,11 +139,3 @@ def command(
         write_report(report_lines(report))
     if report.changes:
         raise click.exceptions.Exit(1)
-
-
-def _needs() -> tuple[str, ...]:
-    """What a node must have for nftables mode."""
-    from kproxy.linux.nftables.preflight import MIN_KERNEL, MIN_NFT
-
-    kernel, nft = (".".join(map(str, version)) for version in (MIN_KERNEL, MIN_NFT))
-    return f"Linux {kernel} or later", f"nft {nft} or later"

@@ -194,14 +194,15 @@ class Packets:
                 yield self.from_pod(Door(address, "tcp", 443))
 
     def invalid(self) -> Iterator[Candidate]:
-        """What a pod sends to a client and conntrack cannot place."""
-        sources = [
-            endpoint.ip
+        """What a pod of the node sends to a client and conntrack cannot place."""
+        endpoints = (
+            endpoint
             for port in self._facts.service_ports
             for endpoint in self._facts.selected[port.name].reachable
             if endpoint.ip not in self.own
-        ]
-        packet = self.packet(next(iter(sources), self.pod), Door(self.client, "tcp", CLIENT_PORT), flags=ACK)
+        )
+        first = min(endpoints, key=lambda endpoint: not endpoint.is_local, default=None)
+        packet = self.packet(self.pod if first is None else first.ip, Door(self.client, "tcp", CLIENT_PORT), flags=ACK)
         packet = packet.replace(sport=8080, in_interface=self.pod_interface)
         yield self._candidate(packet, connection=Connection(INVALID))
 
@@ -237,14 +238,18 @@ class Packets:
         return [port for port in facts.service_ports if facts.decided[port.name].has_any][:_MOST]
 
     def remote_hairpin(self) -> Iterator[Candidate]:
-        """From an endpoint of another node to its own Service, through this node."""
+        """From an endpoint of another node to its own Service, through this node: as a rule to a node port, since a
+        node port's packets meet another node's rules first, and a ClusterIP's those of the sender's own."""
         facts = self._facts
-        for port, endpoint in facts.remote_endpoints[:_MOST]:
-            doors = [door if door.address else door._replace(address=self.own[0]) for door in facts.doors(port)]
-            for door in doors:
-                for interface in ("eth0", self.pod_interface):
-                    found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
-                    yield self._with_memory(port, found, {}, {})
+        ways = [
+            (port, endpoint, door if door.address else door._replace(address=self.own[0]))
+            for port, endpoint in facts.remote_endpoints[:_MOST]
+            for door in facts.doors(port)
+        ]
+        for port, endpoint, door in sorted(ways, key=lambda way: way[2].address == way[0].cluster_ip):
+            for interface in ("eth0", self.pod_interface):
+                found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
+                yield self._with_memory(port, found, {}, {})
 
     def shared(self) -> Iterator[Candidate]:
         """To addresses and ports that several Services want."""

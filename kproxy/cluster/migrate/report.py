@@ -17,7 +17,7 @@ from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS, Effort
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
-from kproxy.dataplane import Outcome, TraceResult, format_endpoint
+from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.netfilter import Family
@@ -41,12 +41,17 @@ class Fate(msgspec.Struct, frozen=True):
         verdict: ACCEPT, DROP or REJECT.
         text: in words.
         path: the rules that matched, in order.
+        src, dst: the packet's `IP:PORT` at the end if it is accepted; a masqueraded source has no port.
+        local: whether the node's own programs get it.
     """
 
     chance: str
     verdict: str
     text: str
     path: tuple[str, ...]
+    src: str = ""
+    dst: str = ""
+    local: bool = False
 
 
 class KernelAnswer(msgspec.Struct, frozen=True):
@@ -274,16 +279,23 @@ def situation_text(situation: Situation) -> str:
 def fates(result: TraceResult) -> tuple[Fate, ...]:
     """What becomes of the packet, likeliest first; outcomes that read alike are one."""
     chances: dict[tuple[str, str], Fraction] = {}
-    paths: dict[tuple[str, str], tuple[str, ...]] = {}
+    first: dict[tuple[str, str], Outcome] = {}
     for outcome in result.outcomes:
         key = (outcome.verdict, _outcome_text(outcome))
         chances[key] = chances.get(key, Fraction(0)) + outcome.probability
-        paths.setdefault(key, tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path))
+        first.setdefault(key, outcome)
     rounded = {key: chance.limit_denominator(10_000) for key, chance in chances.items()}
     return tuple(
-        Fate(str(chance), verdict, text, paths[verdict, text])
-        for (verdict, text), chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
+        _fate(first[key], str(chance), key[1])
+        for key, chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
     )
+
+
+def _fate(outcome: Outcome, chance: str, text: str) -> Fate:
+    path = tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path)
+    if outcome.verdict != ACCEPT:
+        return Fate(chance, outcome.verdict, text, path)
+    return Fate(chance, outcome.verdict, text, path, outcome.src, outcome.dst, outcome.via == "local")
 
 
 def _outcome_text(outcome: Outcome) -> str:

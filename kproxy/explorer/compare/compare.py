@@ -38,6 +38,7 @@ from kproxy.explorer.model.edits import Edit, EditWords
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.sources.source import BY_OBJECTS
+from kproxy.linux.nftables.preflight import needed
 from kproxy.netfilter import Family
 
 
@@ -295,7 +296,7 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
                 left_out.append(NotDecided(name, family.value, ALL_PACKETS, TIME_OVER))
             else:
                 analyses.append(found)
-    report = build_report(analyses, to_nftables=to_nftables)
+    report = build_report(analyses, to_nftables=to_nftables, needs=needed() if to_nftables else ())
     if left_out:
         report = msgspec.structs.replace(report, changes=True, undecided=(*left_out, *report.undecided))
     return report

@@ -37,6 +37,11 @@ SKIP_KERNEL_CHECK: Final = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 _PROBE: Final = "kproxy-preflight"
 
 
+def needed() -> tuple[str, ...]:
+    """What a node must have for nftables mode, in words."""
+    return f"Linux {_dotted(MIN_KERNEL)} or later", f"nft {_dotted(MIN_NFT)} or later"
+
+
 class Probe(msgspec.Struct, frozen=True):
     """Something to try: its name, what kube-proxy needs it for, and lines, with {t} the table and {ip} ip or ip6."""
 

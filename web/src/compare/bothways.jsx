@@ -5,6 +5,7 @@ import { FAULT } from "../packet/fault.js";
 import { Busy, Chance, End, Problem } from "../parts.jsx";
 import { href } from "../route.js";
 import { ENDS, count, endOf, endWords, hostId, longWhere, plain, sentTo, shortName, whereOf } from "../words.js";
+import { outcomesOf } from "./fates.js";
 
 const FEW_WAYS = 4;
 
@@ -107,9 +108,6 @@ function WitnessWays({ outcomes }) {
     </ol>
   );
 }
-
-/** What becomes of a witness's packet on one side, as `kproxy diff` and `kproxy migrate` have it. */
-const outcomesOf = (witness, side) => (side ? (witness?.b ?? witness?.then) : (witness?.a ?? witness?.today));
 
 export function packetWords(packet) {
   if (packet.text) return packet.text;

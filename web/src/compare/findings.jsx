@@ -3,8 +3,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { embedded } from "../api.js";
 import { go, href, useRoute } from "../route.js";
-import { count, plain } from "../words.js";
+import { count, percent, plain, ratio } from "../words.js";
 import { BothWays } from "./bothways.jsx";
+import { fatesOf } from "./fates.js";
 import { GROUPS, briefNames, onNodes, withNames } from "./gather.js";
 
 const MOST = 100;
@@ -105,7 +106,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
     <article ref={box} id={`finding-${place + 1}`} class={`finding ${item.tone}${here ? " chosen" : ""}${open ? " open-card" : ""}`}>
       <h3>{choose ? <a class="choose" href={choose(here ? "" : String(place))} aria-current={here ? "true" : undefined} aria-expanded={open}>{heading}</a> : <span class="choose">{heading}</span>}</h3>
       {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{count(item.parts.length, "kind")} of packets</span>}</p>}
-      {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? item.group !== "none" && item.advice[0] : inShort(first, names)}</p>}
+      {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} /> : inShort(first, names)}</p>}
     </article>
   );
 }
@@ -118,6 +119,15 @@ function inShort(part, names) {
   const [one, other] = [part.before, part.after].map((text) => briefNames(withNames(text, names)));
   return <>{one} <span class="arrow">→</span> <b>{other}</b></>;
 }
+
+/** What becomes of a witness's packet, before and after. */
+function Change({ witness, names }) {
+  const [one, other] = [0, 1].map((side) => fatesOf(witness, side, names));
+  if (!one.length || !other.length) return null;
+  return <><Fates fates={one} /> <span class="arrow">→</span> <Fates fates={other} /></>;
+}
+
+const Fates = ({ fates }) => <span class="fates">{fates.map(({ kind, words, chance }) => <span key={words} class={`fate ${kind}`}>{ratio(chance) === 1 ? "" : `${percent(chance)} `}{words}</span>)}</span>;
 
 function Details({ item, place, sides, names }) {
   const { path, query } = useRoute();
@@ -162,7 +172,10 @@ function Part({ said, parts, sides, names, titled, nodes }) {
       {!titled && lines.length > FEW_LINES && <details><summary>and {count(lines.length - FEW_LINES, "more kind")} of packets</summary><ul class="hints">{lines.slice(FEW_LINES).map((line) => <li key={line}>{line}</li>)}</ul></details>}
       {some && <p class="packets-to">{some}</p>}
       <dl class="both">
-        {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}><dt>{side.words}</dt><dd>{withNames([said.before, said.after][each], names) || "–"}</dd></div>)}
+        {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}>
+          <dt>{side.words} {titled && <Fates fates={fatesOf(said.witness, each, names)} />}</dt>
+          <dd>{withNames([said.before, said.after][each], names) || "–"}</dd>
+        </div>)}
       </dl>
     </div>
   );

@@ -69,15 +69,24 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   }, [card, cards, ways, touched, map]);
   const shown = useMemo(() => nearTo(map, hit), [map, hit]);
   const layout = useLayout(shown, EMPTY);
+  const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
   const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
   const marks = useMemo(() => marksOf(cards, chosen, choose, shown), [cards, chosen, choose(""), shown]);
   return (
     <>
       {ways && <Caption card={card} number={Number(chosen) + 1} found={found} />}
-      <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={AROUND} label={label} />
+      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides} />}
     </>
   );
+}
+
+/** The client outside that is drawn has the address of the one whose ways these are. */
+function withClient(map, ways) {
+  const known = new Set(map.outside.map((item) => item.id));
+  const met = (ways?.lines ?? []).flatMap((line) => line.hops.map((hop) => hostId(hop.host))).find((id) => id.startsWith("outside/"));
+  if (!met || known.has(met)) return map;
+  return { ...map, outside: map.outside.map((item, place) => (place ? item : { ...item, address: plain(met) })) };
 }
 
 function marksOf(cards, chosen, choose, map) {
@@ -96,11 +105,16 @@ function marksOf(cards, chosen, choose, map) {
   return found;
 }
 
+/** What else must hold for it. A question has neither a packet's state nor its mark: they are said of the finding's own one. */
+function conditionsOf({ setting, ctstate, mark }, own) {
+  const words = own ? [ctstate && ctstate !== "NEW" && `conntrack: ${ctstate}`, mark && `mark 0x${mark.toString(16)}`] : [];
+  return [...words, setting].filter(Boolean);
+}
+
 /** Whose packet it is. */
 function Caption({ card, number, found }) {
   const { ask, only } = found;
-  const setting = found.part?.witness?.setting;
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{setting ? `, ${setting}` : ""}</span></p>;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}</span></p>;
 }
 
 /** What the lines mean. */

@@ -10,7 +10,7 @@ import { hostId } from "../words.js";
  *   on a link}
  */
 export function walk(layout, hops) {
-  const stops = hops.map((hop) => stopOf(layout, hop.host));
+  const stops = hops.map((hop) => (hop.at === "bridge" && bridgeOf(layout, hop.host)) || stopOf(layout, hop.host));
   const legs = [];
   for (let number = 0; number + 1 < hops.length; number += 1) {
     legs.push(leg(layout, hops[number], hops[number + 1], stops[number], stops[number + 1]));
@@ -30,6 +30,12 @@ export function stopOf(layout, host) {
   return middle(box);
 }
 
+/** Where a packet of an unknown Pod comes from: the bridge of the node's Pods. */
+function bridgeOf(layout, host) {
+  const box = layout.boxes.get(hostId(host));
+  return box?.kind === "room" ? [box.bridge.x + box.bridge.w / 2, coreOf(box)[1]] : null;
+}
+
 /** Of clients outside one is drawn; it stands for others. */
 export const anyClient = (layout, id) => (id.startsWith("outside/") ? [...layout.boxes.values()].find((box) => box.kind === "outside") : undefined);
 
@@ -40,7 +46,9 @@ function leg(layout, from, to, start, end) {
   const [one, other] = [hostId(from.host), hostId(to.host)];
   const outer = from.outer ?? null;
   const [oneNode, otherNode] = [nodeOf(layout, one), nodeOf(layout, other)];
-  if (one === other) {
+  if (one === other && from.at) {
+    // From the node's bridge to its rules.
+  } else if (one === other) {
     // To itself, over the loopback interface.
     points.push([start[0], start[1] - 30], [start[0] + 26, start[1] - 30], [start[0] + 26, start[1]]);
   } else if (oneNode && oneNode === otherNode) {

@@ -59,19 +59,20 @@ export function witnessWays(witness, name, map) {
   const node = map.nodes.find((each) => each.id === here);
   const fromPods = inNetwork(sender.slice(8), node) || comesFromPods(map, node, sender, witness.in);
   const from = witness.origin === "local" || fromPods ? here : sender;
-  const [one, other] = sides.map((outcomes) => ({ journeys: outcomes.map((outcome) => treated(outcome, witness, from, here, owners, map)) }));
+  const start = fromPods ? { host: here, at: "bridge" } : { host: from };
+  const [one, other] = sides.map((outcomes) => ({ journeys: outcomes.map((outcome) => treated(outcome, witness, start, here, owners, map)) }));
   return { ...bothWays(one, other), ask: { from: witness.origin === "local" ? here : fromPods ? `a Pod of ${name}` : sender, to: witness.dst } };
 }
 
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
 
-function treated(outcome, witness, from, here, owners, map) {
+function treated(outcome, witness, first, here, owners, map) {
   const probability = outcome.probability ?? outcome.chance;
-  const start = from === here ? [] : [{ host: from }];
+  const start = first.host === here && !first.at ? [] : [first];
   const end = VERDICTS[outcome.verdict];
   if (end) return { probability, end, at: here, there: [...start, { host: here }] };
-  const to = outcome.dst ?? /(?:^| )to (\S+:\d+)/.exec(outcome.text ?? "")?.[1] ?? witness.dst ?? "";
-  const target = /own programs/.test(outcome.text ?? "") ? here : ownerOf(owners, to);
+  const to = outcome.dst || witness.dst;
+  const target = outcome.local ? here : ownerOf(owners, to);
   // Nobody has a Service's address: such a packet is on its way to nowhere.
   if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here }] };
   const address = splitPort(to)[0];
@@ -79,7 +80,10 @@ function treated(outcome, witness, from, here, owners, map) {
   if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here }, ...(room === here ? [] : [{ host: room }])] };
   const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
   const [out, into] = tunnelTo(map, here, target);
-  return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there: [...start, { host: here, out }, ...(target === here ? [] : [{ host: target, in: into }])] };
+  const there = [...start, { host: here, out }, ...(target === here ? [] : [{ host: target, in: into }])];
+  // A host takes nothing from its own address that comes from elsewhere.
+  if (address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: "lost: from its own address", there };
+  return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };
 }
 
 /** The tunnels of both nodes, if a packet goes to a Pod of another node and there are tunnels. */

@@ -77,6 +77,7 @@ export function CompareView({ route, map, source, revision }) {
           <div class="said">
             <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />
             {kind === "drift" && cards.length > 0 && <p class="do"><b>What to do:</b> restart kube-proxy there, or run <code>kproxy drift --repair</code>.</p>}
+            {shown.report && <Completeness report={shown.report} cards={cards} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
@@ -124,6 +125,18 @@ export function Verdict({ cards, undecided, late = false, alike = "Both sides tr
       {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{headline(sure)}</p>}
       {guessed.length > 0 && <p class="outcome-line open">{sure.length ? "And perhaps " : "Perhaps "}{headline(guessed)}</p>}
     </div>
+  );
+}
+
+/** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it. */
+function Completeness({ report: { findings, undecided, needs, tried }, cards }) {
+  const whole = !undecided.length && findings.every((item) => item.reason !== "other");
+  const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
+  return (
+    <p class="counts" data-test="completeness">
+      {whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}. `}
+      {needs?.length > 0 && `Each node needs ${needs.join(" and ")}.`}
+    </p>
   );
 }
 

@@ -188,3 +188,25 @@ def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
 def test_the_effort_is_that_of_the_advice(reason: Reason, to_nftables: bool) -> None:
     nothing = reason.advice(to_nftables=to_nftables)[0].startswith("Nothing to do")
     assert (reason.effort_of(to_nftables=to_nftables) == "none") == nothing
+
+
+def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
+    here, there = endpoints("b", ("10.244.0.6",)), endpoints("a", ("10.244.1.5",), "n2")
+    services = [
+        service("a", "10.96.0.1", type="NodePort", port={"nodePort": 30080}, externalTrafficPolicy="Local"),
+        service("b", "10.96.0.2"),
+    ]
+    config = {"clusterCIDR": "10.244.0.0/16"}
+    report = build_report([run(tmp_path, [node(), *services, there, here], config)], to_nftables=True)
+    found = {each.reason: each.witness for each in report.findings}
+    hairpin, unplaced = found[ids.REMOTE_HAIRPIN], found[ids.INVALID_PACKETS]
+    assert hairpin is not None
+    assert (hairpin.src, hairpin.dst) == ("10.244.1.5:40000", "192.168.0.2:30080"), "a ClusterIP is its own node's"
+    assert [(fate.src, fate.dst) for fate in hairpin.today] == [("192.168.0.2", "10.244.1.5:8080")]
+    assert [(fate.src, fate.dst) for fate in hairpin.then] == [("10.244.1.5:40000", "10.244.1.5:8080")]
+    assert unplaced is not None
+    assert unplaced.src == "10.244.0.6:8080", "it comes from a pod of this node"
+    assert [(fate.verdict, fate.src, fate.dst, fate.local) for fate in unplaced.today] == [("DROP", "", "", False)]
+    guard = found[ids.LOCALNET_GUARD]
+    assert guard is not None
+    assert [fate.local for fate in guard.then] == [True]
