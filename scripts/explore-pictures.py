@@ -37,8 +37,8 @@ PICTURES = {
 }
 DAMAGED = {
     "drift": (place("compare", kind="drift"), 1400, 900, "light"),
-    "migrate": (place("compare", kind="migrate", finding="2"), 1400, 900, "light"),
-    "audit": (place("audit", finding="2"), 1400, 800, "light"),
+    "migrate": (place("compare", kind="migrate", finding="3"), 1400, 900, "light"),
+    "audit": (place("audit", finding="3"), 1400, 800, "light"),
 }
 LARGE = {"200-nodes": (place("map", sel="svc/shop/catalog"), 1240, 800, "light")}
 SETTLED = 0.6

@@ -438,7 +438,7 @@ def test_axe_finds_nothing_serious_in_a_drift(browser: Any, tmp_path: Path) -> N
         for width, height, scheme in ((1400, 1000, "light"), (1400, 1000, "dark"), (390, 800, "light")):
             page.size(width, height)
             page.scheme(scheme)
-            for view in (place("compare", kind="drift"), place("compare", kind="drift", finding="4"), place("audit")):
+            for view in (place("compare", kind="drift"), place("compare", kind="drift", finding="5"), place("audit")):
                 page.open(view)
                 found += [(scheme, width, view, *each) for each in serious(page)]
         page.scheme("light")
@@ -574,13 +574,13 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert {"svc/shop/web", "node/worker-1", "node/worker-2", "pod/shop/web-0"} <= touched(page)
         # By key, by a number on the map, and back.
         page.press("n")
-        page.until(lambda: page.all("#finding-2.chosen") and "finding=1" in page.fragment, "the second one")
+        page.until(lambda: page.all("#finding-2.chosen") and "finding=2" in page.fragment, "the second one")
         page.until(lambda: page.text(".map-caption .number") == "2", "its packet on the map")
         page.browser.execute_script(
             "const mark = document.querySelector(`.mark[aria-label^='finding 3']`);"
             "mark.dispatchEvent(new MouseEvent('click', {bubbles: true}))"
         )
-        page.until(lambda: page.all("#finding-3.chosen") and "finding=2" in page.fragment, "the one of that number")
+        page.until(lambda: page.all("#finding-3.chosen") and "finding=3" in page.fragment, "the one of that number")
         page.browser.back()
         page.until(lambda: page.all("#finding-2.chosen"), "the one before")
         page.press("p")

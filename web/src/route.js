@@ -43,6 +43,12 @@ export function go(hash, replace = false) {
   }
 }
 
+/** In addresses findings are numbered from 1, as on the page; their places in a list count from 0. */
+export const findingAt = (place) => (place === "" ? "" : String(Number(place) + 1));
+
+/** The place of the finding that an address names, "none" if it names that or no number; `first` if it has none. */
+export const placeOf = (finding, first) => (finding === undefined ? first : /^[1-9]\d*$/.test(finding) ? String(finding - 1) : "none");
+
 /** The present route; the component is drawn again when it changes. */
 export function useRoute() {
   const [route, setRoute] = useState(() => parseHash(location.hash));

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { embedded, holds, useAnswer } from "../api.js";
-import { href } from "../route.js";
+import { findingAt, href } from "../route.js";
 
 /** So many nodes times Services and Pods at most are audited for the Map, about a second's work; of more it shows the audit
  *  once somebody asked for it. */
@@ -37,4 +37,4 @@ export function marksOf(audited, map) {
   return found;
 }
 
-export const linkTo = (item) => href("audit", { finding: String(item.place) });
+export const linkTo = (item) => href("audit", { finding: findingAt(item.place) });

@@ -8,7 +8,7 @@ import { briefNames, onNodes, podNames, sidesOf, withNames } from "../compare/ga
 import { witnessWays } from "../map/waysof.js";
 import { FAULT } from "../packet/fault.js";
 import { Busy, Problem } from "../parts.jsx";
-import { href } from "../route.js";
+import { findingAt, href, placeOf } from "../route.js";
 import { count, fit } from "../words.js";
 
 const SEVERITIES = [
@@ -25,9 +25,9 @@ export function AuditView({ route, map, revision }) {
   const cards = useMemo(() => (data?.findings ?? []).slice(0, MOST).map(cardOf), [data]);
   const shown = useMemo(() => cards.map((card) => ({ ...card, hidden: Boolean(severity) && card.severity !== severity })), [cards, severity]);
   const first = shown.findIndex((card) => !card.hidden);
-  const chosen = route.query.finding ?? (first < 0 ? "" : String(first));
+  const chosen = placeOf(route.query.finding, first < 0 ? "" : String(first));
   const to = (changes) => href("audit", { ...route.query, ...changes });
-  const choose = (place) => to({ finding: place || "none" });
+  const choose = (place) => to({ finding: findingAt(place) || "none" });
   const drawn = Boolean(map && holds("map") && cards.length);
   const card = shown[Number(chosen)] ?? null;
   const found = useMemo(() => waysOf(card?.witness, map), [card?.witness, map]);

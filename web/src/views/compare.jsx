@@ -6,7 +6,7 @@ import { Findings, Undecided } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Later, Problem } from "../parts.jsx";
-import { href } from "../route.js";
+import { findingAt, href, placeOf } from "../route.js";
 import { overlaid, withEndpoints } from "../map/shape.js";
 import { count } from "../words.js";
 
@@ -50,8 +50,8 @@ export function CompareView({ route, map, source, revision }) {
   // Of one host alone there is nothing to draw a way on.
   const drawn = Boolean(cards.length && map && source.kind !== "rules");
   // Of two sources their maps over one another come first; else the first finding is open.
-  const chosen = query.finding ?? (kind === "diff" && !source.fixed ? "" : "0");
-  const choose = (place) => to({ finding: place || "none" });
+  const chosen = placeOf(query.finding, kind === "diff" && !source.fixed ? "" : "0");
+  const choose = (place) => to({ finding: findingAt(place) || "none" });
   const found = useWays(drawn && chosen !== "" ? cards[Number(chosen)] : null, sides, map, revision);
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>

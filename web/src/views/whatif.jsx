@@ -6,7 +6,7 @@ import { Findings, Undecided } from "../compare/findings.jsx";
 import { FoundMap, useWays } from "../compare/foundmap.jsx";
 import { gathered, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Close, Problem, Select, saveFile } from "../parts.jsx";
-import { go, href } from "../route.js";
+import { findingAt, go, href, placeOf } from "../route.js";
 import { edgesBy, overlaid, withEndpoints } from "../map/shape.js";
 import { count, plain } from "../words.js";
 import { Verdict } from "./compare.jsx";
@@ -30,8 +30,8 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const findings = found?.findings ?? [];
   const touched = useMemo(() => new Set(data?.touched ?? []), [data]);
   // Of a switch of the mode the first reason is open, as in Compare.
-  const chosen = query.finding ?? (found?.mode ? "0" : "");
-  const choose = (place) => to({ finding: place || (found?.mode ? "none" : "") });
+  const chosen = placeOf(query.finding, found?.mode ? "0" : "");
+  const choose = (place) => to({ finding: findingAt(place) || (found?.mode ? "none" : "") });
   const sides = found?.sides ?? NO_SIDES;
   const ways = useWays(chosen === "" ? null : findings[Number(chosen)], sides, copy, revision);
   const save = async () => {
