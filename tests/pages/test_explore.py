@@ -485,7 +485,9 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
             assert page.all(".finding.chosen .do"), "what to do"
             page.until(lambda: page.all(".ways-drawn .run"), "the packet on the map")
             was, is_ = ([each.text for each in page.all(f".finding.chosen .{side} .fate")] for side in ("was", "is"))
-            assert was and is_ and was != is_, "what becomes of the packet, at a glance"
+            assert was
+            assert is_
+            assert was != is_, "what becomes of the packet, at a glance"
             conditions.append([each.text for each in page.all(".map-caption .condition")])
             page.button("Show both ways").click()
             page.idle()
