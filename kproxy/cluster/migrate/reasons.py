@@ -45,8 +45,8 @@ ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rul
 """Advice that is followed already where a dump is given."""
 
 Effort = Literal["act", "look", "none"]
-"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one of
-the cluster's programs; nothing."""
+"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
+of the cluster's programs; nothing."""
 
 
 def _no_packets(_packets: Packets) -> Iterable[Candidate]:
