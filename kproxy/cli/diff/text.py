@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare.causes import by_cause
+from kproxy.dataplane.compare.causes import Cause, by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import SIDES
 from kproxy.dataplane.compare.witness import Situation
@@ -78,9 +78,10 @@ def _finding_text(number: int, finding: Sequence[Difference], *, everything: boo
     cause = finding[0].cause
     count = len({place.own for item in finding for place in item.places})
     if cause is None or len(finding) == count == 1:
-        yield from _difference_text(f"{number}. ", finding[0], "" if cause is None else cause.words(SIDES))
+        yield from _difference_text(f"{number}. ", finding[0], cause)
         return
     yield click.style(f"{number}. {cause.words(SIDES)}: {counted(count, 'destination')}, as:", bold=True)
+    yield from _changed_text(cause)
     for item in finding if everything else finding[:1]:
         yield from _difference_text("   ", item)
     if len(finding) > 1 and not everything:
@@ -88,18 +89,37 @@ def _finding_text(number: int, finding: Sequence[Difference], *, everything: boo
         yield f"   and {counted(more, 'more difference')} of this cause: --all shows {'it' if more == 1 else 'them'}"
 
 
+def _changed_text(cause: Cause) -> Iterator[str]:
+    """What each side has, if both have something in that place, with the words that differ marked."""
+    if cause.instead is None:
+        return
+    one, other = (text.split(" ") for text in cause.texts)
+    opcodes = difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+    for side, words, spans in (
+        (SIDES[0], one, [(tag, first, last) for tag, first, last, _, _ in opcodes]),
+        (SIDES[1], other, [(tag, first, last) for tag, _, _, first, last in opcodes]),
+    ):
+        parts = [
+            word if tag == "equal" else click.style(word, bold=True)
+            for tag, first, last in spans
+            for word in words[first:last]
+        ]
+        yield f"     {click.style(side, bold=True)} has {' '.join(parts)}"
+
+
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _difference_text(head: str, difference: Difference, cause: str = "") -> Iterator[str]:
+def _difference_text(head: str, difference: Difference, cause: Cause | None = None) -> Iterator[str]:
     shown = ", ".join(difference.destinations[:MAX_SITES])
     if len(difference.destinations) > MAX_SITES:
         shown += f" and {counted(len(difference.destinations) - MAX_SITES, 'more destination')}"
     conditions = f", {difference.conditions}" if difference.conditions else ""
     yield click.style(f"{head}{shown} from {difference.sources}{conditions}", bold=True)
-    if cause:
-        yield f"   {cause}:"
+    if cause is not None:
+        yield f"   {cause.words(SIDES)}:"
+        yield from _changed_text(cause)
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
         yield f"     {click.style(side, bold=True)} {text}"
     yield f"   for example {situation_text(difference.witness)}"

@@ -1,11 +1,12 @@
 """Causes of differences: rules, and elements of nftables' sets and maps, that only one side has and the witness meets.
 
 Rules are compared chain by chain, by what counts in them; regular chains of one side alone say nothing, since what
-leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. A rule that
-both sides have with another chance (`-m statistic`) is a cause only where nothing else is: when an endpoint comes or
-goes, the rules of the endpoints beside it change theirs. Base chains of one side alone are a cause unless the other
-side has some of its own, too: that is another program, and not a changed rule. Between a side of iptables and one of
-nftables there are no causes, also where a side's base chains are empty.
+leads to them is the cause. So the removal of one rule is one cause, however many destinations it concerns. Rules of
+both sides that stand in one place and differ either in which packets they are for or in what they do with them are one
+rule, changed (`_changed`). A rule that both sides have with another chance (`-m statistic`) is a cause only where
+nothing else is: when an endpoint comes or goes, the rules of the endpoints beside it change theirs. Base chains of one
+side alone are a cause unless the other side has some of its own, too: that is another program, and not a changed rule.
+Between a side of iptables and one of nftables there are no causes, also where a side's base chains are empty.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import CommentMatch, RecentMatch, StatisticMatch
-from kproxy.netfilter.iptables.targets import Jump
+from kproxy.netfilter.iptables.targets import Jump, RejectTarget
+from kproxy.netfilter.iptables.targets import Verdict as IptablesVerdict
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain
+from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
-from kproxy.netfilter.nftables.statement import Match
+from kproxy.netfilter.nftables.statement import Match, Reject, Statement
 from kproxy.netfilter.nftables.value import Verdict
 
 _Item = TypeVar("_Item")
@@ -38,16 +41,25 @@ ChainKey = tuple[str, str, str]
 name; names of native tables have two words, so that none is both."""
 
 
+class Instead(NamedTuple):
+    """What the other side has in place of a rule, or of an element; as in `Cause`."""
+
+    rule: int
+    text: str
+    action: str
+
+
 class Cause(NamedTuple):
     """A rule that only one side has, or an element of a set or map that a rule of both asks.
 
     Attributes:
-        side: 0 or 1.
+        side: 0 or 1; 0 if the other side has another rule, or element, in its place.
         rule: its number in the chain.
         text: the rule's, or the element's.
         action: what the rule does, in words; of an element, what has it.
         same_but_chance: the other side has the rule, too, with another chance.
         set: the name of the set or map whose element it is; "" if it is the rule.
+        instead: what the other side has in its place.
     """
 
     side: int
@@ -58,14 +70,30 @@ class Cause(NamedTuple):
     action: str
     same_but_chance: bool = False
     set: str = ""
+    instead: Instead | None = None
 
     def words(self, sides: Sequence[str] = ("A", "B")) -> str:
         """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
-        if self.set:
-            return f"element `{self.text}` of {self.action} is only in {sides[self.side]}"
         other = sides[1 - self.side]
-        how = f"has another chance in {other}" if self.same_but_chance else f"is only in {sides[self.side]}"
+        how = f"is only in {sides[self.side]}"
+        if self.same_but_chance:
+            how = f"has another chance in {other}"
+        elif self.instead is not None:
+            how = f"is changed in {other}"
+        if self.set:
+            return f"element `{self.text}` of {self.action} {how}"
         return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What each side has; "" on the side that has nothing in its place."""
+        other = "" if self.instead is None else self.instead.text
+        return (other, self.text) if self.side else (self.text, other)
+
+    @property
+    def anywhere(self) -> Cause:
+        """The same whatever the rules' numbers are."""
+        return self._replace(rule=0, instead=None if self.instead is None else self.instead._replace(rule=0))
 
 
 def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) -> list[list[_Item]]:
@@ -78,11 +106,23 @@ def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) 
         if cause is None:
             groups.append([item])
             continue
-        key = cause._replace(rule=0)
+        key = cause.anywhere
         if key not in known:
             groups.append(known.setdefault(key, []))
         known[key].append(item)
     return groups
+
+
+class _Alone(NamedTuple):
+    """That the other side does not have a rule.
+
+    Attributes:
+        by_chance: it has it, with another chance.
+        instead: the number of the one that it has in its place; 0 if there is none.
+    """
+
+    by_chance: bool
+    instead: int
 
 
 class Causes:
@@ -96,7 +136,7 @@ class Causes:
         languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
-        self._alone: dict[tuple[int, ChainKey], dict[int, bool]] = {}
+        self._alone: dict[ChainKey, tuple[dict[int, _Alone], dict[int, _Alone]]] = {}
         self._elements = SideElements(sides, family)
 
     def of(self, traces: tuple[TraceResult, TraceResult], situations: tuple[Situation, Situation]) -> Cause | None:
@@ -108,18 +148,23 @@ class Causes:
                 for position, step in enumerate(outcome.path):
                     native = step.source == Source.NFTABLES
                     key = "" if native else step.source or self._only[side], step.table, step.chain
-                    alone = self._alone_in(side, key)
-                    if step.rule in alone:
-                        text, action = self._chains[side][key].describe(step.rule)
-                        by_chance = alone[step.rule]
-                        cause = Cause(side, *key[1:], step.rule, text, action, by_chance)
-                        found.append((by_chance, position, side, cause))
-                        if not by_chance:
+                    alone = self._alone_in(key)[side].get(step.rule)
+                    if alone is not None:
+                        found.append((alone.by_chance, position, side, self._cause(side, key, step.rule, alone)))
+                        if not alone.by_chance:
                             break
                     elif (met := self._element(side, key, step, outcome, situations[side])) is not None:
                         found.append((False, position, side, met))
                         break
         return min(found)[3] if found else None
+
+    def _cause(self, side: int, key: ChainKey, number: int, alone: _Alone) -> Cause:
+        if not alone.instead:
+            return Cause(side, *key[1:], number, *self._chains[side][key].describe(number), alone.by_chance)
+        numbers = (alone.instead, number) if side else (number, alone.instead)
+        (text, action), other = (self._chains[each][key].describe(numbers[each]) for each in (0, 1))
+        instead = Instead(numbers[1], *other)
+        return Cause(0, *key[1:], numbers[0], text, action, alone.by_chance, instead=instead)
 
     def _element(self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation) -> Cause | None:
         chain = self._chains[side].get(key)
@@ -129,29 +174,36 @@ class Causes:
         if met is None:
             return None
         action = f"{'map' if met.is_map else 'set'} {met.set}"
-        return Cause(met.side, *key[1:], step.rule, met.text, action, set=met.set)
+        instead = Instead(step.rule, met.instead, action) if met.instead else None
+        return Cause(met.side, *key[1:], step.rule, met.text, action, set=met.set, instead=instead)
 
-    def _alone_in(self, side: int, key: ChainKey) -> Mapping[int, bool]:
-        """The numbers of a chain's rules that the other side's chain does not have, and of each whether it has it with
-        another chance."""
-        known = self._alone.get((side, key))
+    def _alone_in(self, key: ChainKey) -> tuple[Mapping[int, _Alone], Mapping[int, _Alone]]:
+        """Of each side the numbers of a chain's rules that the other side's chain does not have."""
+        known = self._alone.get(key)
         if known is None:
-            known = self._alone[side, key] = self._compare(side, key)
+            known = self._alone[key] = self._compare(key)
         return known
 
-    def _compare(self, side: int, key: ChainKey) -> dict[int, bool]:
-        ours, theirs = self._chains[side].get(key), self._chains[1 - side].get(key)
-        if ours is None or (theirs is None and not (ours.is_base and self._bases_count)):
-            return {}
-        alone = _unmatched(ours.keys(), () if theirs is None else theirs.keys())
-        if theirs is None or not alone:
-            return dict.fromkeys((number + 1 for number in alone if ours.acts(number + 1)), False)
-        left = _unmatched(theirs.keys(), ours.keys())
-        plain, other_plain = list(ours.keys(chance=False)), list(theirs.keys(chance=False))
-        new = {
-            alone[place] for place in _unmatched((plain[each] for each in alone), (other_plain[each] for each in left))
-        }
-        return {number + 1: number not in new for number in alone if ours.acts(number + 1)}
+    def _compare(self, key: ChainKey) -> tuple[dict[int, _Alone], dict[int, _Alone]]:
+        chains = [side.get(key) for side in self._chains]
+        there = [chain for chain in chains if chain is not None]
+        if not there or (len(there) == 1 and not (there[0].is_base and self._bases_count)):
+            return {}, {}
+        keys = [[] if chain is None else list(chain.keys()) for chain in chains]
+        plain = [[] if chain is None else list(chain.keys(chance=False)) for chain in chains]
+        alone = [_unmatched(keys[side], keys[1 - side]) for side in (0, 1)]
+        in_plain = [[plain[side][place] for place in alone[side]] for side in (0, 1)]
+        new = [[alone[side][each] for each in _unmatched(in_plain[side], in_plain[1 - side])] for side in (0, 1)]
+        pairs = _matched(*([(plain[side][place], place) for place in alone[side]] for side in (0, 1)))
+        if len(there) == 2:
+            pairs |= _changed(there, new)
+        instead = (pairs, {place: own for own, place in pairs.items()})
+        found: tuple[dict[int, _Alone], dict[int, _Alone]] = ({}, {})
+        for side, chain in enumerate(chains):
+            for place in alone[side]:
+                if chain is not None and chain.acts(place + 1):
+                    found[side][place + 1] = _Alone(place not in new[side], instead[side].get(place, -1) + 1)
+        return found
 
 
 def _unmatched(keys: Iterable[object], others: Iterable[object]) -> list[int]:
@@ -166,6 +218,30 @@ def _unmatched(keys: Iterable[object], others: Iterable[object]) -> list[int]:
     return found
 
 
+def _matched(one: Iterable[tuple[object, int]], other: Iterable[tuple[object, int]]) -> dict[int, int]:
+    """The places of equal keys, in order."""
+    left: dict[object, list[int]] = {}
+    for key, place in other:
+        left.setdefault(key, []).append(place)
+    return {place: left[key].pop(0) for key, place in one if left.get(key)}
+
+
+def _changed(chains: Sequence[_Chain], new: Sequence[Sequence[int]]) -> dict[int, int]:
+    """The places of rules that stand between the same rules on both sides, and do the same with other packets, unless
+    that is a mere verdict, as many rules have it, or are for the same packets."""
+    gaps = [{place: place - rank for rank, place in enumerate(places)} for places in new]
+    pairs: dict[int, int] = {}
+    for part in (1, 0):
+        keys: list[list[tuple[object, int]]] = [[], []]
+        for side, known in enumerate((pairs.keys(), set(pairs.values()))):
+            for place in new[side]:
+                meant = chains[side].parts(place + 1)[part]
+                if place not in known and meant is not None:
+                    keys[side].append(((gaps[side][place], meant), place))
+        pairs |= _matched(*keys)
+    return pairs
+
+
 class _IptablesChain:
     """A chain of iptables."""
 
@@ -176,10 +252,19 @@ class _IptablesChain:
 
     def keys(self, *, chance: bool = True) -> Iterator[object]:
         """What counts in each rule; without `chance` all but with which probability it matches."""
+        for number, rule in enumerate(self.rules, 1):
+            yield self._condition(number, chance=chance), rule.target
+
+    def _condition(self, number: int, *, chance: bool) -> object:
         idle = IDLE_MATCHES if chance else (*IDLE_MATCHES, StatisticMatch)
-        for rule in self.rules:
-            matches = tuple(match for match in rule.matches if not isinstance(match, idle))
-            yield rule.head, matches, rule.target
+        rule = self.rules[number - 1]
+        return rule.head, tuple(match for match in rule.matches if not isinstance(match, idle))
+
+    def parts(self, number: int) -> tuple[object, object]:
+        """Which packets a rule is for, whatever its chance; and what it does, None if that is a mere verdict."""
+        target = self.rules[number - 1].target
+        is_verdict = isinstance(target, (IptablesVerdict, RejectTarget))
+        return self._condition(number, chance=False), None if is_verdict else target
 
     def acts(self, number: int) -> bool:
         """Whether a rule can make a difference: those that log or count do not."""
@@ -212,7 +297,13 @@ class _NativeChain:
         """What counts in each rule, chances always: a rule of nftables has those of all endpoints."""
         del chance
         for rule in self.rules:
-            yield tuple(statement for statement in rule.statements if not is_idle(statement))
+            yield _counting(rule)
+
+    def parts(self, number: int) -> tuple[object, object]:
+        """Which packets a rule is for; and what it does, None if that is a mere verdict."""
+        *conditions, last = _counting(self.rules[number - 1]) or (None,)
+        is_verdict = isinstance(last, Reject) or (isinstance(last, Verdict) and not last.chain)
+        return tuple(conditions), None if is_verdict else last
 
     def acts(self, number: int) -> bool:
         """Whether a rule does more than to match, log and count."""
@@ -227,8 +318,15 @@ class _NativeChain:
         return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
 
 
-def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey, _IptablesChain | _NativeChain]:
-    found: dict[ChainKey, _IptablesChain | _NativeChain] = {}
+def _counting(rule: NftRule) -> tuple[Statement, ...]:
+    return tuple(statement for statement in rule.statements if not is_idle(statement))
+
+
+_Chain = _IptablesChain | _NativeChain
+
+
+def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey, _Chain]:
+    found: dict[ChainKey, _Chain] = {}
     for item in rules.iptables:
         source = item.source if several else ""
         for table in item.ruleset.tables:

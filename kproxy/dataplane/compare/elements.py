@@ -30,12 +30,14 @@ from kproxy.netfilter.nftables.statement import Match, VerdictMap
 
 
 class ElementOfOne(NamedTuple):
-    """An element that only one side has. `set` names the set or map, `text` is the element as nft prints it."""
+    """An element that only one side has. `set` names the set or map, `text` is the element as nft prints it. `instead`
+    is the one that side 1 has in its place, if it has one: then `side` is 0."""
 
     side: int
     set: str
     text: str
     is_map: bool
+    instead: str = ""
 
 
 class SideElements:
@@ -68,6 +70,9 @@ class SideElements:
                 one, other = (each.elements(SetReference(name)).find(value) for each in (ours, theirs))
                 if (one is None, one and one.data) == (other is None, other and other.data):
                     continue
+                if one is not None and other is not None:
+                    (first, one), (second, other) = ((ours, one), (theirs, other))[:: -1 if side else 1]
+                    return _described(0, first, name, one)._replace(instead=_described(1, second, name, other).text)
                 if one is not None:
                     return _described(side, ours, name, one)
                 if other is not None:

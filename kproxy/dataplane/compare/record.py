@@ -15,10 +15,18 @@ from kproxy.netfilter.family import protocol_name
 SIDES = ("A", "B")
 
 
+class InsteadRecord(msgspec.Struct, frozen=True):
+    """What the other side has in place of a rule or element: the fields are as those of `CauseRecord`."""
+
+    rule: int
+    text: str
+    action: str
+
+
 class CauseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """The rule that only one side has, or the element of a set or map; docs/diff.md has the fields.
 
-    Two that are equal but for `rule` are the same cause, on several hosts.
+    Two that are equal but for `rule`, and that of `instead`, are the same cause, on several hosts.
 
     Attributes:
         side: `a` or `b`.
@@ -27,6 +35,7 @@ class CauseRecord(msgspec.Struct, frozen=True, rename="camel"):
         action: in words, what the rule does; of an element, which set or map has it.
         same_but_chance: the other side has the rule, too, with another chance.
         set: of an element, the name of its set or map.
+        instead: what the other side, which is `b` then, has in its place.
     """
 
     side: str
@@ -37,6 +46,7 @@ class CauseRecord(msgspec.Struct, frozen=True, rename="camel"):
     action: str
     same_but_chance: bool
     set: str | msgspec.UnsetType = msgspec.UNSET
+    instead: InsteadRecord | msgspec.UnsetType = msgspec.UNSET
 
 
 def cause_record(cause: Cause | None) -> CauseRecord | None:
@@ -46,6 +56,7 @@ def cause_record(cause: Cause | None) -> CauseRecord | None:
     return CauseRecord(
         SIDES[cause.side].lower(), cause.table, cause.chain, cause.rule, cause.text, cause.action,
         cause.same_but_chance, cause.set or msgspec.UNSET,
+        msgspec.UNSET if cause.instead is None else InsteadRecord(*cause.instead),
     )  # fmt: skip
 
 

@@ -49,12 +49,12 @@ class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_only": "sourceOnly"}):
     """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`; `asks` are the questions
-    that show it on the two sides, `ask` the first of them. Of Services that are at none of the `destinations`
-    the same holds with their own addresses, node ports and endpoints; `more` are not listed. Findings of one `cause`
-    stand together; the number of its rule is the first node's. `ends` is what becomes of the witness on each side, if
-    that is certain: `dropped`, `rejected`, `sent`; else "". `sourceOnly`: only the source differs. `assumed`: it may be
-    none, since it hangs on kube-proxy's configuration, which is known from rules alone. Where modes differ `reason`,
-    `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`."""
+    that show it on the two sides, `ask` the first of them. Of Services that are at none of the `destinations` the same
+    holds with their own addresses, node ports and endpoints; `more` are not listed. Findings of one `cause` stand
+    together; the numbers of its rules are the first node's. `ends` is what becomes of the witness on each side, if
+    that is certain: `dropped`, `rejected`, `sent`; else "". `sourceOnly`: only the source differs. `assumed`: it
+    may be none, since it hangs on kube-proxy's configuration, which is known from rules alone. Where modes differ
+    `reason`, `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -210,7 +210,7 @@ class Gathered:
         if len(stands_for) > self._stand:
             self._stand, self._stood_for = len(stands_for), sum(map(len, set(stands_for.values())))
         for item in found.differences:
-            cause = None if item.cause is None else item.cause._replace(rule=0)
+            cause = None if item.cause is None else item.cause.anywhere
             key = (item.destinations, item.sources, item.conditions, item.one, item.other, cause)
             group = self._found.setdefault(key, _Group(item, nodes))
             group.nodes[name] = None

@@ -346,7 +346,9 @@ def test_rules_of_both_variants_a_side(kproxy: Run, tmp_path: Path) -> None:
     done = kproxy("diff", *(f"{other},{each}" for each in adds))
     assert done.returncode == 1
     assert "not decided" not in done.stdout
-    assert "rule 1 of INPUT, `-j SET --add-set foo src`, is only in A" in done.stdout
+    assert "rule 1 of INPUT, `-j SET --add-set foo src`, is changed in B" in done.stdout
+    for side, port in (("A", 443), ("B", 444)):
+        assert f"     {side} has -A INPUT -p tcp --dport {port} -j SET --add-set foo src\n" in done.stdout
 
 
 def test_without_compares_with_what_is_left(kproxy: Run) -> None:

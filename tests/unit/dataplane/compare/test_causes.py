@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -62,14 +62,13 @@ def changed(old: str, new: str) -> Callable[[], str]:
         ),
         pytest.param(
             changed("port: 80, targetPort: 8080, nodePort", "port: 81, targetPort: 8080, nodePort"),
-            {"rule 4 of KUBE-SERVICES, jump to KUBE-SVC-67NZLRHBNDSAWJRO (shop/web:http cluster IP), is only in A",
-             "rule 4 of KUBE-SERVICES, jump to KUBE-SVC-67NZLRHBNDSAWJRO (shop/web:http cluster IP), is only in B"},
+            {"rule 4 of KUBE-SERVICES, jump to KUBE-SVC-67NZLRHBNDSAWJRO (shop/web:http cluster IP), is changed in B"},
             id="another port of the Service",
         ),
         pytest.param(
             changed(NODE_PORT, f"{NODE_PORT}  externalTrafficPolicy: Local\n"),
             {"rule 1 of KUBE-EXT-67NZLRHBNDSAWJRO, jump to KUBE-MARK-MASQ (masquerade traffic for shop/web:http "
-             "external destinations), is only in A"},
+             "external destinations), is changed in B"},
             id="policy Local",
         ),
         pytest.param(
@@ -79,7 +78,7 @@ def changed(old: str, new: str) -> Callable[[], str]:
         ),
         pytest.param(
             changed(NODE_PORT, f"{NODE_PORT}  sessionAffinity: ClientIP\n"),
-            {"rule 2 of KUBE-SEP-EPVTA2RHFPHQF37H, `-j DNAT --to-destination 10.244.1.11:8080`, is only in A"},
+            {"rule 2 of KUBE-SEP-EPVTA2RHFPHQF37H, `-j DNAT --to-destination 10.244.1.11:8080`, is changed in B"},
             id="session affinity",
         ),
     ],
@@ -88,6 +87,44 @@ def test_everyday_changes(change: Callable[[], str], expected: set[str]) -> None
     found = compare(rules(SHOP), rules(change()), family=Family.IPV4)
     assert {item.cause.words() for item in found.differences if item.cause} == expected
     assert all(item.cause for item in found.differences)
+
+
+def forward(*rules: str) -> SideRules:
+    """Rules of FORWARD, and a chain that they may jump to."""
+    text = "".join(f"-A FORWARD {rule}\n" for rule in rules)
+    own = ":own - [0:0]\n-A own -j DROP\n"
+    return SideRules.of(parse_save(f"*filter\n:FORWARD ACCEPT [0:0]\n{own}{text}COMMIT\n", family=Family.IPV4))
+
+
+WEB = "-d 192.0.2.1/32 -p tcp -m tcp --dport 80"
+SSH = "-d 192.0.2.1/32 -p tcp -m tcp --dport 22"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ([f"{WEB} -j DROP"], [f"{WEB} -j REJECT"], {("-A FORWARD {} -j DROP", "-A FORWARD {} -j REJECT")}),
+        ([f"{WEB} -j own"], [f"{SSH} -j own"], {("-A FORWARD {} -j own", f"-A FORWARD {SSH} -j own")}),
+        # Another mere verdict for other packets is another rule.
+        ([f"{WEB} -j DROP"], [f"{SSH} -j DROP"], {("-A FORWARD {} -j DROP", ""), ("", f"-A FORWARD {SSH} -j DROP")}),
+        # So it is with rules that do not stand in one place.
+        (
+            [f"{WEB} -j DROP", "-s 192.0.2.9/32 -j ACCEPT"],
+            ["-s 192.0.2.9/32 -j ACCEPT", f"{WEB} -j REJECT"],
+            {("-A FORWARD {} -j DROP", "")},
+        ),
+    ],
+    ids=["another target", "a jump for other packets", "verdicts for other packets", "another place"],
+)  # fmt: skip
+def test_a_changed_rule_is_one_cause(one: Sequence[str], other: Sequence[str], expected: set[tuple[str, str]]) -> None:
+    """The same from both sides, with what each has."""
+    expected = {(first.format(WEB), second.format(WEB)) for first, second in expected}
+    sides = (forward(*one), forward(*other))
+    found = {item.cause.texts for item in compare(*sides, family=Family.IPV4).differences if item.cause}
+    back = {item.cause.texts for item in compare(*sides[::-1], family=Family.IPV4).differences if item.cause}
+    assert found == expected
+    if all(map(all, expected)):
+        assert back == {(second, first) for first, second in expected}
 
 
 def test_another_chance_is_a_cause_where_nothing_else_is() -> None:
@@ -151,7 +188,7 @@ def table(manifests: str) -> SideRules:
         pytest.param(
             changed(SECOND, ""),
             {"rule 1 of service-KHN6ECMT-shop/web/tcp/http, `meta l4proto tcp dnat ip to numgen random mod 2 map "
-             "{ 0 : 10.244.1.11 . 8080, 1 : 10.244.2.12 . 8080 }`, is only in A"},
+             "{ 0 : 10.244.1.11 . 8080, 1 : 10.244.2.12 . 8080 }`, is changed in B"},
             id="an endpoint less: the rule that has all of them",
         ),
     ],
@@ -188,6 +225,20 @@ def test_elements_of_sets_are_causes(rule: str) -> None:
     one, other = native(rule, "192.0.2.0/24, 198.51.100.0/24"), native(rule, "192.0.2.0/24")
     assert causes(one, other) == {"element `198.51.100.0/24` of set listed is only in A"}
     assert causes(other, one) == {"element `198.51.100.0/24` of set listed is only in B"}
+
+
+def test_an_element_that_is_another_is_one_cause() -> None:
+    def mapping(verdict: str) -> SideRules:
+        return SideRules((), parse_nft(f"""
+            table ip t {{
+              map ends {{ type ipv4_addr : verdict; elements = {{ 192.0.2.1 : {verdict} }} }}
+              chain here {{ type filter hook forward priority 0; policy accept; ip daddr vmap @ends; }}
+            }}
+        """))  # fmt: skip
+
+    one, other = mapping("drop"), mapping("accept")
+    assert causes(one, other) == {"element `192.0.2.1 : drop` of map ends is changed in B"}
+    assert causes(other, one) == {"element `192.0.2.1 : accept` of map ends is changed in B"}
 
 
 def test_a_translated_destination_is_looked_up() -> None:
@@ -229,4 +280,4 @@ def test_what_rules_change_is_no_cause() -> None:
 
     source = compare(remembering("drop", ""), remembering("accept", "")).differences[0].witness.packet.source
     one = remembering("drop", f"elements = {{ {source.partition(':')[0]} }}")
-    assert causes(one, remembering("accept", "")) == {"rule 1 of next, `drop`, is only in A"}
+    assert causes(one, remembering("accept", "")) == {"rule 1 of next, `drop`, is changed in B"}
