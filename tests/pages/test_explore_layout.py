@@ -61,3 +61,64 @@ def test_what_can_be_compared_is_one_row_of_tabs(page: Page) -> None:
     tabs[1].click()
     page.shows(".about", "kproxy migrate")
     page.until(lambda: page.text(".tab[aria-current=true]") == "Today, and in nftables mode", "the other tab")
+
+
+# What is said over the map and covers words; and words under a drawn way that are not drawn again above it.
+_COVERED = """
+const map = document.querySelector('svg.map');
+const rect = (item) => item.getBoundingClientRect();
+const meet = (one, other) =>
+    one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+const texts = [...map.querySelectorAll('text')];
+const found = [];
+for (const over of map.querySelectorAll('.mark circle, .more-marks, .end-label > rect, .share > rect')) {
+    for (const text of texts) {
+        if (text === over || text.parentNode === over.parentNode && over.tagName !== 'text') continue;
+        const words = over.tagName === 'text' ? over.textContent : over.parentNode.textContent;
+        if (meet(rect(over), rect(text))) found.push(`${words} over ${text.textContent}`);
+    }
+}
+const after = (one, other) => one.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING;
+for (const path of map.querySelectorAll('.drawn .run, .way .track')) {
+    const toScreen = path.getScreenCTM();
+    const crossed = new Set();
+    for (let along = 0; along < path.getTotalLength(); along += 3) {
+        const {x, y} = path.getPointAtLength(along).matrixTransform(toScreen);
+        for (const text of texts) {
+            const at = rect(text);
+            const inside = x > at.left && x < at.right && y > at.top && y < at.bottom;
+            if (inside && after(text, path)) crossed.add(text);
+        }
+    }
+    for (const text of crossed) {
+        const same = (other) => other !== text && other.textContent === text.textContent;
+        const again = (other) => same(other) && after(path, other) && meet(rect(other), rect(text));
+        if (!texts.some(again)) found.push(`a way through ${text.textContent}`);
+    }
+}
+return [texts.length, map.querySelectorAll('.mark, .end-label, .share').length, found];
+"""
+STATES = (
+    place("map"),
+    place("map", sel="svc/shop/web"),
+    place("map", sel="svc/shop/cart", node="worker-2"),
+    *(place("compare", kind="drift", finding=str(number)) for number in (1, 2, 3)),
+    *(place("compare", kind="migrate", finding=str(number)) for number in range(1, 9)),
+    *(place("audit", finding=str(number)) for number in range(1, 7)),
+    place("whatif", edits=UNREADY),
+    place("ask", _from="pod/shop/cart-0", to="svc/shop/checkout"),
+)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_on_the_map_covers_words(page: Page, width: int) -> None:
+    page.size(width, 900)
+    covered = []
+    for view in STATES:
+        page.open(view)
+        page.until(lambda: page.all(".map .mark, .map .share, .map .end-label"), f"what is said over the map of {view}")
+        texts, over, found = page.browser.execute_script(_COVERED)
+        assert texts > 20
+        assert over
+        covered += [f"{view}: {each}" for each in found]
+    assert covered == [], "\n".join(covered)

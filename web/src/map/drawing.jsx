@@ -5,7 +5,8 @@ import { Bar, Frame, Labels, Node, Outside, Service } from "./items.jsx";
 import { noneOf } from "./faults.js";
 import { arrange } from "./layout.js";
 import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
-import { Marks, Tips, Ways } from "./ways.jsx";
+import { markSpots } from "./labels.jsx";
+import { Ends, Marks, Tips, Ways } from "./ways.jsx";
 import { Zoom } from "../parts.jsx";
 import { walk } from "./paths.js";
 import { parseHash } from "../route.js";
@@ -67,7 +68,7 @@ export function useSlim() {
  * @param touched identifiers that a change touched
  * @param before the map before the change: chances that differ are drawn with both
  * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
- * @param marks numbers of findings by identifier, as `Marks` takes them
+ * @param marks numbers of findings by identifier, as `markSpots` takes them
  * @param picks {from, to}
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
@@ -76,6 +77,8 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
+  const hops = way ?? ways?.lines.flatMap((each) => each.hops);
+  const spots = useMemo(() => markSpots(layout, marks), [layout, marks]);
   const scale = zoom * useFit(holder, layout, around);
   useFollow(holder, layout, line, moment, scale);
   useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
@@ -101,9 +104,10 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           </defs>
           {still}
           {ways && <Ways layout={layout} ways={ways} />}
-          {marks && <Marks layout={layout} marks={marks} />}
           {line && <Line line={line} way={way} moment={moment} />}
-          {line && <Labels layout={layout} />}
+          {hops && <Labels layout={layout} hops={hops} />}
+          {ways && <Ends layout={layout} ways={ways} spots={spots} />}
+          {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
           {line && <Cross line={line} way={way} lost={lost} />}
         </svg>

@@ -1,7 +1,7 @@
 // What is drawn on the map, each as something that can be chosen: networks, hosts with what is in them, Services.
 
 import { coreOf } from "./layout.js";
-import { count, fit, plain } from "../words.js";
+import { count, fit, hostId, plain } from "../words.js";
 
 /** One thing. Which of them Tab leads to is up to the map; see `drawing.jsx`. */
 const Item = ({ id, label, kind, hrefOf, selected, touched, passed, picks, strong, children }) => {
@@ -53,13 +53,21 @@ function BarName({ bar }) {
 const networkName = (network) => network.cidr || (network.known ? "network" : "node network");
 
 /** What the packet's line runs through is drawn again above it, so that it can still be read. */
-export function Labels({ layout }) {
+export function Labels({ layout, hops }) {
+  const small = [...new Set(hops.map((hop) => hostId(hop.host)))].map((id) => layout.boxes.get(layout.boxes.has(id) ? id : layout.nodeOf.get(id))).filter((box) => box?.kind === "tile" || box?.kind === "dot");
   return (
     <g class="above" aria-hidden="true">
       {[...layout.boxes.values()].filter((item) => item.kind === "port").map((port) => <Port key={`${port.node} ${port.port.name}`} port={port} />)}
+      {layout.slim && [...layout.boxes.values()].filter((item) => item.kind === "room").map((box) => <g key={box.node.id} class="core"><CoreName box={box} /></g>)}
+      {small.map((box) => <g key={box.node.id} class={`item node ${box.kind}`}>{box.kind === "tile" ? <TileName box={box} /> : <DotName box={box} names={layout.names} />}</g>)}
       {layout.bars.map((bar) => <g key={bar.id} class="item bar"><BarName bar={bar} /></g>)}
     </g>
   );
+}
+
+function CoreName({ box }) {
+  const { core, node, slim } = box;
+  return <text x={core.x + core.w / 2} y={core.y + (slim ? 13 : 15)}>{node.rulesKnown === false ? "rules" : node.mode || "rules"}</text>;
 }
 
 export function Outside({ item, box, ...rest }) {
@@ -102,8 +110,8 @@ export function Node({ node, layout, ...rest }) {
         {ports.map((port) => <Port key={port.port.name} port={port} />)}
         <g class="core">
           <Rect box={box.core} rx={8} />
-          <text x={box.core.x + box.core.w / 2} y={box.core.y + 17}>{node.rulesKnown === false ? "rules" : node.mode || "rules"}</text>
-          {!slim && <text class="small" x={box.core.x + box.core.w / 2} y={box.core.y + 30}>{node.rulesKnown === false ? "not known" : "routing"}</text>}
+          <CoreName box={box} />
+          {!slim && <text class="small" x={box.core.x + box.core.w / 2} y={box.core.y + 28}>{node.rulesKnown === false ? "not known" : "routing"}</text>}
         </g>
         {bridged && (
           <g class="bridge">
@@ -173,15 +181,21 @@ function Pod({ pod, box, ...rest }) {
 
 /** A node of very many: its name without what all names share, filled by an amount. */
 function Dot({ node, box, names, label, kind, amount, ...rest }) {
-  const name = node.name.slice(names.prefix.length, node.name.length - names.suffix.length);
   return (
     <Item id={node.id} label={`${label}, ${count(box.pods, "Pod")}`} kind={kind} {...rest}>
       <Rect box={box} rx={5} />
       {amount > 0 && <rect class="amount" x={box.x} y={box.y} width={box.w} height={box.h} rx={5} fill-opacity={amount.toFixed(2)} />}
-      <text x={box.x + box.w / 2} y={box.y + 16}>{fit(name, Math.floor((box.w - 6) / 7))}</text>
+      <DotName box={box} names={names} />
     </Item>
   );
 }
+
+function DotName({ box, names }) {
+  const { name } = box.node;
+  return <text x={box.x + box.w / 2} y={box.y + 16}>{fit(name.slice(names.prefix.length, name.length - names.suffix.length), Math.floor((box.w - 6) / 7))}</text>;
+}
+
+const TileName = ({ box }) => <text class="name" x={box.x + 9} y={box.y + 18}>{fit(box.node.name, 20)}</text>;
 
 function Tile({ node, box, layout, state, label, kind, amount, ...rest }) {
   if (box.kind === "dot") return <Dot node={node} box={box} names={layout.names} label={label} kind={kind} amount={amount} {...rest} />;
@@ -190,7 +204,7 @@ function Tile({ node, box, layout, state, label, kind, amount, ...rest }) {
     <g>
       <Item id={node.id} label={`${label}, ${box.pods} Pods`} kind={kind} {...rest}>
         <Rect box={box} rx={8} />
-        <text class="name" x={box.x + 9} y={box.y + 18}>{fit(node.name, 20)}</text>
+        <TileName box={box} />
         <text class="tiny" x={box.x + 9} y={box.y + 33}>{state || (node.addresses[0] ?? "")}</text>
       </Item>
       {squares.map(([id, item]) => (

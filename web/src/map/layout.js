@@ -7,20 +7,26 @@
 import { graphlib, layout as dagre } from "@dagrejs/dagre";
 
 const ROOM = { width: 404, head: 46, row: 28, pad: 12, ports: [10, 74], core: [100, 70], bridge: [184, 9], pods: 206 };
-const SLIM_ROOM = { ...ROOM, width: 200, ports: [7, 66], core: [7, 66], bridge: [81, 6], pods: 95, pad: 9 };
-const TILE = { width: 178, head: 42, square: 12, perRow: 11, gap: 14 };
+const SLIM_ROOM = { ...ROOM, width: 200, ports: [7, 66], core: [7, 66], bridge: [81, 6], pods: 95, pad: 12 };
+const TILE = { width: 178, head: 42, square: 12, perRow: 11, gap: 14, above: 24 };
 const DOT = { letter: 7.2, least: 34, most: 84, height: 23, gap: 4 };
 const SERVICE = { width: 198, height: 50 };
 /** Beside nodes without rooms, where Services are many. */
 const SERVICE_LINE = { width: 190, height: 25 };
 const OUTSIDE = { width: 136, height: 46 };
-const SLIM = { width: 98, frame: 200, bar: 22, before: 46, top: 12 };
+const SLIM = { width: 98, frame: 200, bar: 22, before: 54, top: 20 };
 const BAR = 24;
 const LANE = 38;
-const HOST_GAP = 20;
-const SERVICE_GAP = 14;
+/** Above all: for numbers of findings, which stand on the upper border of what they are about. */
+const TOP = 20;
+/** Between hosts is room for such numbers, and for what is said at the lower border of a host. */
+const HOST_GAP = 30;
+const SLIM_HOST_GAP = 46;
+const SERVICE_GAP = 20;
+/** Beside Services in a list the numbers stand on the right. */
+const BESIDE_LINES = 96;
 /** More room before Services, for the lines to them and the chances on the lines. */
-const BEFORE = 56;
+const BEFORE = 72;
 /** Before groups of nodes, whose lines are for several endpoints. */
 const BEFORE_GROUPED = 78;
 const byName = new Intl.Collator("en", { numeric: true }).compare;
@@ -92,13 +98,15 @@ function grouped(map, podsOf, size, names, slim) {
     const tall = size === "dot" ? DOT.height : tileHeight(Math.max(...nodes.map((node) => podsOf.get(node.id)?.length ?? 0)));
     const wide = size === "dot" ? dotWidth(names) : TILE.width;
     const gap = size === "dot" ? DOT.gap : TILE.gap;
+    const between = size === "dot" ? DOT.gap : TILE.above;
     const fits = slim ? Math.floor((SLIM.frame + gap) / (wide + gap)) : size === "dot" ? Math.floor(DOT_ROW / (wide + gap)) : Infinity;
-    const columns = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + gap)) / (wide + gap)))));
+    const columns = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + between)) / (wide + gap)))));
     const edge = slim ? 4 : 14;
     const rows = Math.ceil(nodes.length / columns);
+    const head = size === "dot" ? 28 : 22 + TILE.above;
     return {
-      id: `zone/${zone}`, zone, nodes, columns, wide, tall, gap, edge,
-      w: columns * (wide + gap) - gap + 2 * edge, h: rows * (tall + gap) - gap + 30 + (size === "dot" ? 10 : 20),
+      id: `zone/${zone}`, zone, nodes, columns, wide, tall, gap, between, head, edge,
+      w: columns * (wide + gap) - gap + 2 * edge, h: head + rows * (tall + between) - between + (size === "dot" ? 12 : 22),
     };
   });
 }
@@ -216,7 +224,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   else for (const node of map.nodes.filter(isNode)) placeRoom(room, node, box(node.id), boxes, podsOf.get(node.id) ?? [], open.has(node.id), map);
   const bars = placeBars(map, box, boxes, frames, lanes, lane, slim);
   const all = [...boxes.values(), ...frames, ...bars];
-  const right = Math.max(300, ...all.map((item) => item.x + item.w)) + 14;
+  const right = Math.max(300, ...all.map((item) => item.x + item.w)) + (groups && !slim && shown.length ? BESIDE_LINES : 14);
   // Where nothing is left of the nodes the buttons are below.
   const lowest = Math.max(160, ...all.map((item) => item.y + item.h));
   // Below all nodes is a channel for lines of endpoints outside; where there are no nodes nothing is in their way.
@@ -241,8 +249,8 @@ function columns(graph, map, { hosts, outside }, shown) {
 function restack(graph, { hosts, outside }, shown, inOrder, slim, card) {
   const top = slim && outside.length ? stack(graph, outside, 8) + SLIM.top + 8 : 0;
   hosts.forEach((id, number) => (graph.node(id).y = number));
-  const tall = stack(graph, hosts, slim ? 12 : HOST_GAP, top) - top;
-  const gap = inOrder ? 5 : SERVICE_GAP;
+  const tall = stack(graph, hosts, slim ? SLIM_HOST_GAP : HOST_GAP, top) - top;
+  const gap = inOrder && !slim ? 5 : SERVICE_GAP;
   const cards = shown.length * (card.height + gap) - gap;
   const free = Math.max(0, Math.min(tall, 900) - cards) / Math.max(1, shown.length + 1);
   if (inOrder) shown.forEach((id, number) => (graph.node(id).y = number));
@@ -254,13 +262,13 @@ function restack(graph, { hosts, outside }, shown, inOrder, slim, card) {
 }
 
 function stack(graph, ids, gap, top = 0) {
-  let y = 12 + top;
+  let y = TOP + top;
   for (const id of [...ids].sort((one, other) => graph.node(one).y - graph.node(other).y)) {
     const item = graph.node(id);
     item.y = y + item.height / 2;
     y += item.height + gap;
   }
-  return y - gap - 12;
+  return y - gap - TOP;
 }
 
 /** Networks beside one another where their hosts' heights overlap: a lane for each, but for those without nodes on a phone,
@@ -313,12 +321,12 @@ function placeRoom(room, node, at, boxes, pods, open, map) {
 }
 
 /** Where rules and routing handle a packet that is in this room. */
-export const coreOf = (box) => [box.core.x + box.core.w / 2, box.core.y + (box.slim ? 15 : 43)];
+export const coreOf = (box) => [box.core.x + box.core.w / 2, box.core.y + (box.slim ? 23 : 43)];
 
 function placeGroup(group, at, boxes, podsOf, size) {
   group.nodes.forEach((node, number) => {
     const x = at.x + group.edge + (number % group.columns) * (group.wide + group.gap);
-    const y = at.y + 28 + Math.floor(number / group.columns) * (group.tall + group.gap);
+    const y = at.y + group.head + Math.floor(number / group.columns) * (group.tall + group.between);
     boxes.set(node.id, { x, y, w: group.wide, h: group.tall, kind: size, node, pods: podsOf.get(node.id)?.length ?? 0 });
     if (size !== "tile") return;
     (podsOf.get(node.id) ?? []).forEach((pod, each) => {

@@ -1,6 +1,7 @@
 // Lines on the map: cables and tunnels, Services' packets to their endpoints, and the way of one packet.
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { Label, placed, sizeOf } from "./labels.jsx";
 import { rounded } from "./paths.js";
 import { edgesBy } from "./shape.js";
 import { hostId, percent, ratio, sum } from "../words.js";
@@ -85,7 +86,7 @@ export function ServiceLines({ map, layout, selected, asked, before, under }) {
           </g>
         );
       })}
-      {(under ? [] : all).filter((line) => line.strong).map(({ key, from, gone, less, wrong, words }) => <Share key={key} box={from} kind={gone ? " gone" : less ? " gone less" : wrong ? " wrong" : ""} words={words} slim={layout.slim} channel={layout.channel} />)}
+      {!under && <Shares layout={layout} lines={all.filter((line) => line.strong)} />}
     </g>
   );
 }
@@ -96,22 +97,20 @@ function aroundNodes(layout, [x1, y1], [x2, y2]) {
   return rounded([[x1, y1], [x1 + 12, y1], [x1 + 12, layout.channel], [x2 - 26, layout.channel], [x2 - 26, y2], [x2, y2]]);
 }
 
-/** A line's chance, where it leaves its endpoint: there no two of them meet. Beside a client outside are networks, so there
- *  it is on its lower edge; and beside a group of nodes on a phone are Services, so there it is in its heading. */
-function Share({ box, kind, words, slim, channel }) {
-  const grouped = slim && box.zone !== undefined;
-  const rows = words.map((text) => (grouped ? text.replace(/ \(.*/, "") : slim ? text.replace(/^.*→ /, "→ ") : text)).slice(0, grouped ? 1 : MOST_ROWS);
-  const w = Math.max(...rows.map((text) => text.length)) * (rows.length > 1 ? 7.6 : 8.1) + (rows.length > 1 ? 10 : 12);
-  const h = 17 * rows.length + 2;
-  let [x, y] = [box.x + box.w + 5, box.moreAt && box.more > 0 ? box.moreAt.y + 10 : box.y + box.h / 2];
-  if (grouped) [x, y] = [box.x + box.w - w - 4, box.y + 14];
-  else if (box.kind === "outside" && !slim && channel) [x, y] = [box.x + (box.w - w) / 2, box.y + box.h + 4];
-  return (
-    <g class={`edge strong share${kind}`}>
-      <rect x={x} y={y - h / 2} width={w} height={h} rx={9.5} />
-      {rows.map((text, place) => <text key={text} x={x + w / 2} y={y - h / 2 + 14 + 17 * place}>{text}</text>)}
-    </g>
-  );
+/** Lines' chances, where they leave their endpoints: there no two of them meet. Beside a client outside are networks, so there
+ *  they are below it; and beside a group of nodes on a phone are Services, so there they are in its heading. */
+function Shares({ layout, lines }) {
+  const { slim } = layout;
+  const said = lines.map(({ key, host, from, gone, less, wrong, words }) => {
+    const grouped = slim && from.zone !== undefined;
+    const rows = words.map((text) => (grouped ? text.replace(/ \(.*/, "") : slim ? text.replace(/^.*→ /, "→ ") : text)).slice(0, grouped ? 1 : MOST_ROWS);
+    const size = sizeOf(rows, slim);
+    const y = (from.moreAt && from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2) - size.h / 2;
+    const first = grouped ? { x: from.x + from.w - size.w - 4, y: from.y + 4 } : from.kind === "outside" && !slim && layout.channel ? null : { x: from.x + from.w + 5, y };
+    return { key, rows, host, ...size, first, kind: gone ? " gone" : less ? " gone less" : wrong ? " wrong" : "" };
+  });
+  const places = placed(layout, said);
+  return said.map(({ key, rows, kind }, place) => places[place] && <Label key={key} at={places[place]} rows={rows} classes={`edge strong share${kind}`} slim={slim} />);
 }
 
 /** Lines of both maps; those whose chance is another one are drawn strong, with both numbers; `less`: none is left, which
@@ -150,7 +149,7 @@ function linesOf(map, layout, selected, whole = false) {
     const target = frame ? frame.id : [edge.target, edge.node].find((id) => layout.boxes.has(id));
     if (!target) continue;
     const key = `${edge.service} ${target}`;
-    if (!merged.has(key)) merged.set(key, { key, from: frame ?? layout.boxes.get(target), to: layout.boxes.get(edge.service), strong: false, wrong: false, ports: new Map() });
+    if (!merged.has(key)) merged.set(key, { key, host: target, from: frame ?? layout.boxes.get(target), to: layout.boxes.get(edge.service), strong: false, wrong: false, ports: new Map() });
     const line = merged.get(key);
     line.strong ||= strong;
     line.wrong ||= edge.fault === "wrong";

@@ -25,7 +25,7 @@ export function stopOf(layout, host) {
   if (!box) return [20, 20];
   if (box.kind === "room") return coreOf(box);
   // Where no name is.
-  if (box.kind === "outside") return [box.x + box.w, box.y + box.h / 2];
+  if (box.kind === "outside") return layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2];
   if (box.kind === "pod") return [box.x + 1, box.y + box.h / 2];
   return middle(box);
 }
@@ -49,8 +49,8 @@ function leg(layout, from, to, start, end) {
   if (one === other && from.at) {
     // From the node's bridge to its rules.
   } else if (one === other) {
-    // To itself, over the loopback interface.
-    points.push([start[0], start[1] - 30], [start[0] + 26, start[1] - 30], [start[0] + 26, start[1]]);
+    // To itself, over the loopback interface; below, where no words are.
+    points.push([start[0], start[1] + 22], [start[0] + 26, start[1] + 22], [start[0] + 26, start[1]]);
   } else if (oneNode && oneNode === otherNode) {
     const room = layout.boxes.get(oneNode);
     if (room?.kind === "room") {
@@ -73,15 +73,17 @@ function leg(layout, from, to, start, end) {
   return { points: tidy(points), outer, mid: half(tidy(points)) };
 }
 
-/** The points by which a packet leaves a host: its port, if the host is drawn as a room. */
+/** The points by which a packet leaves a host: where it is drawn as a room from the bridge, if it is of a Pod there, by the
+ *  rules, whose words it does not touch, to its port. */
 function out(layout, id, device, from) {
-  const port = layout.boxes.get(`${id} ${device}`);
-  if (port) return through(port);
   const box = layout.boxes.get(id);
   if (box?.kind === "room") {
-    const first = [...layout.boxes.values()].find((item) => item.kind === "port" && item.node === id);
-    if (first) return through(first);
-    return [[box.x, from[1]]];
+    const port = layout.boxes.get(`${id} ${device}`) ?? [...layout.boxes.values()].find((item) => item.kind === "port" && item.node === id);
+    const [x, y] = coreOf(box);
+    const bridge = box.bridge.x + box.bridge.w / 2;
+    const inside = from[0] > bridge ? [[bridge, from[1]], [bridge, y]] : [];
+    inside.push([box.slim ? x : box.core.x - 5, y]);
+    return [...inside, ...(port ? through(port) : [[box.x, y]])];
   }
   if (box?.kind === "outside") return [layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2]];
   if (box) {

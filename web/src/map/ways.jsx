@@ -1,7 +1,8 @@
 // Several ways of packets on one map: what only one side has, and what both have; and the numbers of findings on it.
 
-import { coreOf } from "./layout.js";
-import { anyClient, rounded, walk } from "./paths.js";
+import { useMemo } from "preact/hooks";
+import { Label, RADIUS, placed, sizeOf } from "./labels.jsx";
+import { rounded, walk } from "./paths.js";
 import { percent, ratio } from "../words.js";
 
 /**
@@ -25,9 +26,18 @@ export function Ways({ layout, ways }) {
           {line.end === "bad" && <path class="cross" d={crossAt(line.path.stops.at(-1))} />}
         </g>
       )))}
-      {ways.ends.map((end, place) => <EndLabel key={place} end={end} layout={layout} above={ways.ends.slice(0, place).filter((each) => each.host === end.host).length} />)}
     </g>
   );
+}
+
+/** How many packets end where on the one side, and on the other. */
+export function Ends({ layout, ways, spots }) {
+  const labels = useMemo(() => {
+    const said = ways.ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
+    const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
+    return said.map((label, place) => ({ ...label, at: places[place] })).filter((label) => label.at);
+  }, [layout, ways, spots]);
+  return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
 }
 
 const crossAt = ([x, y]) => `M${x - 9} ${y - 9}l18 18m0 -18l-18 18`;
@@ -37,60 +47,40 @@ export const Tips = () => ["both", "was", "is", "lost"].map((side) => (
   <marker key={side} id={`tip-${side}`} class={`tip ${side}`} viewBox="0 0 8 8" refX="6" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>
 ));
 
-/** How many packets end here on the one side, and on the other. */
-function EndLabel({ end, layout, above }) {
-  const box = layout.boxes.get(end.host) ?? anyClient(layout, end.host);
-  if (!box) return null;
+function wordsOf(end, layout) {
   const [was, is] = [percent(end.was), percent(end.is)];
-  const chances = was === is ? was : `${was} → ${is}`;
-  const words = end.sources ? end.sources : end.kind === "ok" ? [end.words, chances].filter(Boolean).join(": ") : was === is || ratio(end.is) === 1 ? end.words : `${end.words}: ${chances}`;
-  const tone = end.sources ? "source" : was === is ? "both" : end.kind === "ok" ? (ratio(end.is) > ratio(end.was) ? "is" : "was") : ratio(end.is) < ratio(end.was) ? "was" : "lost";
-  const w = words.length * 7.6 + 14;
-  let [x, y] = [box.x + box.w + 5, box.y + box.h / 2];
-  if (box.kind === "room") {
-    const [cx] = coreOf(box);
-    [x, y] = [cx - w / 2, box.core.y + box.core.h + (box.slim ? -4 : 12)];
-  } else if (box.kind === "outside") [x, y] = [box.x + (box.w - w) / 2, box.y + box.h + 5];
-  y += 23 * above;
-  x = Math.max(2, Math.min(x, layout.width - w - 2));
-  return (
-    <g class={`end-label ${tone}`}>
-      <rect x={x} y={y - 10} width={w} height={20} rx={10} />
-      <text x={x + w / 2} y={y + 4.5}>{words}</text>
-    </g>
-  );
+  // On a phone is no room beside a Pod for both numbers.
+  const beside = layout.slim && layout.boxes.get(end.host)?.kind === "pod";
+  const chances = was === is ? was : beside ? `→ ${is}` : `${was} → ${is}`;
+  if (end.sources) return end.sources;
+  if (end.kind === "ok") return [end.words, chances].filter(Boolean).join(": ");
+  return was === is || ratio(end.is) === 1 ? end.words : `${end.words}: ${chances}`;
 }
 
-const FEW_MARKS = 4;
+function toneOf(end) {
+  if (end.sources) return "source";
+  if (percent(end.was) === percent(end.is)) return "both";
+  const more = ratio(end.is) > ratio(end.was);
+  if (end.kind === "ok") return more ? "is" : "was";
+  return more ? "lost" : "was";
+}
 
-/**
- * Numbers of findings at what they are about; each leads to its finding.
- *
- * @param marks {id: [{number, tone, href, current, label}]}
- */
-export function Marks({ layout, marks }) {
+/** Numbers of findings at what they are about, where `markSpots` put them; each leads to its finding. */
+export function Marks({ spots }) {
   return (
     <g class="marks">
-      {[...marks.entries()].map(([id, items]) => {
-        const box = layout.boxes.get(id);
-        if (!box || box.kind === "dot") return null;
-        const shown = items.length > FEW_MARKS ? [...items].sort((one, other) => Number(other.current) - Number(one.current)).slice(0, FEW_MARKS - 1).sort((one, other) => one.number - other.number) : items;
-        const left = items.length - shown.length;
-        const from = box.x + box.w - (shown.length + (left ? 1 : 0)) * 22 + (box.kind === "room" ? -6 : 8);
-        const y = box.y + (box.kind === "room" ? 0 : -1);
-        return (
-          <g key={id}>
-            {shown.map((item, place) => (
-              <a key={item.number} href={item.href} class={`mark ${item.tone}${item.current ? " current" : ""}`} tabindex="-1" aria-label={item.label} aria-current={item.current ? "true" : undefined}>
-                <title>{item.label}</title>
-                <circle cx={from + place * 22 + 10} cy={y} r={10} />
-                <text x={from + place * 22 + 10} y={y + 4.2}>{item.number}</text>
-              </a>
-            ))}
-            {left > 0 && <text class="more-marks" x={from + shown.length * 22 + 10} y={y + 4}>+{left}</text>}
-          </g>
-        );
-      })}
+      {spots.map(({ id, items, more }) => (
+        <g key={id}>
+          {items.map((item) => (
+            <a key={item.number} href={item.href} class={`mark ${item.tone}${item.current ? " current" : ""}`} tabindex="-1" aria-label={item.label} aria-current={item.current ? "true" : undefined}>
+              <title>{item.label}</title>
+              <circle cx={item.x} cy={item.y} r={RADIUS} />
+              <text x={item.x} y={item.y + 4.2}>{item.number}</text>
+            </a>
+          ))}
+          {more && <text class="more-marks" x={more.x} y={more.y + 4}>+{more.left}</text>}
+        </g>
+      ))}
     </g>
   );
 }
