@@ -561,7 +561,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         titles = [each.text for each in page.all(".head-title")]
         rules = [each.text.replace("\n", "") for each in page.all(".head-rule")]
         found = dict(zip(marks, rules, strict=True))
-        assert set(found) == {"Missing on worker-1, worker-2", "Missing on worker-3", "Extra on worker-2"}
+        assert set(found) == {"Missing on worker-1, worker-2", "Changed on worker-3", "Extra on worker-2"}
         assert marks[0] == "Missing on worker-1, worker-2"
         assert titles[0] == "shop/web: not translated"
         assert rules[0].startswith("jump to KUBE-SVC-")
@@ -583,6 +583,9 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
             "mark.dispatchEvent(new MouseEvent('click', {bubbles: true}))"
         )
         page.until(lambda: page.all("#finding-3.chosen") and "finding=3" in page.fragment, "the one of that number")
+        # A changed rule has both lines, with what differs marked.
+        assert [each.text.split(" · ")[0] for each in page.all("#finding-3 .rule-text small")] == ["should be", "is"]
+        assert [each.text for each in page.all("#finding-3 mark")] == ["10.244.0.5:8080", "10.244.2.77:8080"]
         page.browser.back()
         page.until(lambda: page.all("#finding-2.chosen"), "the one before")
         page.press("p")

@@ -7,6 +7,7 @@ import { count, percent, plain, ratio } from "../words.js";
 import { BothWays } from "./bothways.jsx";
 import { fatesOf } from "./fates.js";
 import { GROUPS, briefNames, onNodes, withNames } from "./gather.js";
+import { RuleLines } from "./rulelines.jsx";
 
 const MOST = 100;
 const NAMED = 8;
@@ -141,9 +142,7 @@ function Details({ item, place, sides, names }) {
     <>
       {shown.map(([said, parts], place) => <Part key={place} said={said} parts={parts} sides={sides} names={names} titled={!first.destinations.length} nodes={item.nodes} />)}
       {told.length > FEW_PARTS && <p><button type="button" class="small-button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Fewer packets" : `${count(told.length - FEW_PARTS, "more difference")} of the same ${item.caused ? "cause" : "kind"}`}</button></p>}
-      {item.rule && (
-        <p class="rule-text"><small>{sides[item.rule.side === "b" ? 1 : 0].words} · {item.rule.table} {item.rule.chain} {item.rule.rule}</small><code>{item.rule.text}</code></p>
-      )}
+      {item.rule && <RuleLines rule={item.rule} sides={sides} />}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
       {(example.asks.some(Boolean) || example.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
       {open && <BothWays item={example} sides={sides} />}

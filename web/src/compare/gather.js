@@ -49,7 +49,7 @@ function partOf(item, asks) {
 }
 
 function keyOf(item, part, rule, place) {
-  if (rule) return JSON.stringify([rule.side, rule.table, rule.chain, rule.text, rule.set ?? "", Boolean(rule.stops)]);
+  if (rule) return JSON.stringify([rule.side, rule.table, rule.chain, rule.text, rule.set ?? "", rule.instead?.text ?? "", Boolean(rule.stops)]);
   if (item.reason && item.reason !== "other") return JSON.stringify([item.reason, item.title, item.advice]);
   if (!part.destinations.length) return String(place);
   return saidOf(part);
@@ -60,16 +60,30 @@ function headOf(item, rule, kind, words) {
   if (!rule || kind === "whatif") return { mark: "", title: item.destinations?.length ? "" : (item.statement ?? item.title ?? ""), culprit: "", rule, caused: false };
   const side = rule.side === "b" ? 1 : 0;
   const alone = ALONE[kind]?.[side] ?? `Only in ${words[side]}`;
-  if (rule.stops) return { mark: side ? rule.stops : `No more ${rule.stops.toLowerCase()}`, title: "", culprit: `by ${briefly(actionOf(rule.text))} in ${rule.chain}`, rule, caused: true };
-  const [, action, comment] = /^(.*?)(?: \(([^()]*)\))?$/.exec(rule.action ?? "");
-  const what = rule.set ? `element of ${rule.action}` : briefly(action || actionOf(rule.text));
-  return { mark: rule.sameButChance ? "Other chance" : alone, title: "", culprit: `${what} in ${rule.chain}${comment ? `, for ${comment}` : ""}`, rule, caused: true };
+  if (rule.stops) return { mark: side ? rule.stops : `No more ${rule.stops.toLowerCase()}`, title: "", culprit: `by ${briefly(targetOf(rule.text))} in ${rule.chain}`, rule, caused: true };
+  const [action, comment] = actionOf(rule);
+  const what = rule.set ? `element of ${rule.action}` : rule.instead ? changed(action, actionOf(rule.instead)[0]) : action;
+  return { mark: rule.sameButChance ? "Other chance" : rule.instead ? "Changed" : alone, title: "", culprit: `${what} in ${rule.chain}${comment ? `, for ${comment}` : ""}`, rule, caused: true };
+}
+
+/** "DNAT to 10.0.0.1:80 → 10.0.0.2:80". */
+function changed(one, other) {
+  if (one === other) return one;
+  const [words, others] = [one, other].map((text) => text.split(" "));
+  const same = words.findIndex((word, place) => word !== others[place]);
+  return `${one} → ${others.slice(same).join(" ")}`;
+}
+
+/** What a rule does, and its comment, if what it does has one. */
+function actionOf({ action = "", text }) {
+  const [, words, comment] = /^(.*?)(?: \(([^()]*)\))?$/.exec(action);
+  return [briefly(words || targetOf(text)), comment];
 }
 
 /** "-j DNAT --to-destination 10.0.0.1:80" is "DNAT to 10.0.0.1:80". */
 const briefly = (action) => action.replaceAll("`", "").replace(/^-j DNAT --to-destination /, "DNAT to ").replace(/^-j (REJECT) .*/, "-j $1");
 
-const actionOf = (text) => /(?:^| )(-[jg] .*)$/.exec(text)?.[1] ?? text;
+const targetOf = (text) => /(?:^| )(-[jg] .*)$/.exec(text)?.[1] ?? text;
 
 /** The one rule by which every packet of a witness ends on one side, if it does not on the other. */
 function stopper(witness) {
