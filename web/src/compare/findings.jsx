@@ -137,15 +137,14 @@ function Details({ item, place, sides, names }) {
   const [first] = item.parts;
   const told = together(item.parts);
   const shown = all ? told : told.slice(0, FEW_PARTS);
-  const example = item.parts.find((part) => part.asks.some(Boolean)) ?? item.parts[0];
   return (
     <>
       {shown.map(([said, parts], place) => <Part key={place} said={said} parts={parts} sides={sides} names={names} titled={!first.destinations.length} nodes={item.nodes} />)}
       {told.length > FEW_PARTS && <p><button type="button" class="small-button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Fewer packets" : `${count(told.length - FEW_PARTS, "more difference")} of the same ${item.caused ? "cause" : "kind"}`}</button></p>}
       {item.rule && <RuleLines rule={item.rule} sides={sides} />}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
-      {(example.asks.some(Boolean) || example.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
-      {open && <BothWays item={example} sides={sides} />}
+      {(first.asks.some(Boolean) || first.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
+      {open && <BothWays item={first} sides={sides} />}
     </>
   );
 }

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
-import { edgesBy, nearTo } from "../map/shape.js";
+import { nearTo } from "../map/shape.js";
 import { bothWays, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, plain } from "../words.js";
@@ -21,34 +21,26 @@ export const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.sl
 /** Whether there is something to see of ways. */
 export const drawable = (ways) => Boolean(ways && !ways.alike);
 
-/** The part whose packet is drawn: the first that can be asked, of one that is no endpoint of what it asks where there is such. */
-function exampleOf(card, map) {
-  const asked = card?.parts?.filter((each) => each.asks.some(Boolean) && !(others && each.meetsOthers)) ?? [];
-  const toItself = (part) => part.services.some((id) => edgesBy(map, "service", id).some((edge) => part.asks.some((ask) => ask?.from === edge.target)));
-  const odd = (part) => /\bmark\b|RELATED|ESTABLISHED/.test(part.conditions);
-  return (map && asked.find((part) => !odd(part) && !toItself(part))) ?? asked[0] ?? null;
-}
-
 /**
- * The ways of a card's packet on both sides: from host to host as questions have them, or, where these are alike or there
- * are none, as the node's rules treat the packet of the finding's witness.
+ * The ways of a card's packet, the one that its first line is about, on both sides: from host to host as questions have
+ * them, or, where these are alike or there are none, as the node's rules treat the packet of the finding's witness.
  *
  * @returns {ways, part, ask: who asks whom}; ways is null as long as they are not known, or if there are none
  */
 export function useWays(card, sides, map, revision) {
-  const part = useMemo(() => exampleOf(card, map), [card, map]);
-  const first = useAnswer(part?.asks[0] && "api/ask", part ? questionOf(part.asks[0], sides[0]) : undefined, revision);
-  const second = useAnswer(part?.asks[1] && "api/ask", part ? questionOf(part.asks[1], sides[1]) : undefined, revision);
-  const wanted = [first, second].every((answer, side) => !part?.asks[side] || answer.key.endsWith(JSON.stringify(questionOf(part.asks[side], sides[side]))));
+  const part = card?.parts?.[0] ?? null;
+  const asks = part && !(others && part.meetsOthers) ? part.asks : [];
+  const first = useAnswer(asks[0] && "api/ask", questionOf(asks[0], sides[0]), revision);
+  const second = useAnswer(asks[1] && "api/ask", questionOf(asks[1], sides[1]), revision);
+  const wanted = [first, second].every((answer, side) => !asks[side] || answer.key.endsWith(JSON.stringify(questionOf(asks[side], sides[side]))));
   const known = Boolean(part && wanted && !first.busy && !second.busy);
   return useMemo(() => {
     const none = { ways: null, part, ask: null };
     if (!card || (part && !known)) return none;
     const asked = first.data && second.data ? bothWays(first.data, second.data) : null;
-    if (asked && !asked.alike) return { ways: asked, part, ask: part.asks[0] ?? part.asks[1] };
-    const shown = card.parts.find((each) => each.witness) ?? null;
-    const treated = shown && map && witnessWays(shown.witness, shown.nodes[0], map);
-    if (drawable(treated)) return { ways: treated, part: shown, ask: treated.ask, only: shown.nodes[0] };
+    if (asked && !asked.alike) return { ways: asked, part, ask: asks[0] ?? asks[1] };
+    const treated = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
+    if (drawable(treated)) return { ways: treated, part, ask: treated.ask, only: part.nodes[0] };
     return none;
   }, [card, part, known, first.data, second.data, map]);
 }

@@ -109,8 +109,11 @@ const isLost = ({ ends: [before, after] }) => stopped(after) && !stopped(before)
 /** Parts that say the same of the same Services on the same nodes are one difference. */
 const saidOf = (part) => JSON.stringify([part.services, part.nodes, part.before, part.after]);
 
+/** Whether neither side sends a part's packet to an endpoint, though one of them lets it pass. */
+const isUntranslated = ({ ends, witness }) => ends.includes("sent") && [witness?.a, witness?.b].every((outcomes) => Array.isArray(outcomes) && !outcomes.some((outcome) => outcome.dnat));
+
 /** How far a part is from what most packets meet: nobody answers on either side, it is no Service's, or marked or related. */
-const unusual = (part) => (part.ends.every(stopped) ? 4 : 0) + (part.services.length ? 0 : 2) + (/\bmark\b|RELATED|ESTABLISHED/.test(part.conditions) ? 1 : 0);
+const unusual = (part) => (part.ends.every(stopped) ? 4 : 0) + (part.services.length && !isUntranslated(part) ? 0 : 2) + (/\bmark\b|RELATED|ESTABLISHED/.test(part.conditions) ? 1 : 0);
 
 /** What a card says of all its parts, the most usual ones first. */
 function summed(card, kind) {
