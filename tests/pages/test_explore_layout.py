@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.browser import running_browser
+from tests.support.cluster.showcase import showcase
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import Page, damaged_showcase, exploring, looking, place
 
@@ -18,20 +21,23 @@ SWITCHED = json.dumps([{"do": "mode", "mode": "nftables"}])
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     directory = tmp_path_factory.mktemp("damaged")
     write_files(directory / "shop", damaged_showcase())
-    with (
-        exploring("shop", directory=directory) as url,
-        running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session,
-        looking(session, url) as found,
-    ):
+    with exploring("shop", directory=directory) as url, looking(browser, url) as found:
         yield found
 
 
 TOP_AND_HEIGHT = """return [document.querySelector('.map-frame').getBoundingClientRect().top,
     document.documentElement.scrollHeight]"""
-FINDINGS = (
+FITTING = (
+    place("map", sel="svc/shop/cart"),
     place("compare", kind="drift"),
     place("compare", kind="migrate"),
     place("audit"),
@@ -40,11 +46,10 @@ FINDINGS = (
 )
 
 
-@pytest.mark.parametrize("view", FINDINGS)
-def test_the_map_of_findings_is_not_pushed_down_and_the_page_fits_the_window(page: Page, view: str) -> None:
+@pytest.mark.parametrize("view", FITTING)
+def test_the_map_is_not_pushed_down_and_the_page_fits_the_window(page: Page, view: str) -> None:
     page.size(1400, 900)
     page.open(view)
-    page.until(lambda: page.all(".finding.chosen, .finding.open-card"), "a finding that is open")
     page.until(lambda: page.all(".map .end-label, .map .share"), "what becomes of its packet")
     top, height = page.browser.execute_script(TOP_AND_HEIGHT)
     assert top <= 230
@@ -122,3 +127,82 @@ def test_nothing_on_the_map_covers_words(page: Page, width: int) -> None:
         assert over
         covered += [f"{view}: {each}" for each in found]
     assert covered == [], "\n".join(covered)
+
+
+_IN_TUNNEL = """
+const at = document.querySelector('.map path.tunnel').getBBox();
+return [...document.querySelectorAll('.map .casing')].map((item) => item.getBBox())
+    .map((box) => Math.abs(box.x - at.x) < 1 && box.height > 40);
+"""
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        place("compare", kind="drift"),
+        place("audit", finding="3"),
+        place("ask", _from="pod/shop/cart-0", to="svc/shop/checkout", way="0"),
+    ],
+)
+def test_a_way_through_a_tunnel_is_drawn_in_the_tunnel(page: Page, view: str) -> None:
+    page.size(1400, 900)
+    page.open(view)
+    page.until(lambda: page.all(".map .casing"), "the part of the way that is in the tunnel")
+    assert all(page.browser.execute_script(_IN_TUNNEL))
+
+
+def test_so_is_one_to_an_address_that_no_pod_has(browser: Any, tmp_path: Path) -> None:
+    files = dict(showcase())
+    path = "nodes/worker-1/iptables-save"
+    files[path] = files[path].replace(b"--to-destination 10.244.1.5:8080", b"--to-destination 10.244.2.77:8080")
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
+        page.open(place("audit"))
+        page.shows(".end-label", "no Pod has 10.244.2.77")
+        assert page.browser.execute_script(_IN_TUNNEL) == [True, True], "to web-1, and to the address"
+        assert page.all(".drawn.is.bad .casing")
+
+
+def test_the_tunnel_of_a_finding_is_marked(page: Page) -> None:
+    page.size(1400, 900)
+    page.open(place("audit"))
+    number = next(
+        place_ for place_, each in enumerate(page.all(".finding"), 1) if "do not fit the network" in each.text
+    )
+    assert not page.all(".map .port.touched")
+    page.open(place("audit", finding=str(number)))
+    page.until(lambda: len(page.all(".map .port.tunnel.touched")) == 3, "the tunnels of all nodes")
+    assert page.all(".map path.tunnel.touched")
+
+
+_STROKE = "return getComputedStyle(document.querySelector(`[data-id='${arguments[0]}'] rect`)).stroke"
+
+
+def test_what_is_nobodys_error_is_not_red(page: Page) -> None:
+    page.size(1400, 900)
+    page.open(place("map"))
+    page.shows('.map [data-id="svc/shop/orders"]', "no endpoints")
+    red = page.browser.execute_script(_STROKE, "svc/shop/web")
+    assert page.browser.execute_script(_STROKE, "svc/shop/orders") != red
+    page.shows(".legend", "no endpoints")
+    page.open(place("services"))
+    page.shows("td .soft", "none used")
+    page.open(place("audit"))
+    page.shows(".finding.info", "has no endpoint that is ready")
+
+
+SERVICES = ["svc/kube-system/kube-dns", "svc/shop/cart", "svc/shop/checkout", "svc/shop/orders", "svc/shop/web"]
+
+
+def test_services_stand_in_the_same_order_whatever_is_wrong(page: Page, browser: Any, tmp_path: Path) -> None:
+    write_files(tmp_path / "shop", dict(showcase()))
+    page.open(place("map"))
+    damaged = services_from_top(page)
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as other:
+        other.open(place("map"))
+        assert services_from_top(other) == damaged == SERVICES
+
+
+def services_from_top(page: Page) -> list[str]:
+    items = page.all(".map .item.service")
+    return [str(each.get_attribute("data-id")) for each in sorted(items, key=lambda each: each.location["y"])]

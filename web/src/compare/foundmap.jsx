@@ -49,9 +49,9 @@ export function useWays(card, sides, map, revision) {
  * @param map what is drawn; `before`: the map of the first side, where chances may be other ones
  * @param cards as `gathered` gives them; `chosen` the place of one, or ""
  * @param choose where a finding's number leads to
- * @param touched what is marked as long as no finding is chosen
+ * @param touched what is marked as long as no finding is chosen; `doubted`: interfaces that the chosen one is about
  */
-export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, hrefOf, selected = "", label }) {
+export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, doubted = null, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
   const hit = useMemo(() => {
@@ -67,7 +67,7 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   return (
     <>
       {ways && <Caption card={card} number={Number(chosen) + 1} found={found} />}
-      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} around={AROUND} label={label} />
+      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides} />}
     </>
   );

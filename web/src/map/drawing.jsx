@@ -15,11 +15,8 @@ import { hostId, ratio } from "../words.js";
 
 /** Layouts by their list of Services. */
 const laid = new WeakMap();
-/** The last orders of Services, by which ones they are: of the same ones the order stays. */
-const orders = new Map();
-const KEPT_ORDERS = 12;
 
-/** Boxes of a map, the same in each view, kept in place: Services keep their order as long as the same ones are there. */
+/** Boxes of a map, the same in each view. */
 export function useLayout(map, open) {
   const slim = useSlim();
   return useMemo(() => (map ? layoutOf(map, open, slim) : null), [map, open, slim]);
@@ -29,13 +26,9 @@ function layoutOf(map, open, slim) {
   const known = open.size ? null : laid.get(map.services);
   const of = [map.nodes, map.pods, map.networks, map.outside];
   if (known?.slim === slim && of.every((list, place) => list === known.of[place])) return known;
-  const key = map.services.map((service) => service.id).sort().join(" ");
-  const found = arrange(map, { open, order: orders.get(key) ?? null, slim });
+  const found = arrange(map, { open, slim });
   found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
   found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
-  orders.delete(key);
-  orders.set(key, found.order);
-  if (orders.size > KEPT_ORDERS) orders.delete(orders.keys().next().value);
   found.of = of;
   if (!open.size) laid.set(map.services, found);
   return found;
@@ -69,11 +62,12 @@ export function useSlim() {
  * @param before the map before the change: chances that differ are drawn with both
  * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
  * @param marks numbers of findings by identifier, as `markSpots` takes them
+ * @param doubted interfaces that a finding is about: "node/NAME DEVICE"
  * @param picks {from, to}
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = false, touched = null, before = null, ways = null, marks = null, picks = {}, around = 220, more = null, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = false, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
@@ -85,8 +79,8 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
   const keys = useArrows(holder, layout, selected);
   // What stands still is drawn once, however the packet moves and the size changes.
   const still = useMemo(
-    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} ways={ways} before={before} picks={picks} />,
-    [map, layout, hrefOf, selected, touched, way, ways, before, picks.from, picks.to],
+    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} ways={ways} before={before} doubted={doubted} picks={picks} />,
+    [map, layout, hrefOf, selected, touched, way, ways, before, doubted, picks.from, picks.to],
   );
   return (
     <div class="map-frame">
@@ -105,7 +99,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {still}
           {ways && <Ways layout={layout} ways={ways} />}
           {line && <Line line={line} way={way} moment={moment} />}
-          {hops && <Labels layout={layout} hops={hops} />}
+          {hops && <Labels layout={layout} hops={hops} doubted={doubted} />}
           {ways && <Ends layout={layout} ways={ways} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
@@ -118,7 +112,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
 }
 
 /** Everything on the map but the packet and its way. */
-function Still({ map, layout, hrefOf, selected, touched, way, ways, before, picks }) {
+function Still({ map, layout, hrefOf, selected, touched, way, ways, before, doubted, picks }) {
   const hops = way ?? ways?.lines.flatMap((line) => line.hops);
   const passed = hops ? new Set(hops.map((hop) => hostId(hop.host))) : null;
   const amounts = amountsOf(map, layout, selected);
@@ -129,10 +123,10 @@ function Still({ map, layout, hrefOf, selected, touched, way, ways, before, pick
     <>
       {lines(true)}
       {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
-      <Cables map={map} layout={layout} />
+      <Cables map={map} layout={layout} doubted={doubted} />
       {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
       {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
-      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} {...common} />)}
+      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} doubted={doubted} {...common} />)}
       {map.services.map((service) => {
         const box = layout.boxes.get(service.id);
         return box ? <Service key={service.id} service={service} box={box} fault={map.faults.get(service.id) ?? ""} none={service.skipped || map.served.has(service.id) ? "" : noneOf(edgesBy(map, "service", service.id))} {...common} /> : null;

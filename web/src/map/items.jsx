@@ -53,11 +53,11 @@ function BarName({ bar }) {
 const networkName = (network) => network.cidr || (network.known ? "network" : "node network");
 
 /** What the packet's line runs through is drawn again above it, so that it can still be read. */
-export function Labels({ layout, hops }) {
+export function Labels({ layout, hops, doubted }) {
   const small = [...new Set(hops.map((hop) => hostId(hop.host)))].map((id) => layout.boxes.get(layout.boxes.has(id) ? id : layout.nodeOf.get(id))).filter((box) => box?.kind === "tile" || box?.kind === "dot");
   return (
     <g class="above" aria-hidden="true">
-      {[...layout.boxes.values()].filter((item) => item.kind === "port").map((port) => <Port key={`${port.node} ${port.port.name}`} port={port} />)}
+      {[...layout.boxes.values()].filter((item) => item.kind === "port").map((port) => <Port key={`${port.node} ${port.port.name}`} port={port} touched={doubted?.has(`${port.node} ${port.port.name}`)} />)}
       {layout.slim && [...layout.boxes.values()].filter((item) => item.kind === "room").map((box) => <g key={box.node.id} class="core"><CoreName box={box} /></g>)}
       {small.map((box) => <g key={box.node.id} class={`item node ${box.kind}`}>{box.kind === "tile" ? <TileName box={box} /> : <DotName box={box} names={layout.names} />}</g>)}
       {layout.bars.map((bar) => <g key={bar.id} class="item bar"><BarName bar={bar} /></g>)}
@@ -107,7 +107,7 @@ export function Node({ node, layout, ...rest }) {
         {pods.map(([id, item]) => item.pod.hostNetwork
           ? null
           : <path key={id} class="wire" d={`M${box.bridge.x + box.bridge.w} ${item.y + item.h / 2}H${item.x}`} />)}
-        {ports.map((port) => <Port key={port.port.name} port={port} />)}
+        {ports.map((port) => <Port key={port.port.name} port={port} touched={rest.doubted?.has(`${port.node} ${port.port.name}`)} />)}
         <g class="core">
           <Rect box={box.core} rx={8} />
           <CoreName box={box} />
@@ -151,9 +151,9 @@ function Beside({ node, box, label, ...rest }) {
 
 const bridgeName = (node) => (node.devices ?? []).filter((device) => device.kind === "bridge").map((device) => `bridge ${device.name} ${(device.addresses ?? []).join(" ")}`).join(", ") || "bridge";
 
-function Port({ port }) {
+function Port({ port, touched = false }) {
   const tunnel = port.port.tunnel;
-  const kind = `port${tunnel ? " tunnel" : ""}${port.port.up === false ? " down" : ""}`;
+  const kind = `port${tunnel ? " tunnel" : ""}${port.port.up === false ? " down" : ""}${touched ? " touched" : ""}`;
   return (
     <g class={kind}>
       <title>{`${port.port.kind || "device"} ${port.port.name} ${(port.port.addresses ?? []).join(" ")}${port.port.mtu ? `, MTU ${port.port.mtu}` : ""}`}</title>

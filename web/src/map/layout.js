@@ -2,7 +2,8 @@
 //
 // Three sizes: "room" shows every Pod by name, "tile" shows a Pod as a square, "dot" a node as a small tile. On a phone
 // (`slim`) the same columns are narrower, and clients outside stand above them, so that nothing scrolls sideways.
-// The order of nodes is that of their names and stays: dagre is given it as constraints, so a change moves nothing else.
+// The order of nodes and of Services is that of the map: dagre is given it as constraints, so a change moves nothing else,
+// and maps of the same things look alike, whatever is wrong with them.
 
 import { graphlib, layout as dagre } from "@dagrejs/dagre";
 
@@ -45,7 +46,7 @@ export const MAX_SERVICES = 24;
  * @param slim whether it is for a phone
  * @returns {size, slim, width, height, boxes: Map of identifier to {x, y, w, h, kind, …}, groups, bars, more}
  */
-export function arrange(map, { open = new Set(), order = null, slim = false } = {}) {
+export function arrange(map, { open = new Set(), slim = false } = {}) {
   const nodes = map.nodes.filter(isNode).length;
   const size = nodes <= MAX_ROOMS ? "room" : nodes <= MAX_TILES && map.pods.length <= MAX_SQUARES ? "tile" : "dot";
   const podsOf = podsByNode(map);
@@ -56,11 +57,9 @@ export function arrange(map, { open = new Set(), order = null, slim = false } = 
   graph.setGraph({ rankdir: "LR", nodesep: size === "room" ? 20 : 22, ranksep: 34, marginx: 12, marginy: 12, ranker: "longest-path" });
   graph.setDefaultEdgeLabel(() => ({}));
   const anchors = addHosts(graph, map, podsOf, plan);
-  // Where every group has endpoints of every Service, names are the better order.
-  const kept = groups ? map.services.map((service) => service.id) : order;
-  const shown = addServices(graph, map, anchors, kept, plan.card);
+  const shown = addServices(graph, map, anchors, plan.card);
   column(graph, [...anchors.hosts], SINK);
-  dagre(graph, { constraints: [...inOrder(anchors.hosts), ...inOrder(anchors.outside), ...inOrder(kept ? shown : [])] });
+  dagre(graph, { constraints: [...inOrder(anchors.hosts), ...inOrder(anchors.outside), ...inOrder(shown)] });
   return read(graph, map, { ...plan, podsOf, anchors, shown });
 }
 
@@ -180,12 +179,8 @@ export function portsOf(node, map) {
     .sort((one, other) => Number(Boolean(one.tunnel)) - Number(Boolean(other.tunnel)));
 }
 
-function addServices(graph, map, { anchor }, order, card) {
-  const places = new Map((order ?? []).map((id, number) => [id, number]));
-  const place = (service) => places.get(service.id) ?? places.size;
-  const wanted = order ? [...map.services].sort((one, other) => place(one) - place(other)) : map.services;
-  const cards = wanted.slice(0, MAX_SERVICES);
-  const ids = cards.map((service) => service.id);
+function addServices(graph, map, { anchor }, card) {
+  const ids = map.services.slice(0, MAX_SERVICES).map((service) => service.id);
   for (const id of ids) graph.setNode(id, { width: card.width, height: card.height });
   const known = new Set(ids);
   const weights = new Map();
@@ -217,8 +212,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
     return { x: found.x - found.width / 2 + (moved.get(id) ?? 0), y: found.y - found.height / 2, w: found.width, h: found.height };
   };
   for (const id of anchors.outside) boxes.set(id, { ...box(id), kind: "outside" });
-  const cards = shown.map((id) => [id, box(id)]).sort((one, other) => one[1].y - other[1].y);
-  for (const [id, found] of cards) boxes.set(id, { ...found, kind: "service" });
+  for (const id of shown) boxes.set(id, { ...box(id), kind: "service" });
   const frames = [];
   if (groups) for (const group of groups) frames.push(placeGroup(group, box(group.id), boxes, podsOf, size));
   else for (const node of map.nodes.filter(isNode)) placeRoom(room, node, box(node.id), boxes, podsOf.get(node.id) ?? [], open.has(node.id), map);
@@ -230,7 +224,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   // Below all nodes is a channel for lines of endpoints outside; where there are no nodes nothing is in their way.
   const around = anchors.hosts.length > 0 && map.edges.some((edge) => edge.used && boxes.get(edge.target)?.kind === "outside");
   const bottom = lowest + (slim || !anchors.outside.length ? 48 : around ? 30 : 14);
-  return { size, slim, channel: around ? lowest + 14 : 0, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, order: cards.map(([id]) => id), more: map.services.length - shown.length };
+  return { size, slim, channel: around ? lowest + 14 : 0, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, more: map.services.length - shown.length };
 }
 
 /** On a phone: each column where the one before it ends, whatever their ranks. */
@@ -245,15 +239,15 @@ function columns(graph, map, { hosts, outside }, shown) {
   for (const id of shown) graph.node(id).x = x + graph.node(id).width / 2;
 }
 
-/** Lets all columns begin at the top, in dagre's order; where Services are few they stand across from the nodes. */
-function restack(graph, { hosts, outside }, shown, inOrder, slim, card) {
+/** Lets all columns begin at the top; where Services are few they stand across from the nodes. */
+function restack(graph, { hosts, outside }, shown, grouped, slim, card) {
   const top = slim && outside.length ? stack(graph, outside, 8) + SLIM.top + 8 : 0;
   hosts.forEach((id, number) => (graph.node(id).y = number));
   const tall = stack(graph, hosts, slim ? SLIM_HOST_GAP : HOST_GAP, top) - top;
-  const gap = inOrder && !slim ? 5 : SERVICE_GAP;
+  const gap = grouped && !slim ? 5 : SERVICE_GAP;
   const cards = shown.length * (card.height + gap) - gap;
   const free = Math.max(0, Math.min(tall, 900) - cards) / Math.max(1, shown.length + 1);
-  if (inOrder) shown.forEach((id, number) => (graph.node(id).y = number));
+  shown.forEach((id, number) => (graph.node(id).y = number));
   stack(graph, shown, gap + Math.min(free, 30), top + Math.min(free, 40));
   if (!outside.length || slim) return;
   const first = Math.min(...outside.map((id) => graph.node(id).y));

@@ -4,9 +4,10 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Label, placed, sizeOf } from "./labels.jsx";
 import { rounded } from "./paths.js";
 import { edgesBy } from "./shape.js";
+import { tunnelsOf } from "./tunnels.js";
 import { hostId, percent, ratio, sum } from "../words.js";
 
-export function Cables({ map, layout }) {
+export function Cables({ map, layout, doubted }) {
   const lines = [];
   for (const bar of layout.bars) {
     const x = bar.x + bar.w;
@@ -24,7 +25,7 @@ export function Cables({ map, layout }) {
     }
     if (layout.frames.length) for (const frame of layout.frames) lines.push(<path key={`${bar.id} ${frame.id}`} class="cable" d={`M${x} ${frame.y + 20}H${frame.x}`} />);
   }
-  return <g class="cables">{lines}<Tunnels layout={layout} /></g>;
+  return <g class="cables">{lines}<Tunnels layout={layout} doubted={doubted} /></g>;
 }
 
 function toBar(box, bar, slim) {
@@ -36,35 +37,12 @@ function toBar(box, bar, slim) {
 
 const clamp = (y, box) => Math.min(box.y + box.h - 12, Math.max(box.y + 12, y));
 
-/** Tunnels of one kind and identifier, as a line beside the network from each to each. One that is down, or that no other
- *  knows and which knows no other, has no line: no packet goes there. */
-function Tunnels({ layout }) {
-  const nets = new Map();
-  for (const [id, box] of layout.boxes) {
-    if (box.kind !== "port" || !box.port.tunnel || box.port.up === false || !leads(layout, box)) continue;
-    const key = `${box.port.tunnel.kind} ${box.port.tunnel.vni ?? ""}`;
-    if (!nets.has(key)) nets.set(key, []);
-    nets.get(key).push(box);
-  }
-  const bar = layout.bars[0];
-  if (!bar) return null;
-  return [...nets.entries()].map(([key, ports], number) => {
-    if (ports.length < 2) return null;
-    const x = bar.x + bar.w + (layout.slim ? 5 : 9) + number * (layout.slim ? 3 : 7);
+function Tunnels({ layout, doubted }) {
+  return tunnelsOf(layout).map(({ key, x, ports }) => {
     const ys = ports.map((port) => port.y + port.h / 2);
     const stubs = ports.map((port) => `M${x} ${port.y + port.h / 2}H${port.x}`).join("");
-    return <path key={key} class="tunnel" d={`M${x} ${Math.min(...ys)}V${Math.max(...ys)}${stubs}`}><title>{key}</title></path>;
+    return <path key={key} class={`tunnel${ports.some((port) => doubted?.has(`${port.node} ${port.port.name}`)) ? " touched" : ""}`} d={`M${x} ${Math.min(...ys)}V${Math.max(...ys)}${stubs}`}><title>{key}</title></path>;
   });
-}
-
-/** Whether another node that is drawn is a peer of this tunnel, or the other way round. */
-function leads(layout, box) {
-  if (!box.port.tunnel.peers) return true;
-  for (const [, other] of layout.boxes) {
-    if (other.kind !== "port" || other.node === box.node || !other.port.tunnel) continue;
-    if (box.port.tunnel.peers.includes(other.node) || other.port.tunnel.peers?.includes(box.node)) return true;
-  }
-  return false;
 }
 
 /** Edges from endpoints to their Services, as wide as their chance. All of them where they are few, else the selected one's;
@@ -191,7 +169,7 @@ export function Line({ line, way, moment }) {
     <g class={`way ${moment?.direction ?? "there"}`}>
       {line.legs.map((leg, number) => (
         <g key={number} class={moment && (number < moment.hop || (number === moment.hop && moment.wire)) ? "gone" : ""}>
-          {leg.outer && <path class="casing" d={rounded(leg.points)} />}
+          {leg.casing && <path class="casing" d={rounded(leg.casing)} />}
           <path class="track" d={rounded(leg.points)} marker-end="url(#tip)" />
         </g>
       ))}

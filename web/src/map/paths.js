@@ -1,13 +1,13 @@
 // The packet's line over the map: from host to host along the links that it really takes.
 
 import { coreOf } from "./layout.js";
+import { tunnelBetween } from "./tunnels.js";
 import { hostId } from "../words.js";
 
 /**
  * The legs of a way between its hops.
  *
- * @returns {stops: [x, y] for each hop, legs: [{points, outer, mid}] between them, and one beyond the last if it is lost
- *   on a link}
+ * @returns {stops: [x, y] for each hop, legs: [{points, casing, mid}] between them; casing: the points inside a tunnel, or null}
  */
 export function walk(layout, hops) {
   const stops = hops.map((hop) => (hop.at === "bridge" && bridgeOf(layout, hop.host)) || stopOf(layout, hop.host));
@@ -44,7 +44,7 @@ const podHolder = (layout, id) => layout.nodeOf?.get(id);
 function leg(layout, from, to, start, end) {
   const points = [start];
   const [one, other] = [hostId(from.host), hostId(to.host)];
-  const outer = from.outer ?? null;
+  let casing = null;
   const [oneNode, otherNode] = [nodeOf(layout, one), nodeOf(layout, other)];
   if (one === other && from.at) {
     // From the node's bridge to its rules.
@@ -57,6 +57,11 @@ function leg(layout, from, to, start, end) {
       const x = room.bridge.x + room.bridge.w / 2;
       points.push([x, start[1]], [x, end[1]]);
     }
+  } else if (tunnelBetween(layout, oneNode, from.out, otherNode)) {
+    const { x, one: first, other: last } = tunnelBetween(layout, oneNode, from.out, otherNode);
+    const [enters, leaves] = [out(layout, oneNode, from.out, start), out(layout, otherNode, last.port.name, end).reverse()];
+    casing = [enters.at(-1), [x, first.y + first.h / 2], [x, last.y + last.h / 2], leaves[0]];
+    points.push(...enters, ...casing, ...leaves);
   } else {
     const bar = sharedBar(layout, oneNode ?? one, otherNode ?? other);
     points.push(...out(layout, oneNode ?? one, from.out, start));
@@ -70,7 +75,9 @@ function leg(layout, from, to, start, end) {
     }
   }
   points.push(end);
-  return { points: tidy(points), outer, mid: half(tidy(points)) };
+  // Of a tunnel that has no line of its own, as between small nodes, the whole leg is inside.
+  if (from.outer) casing ??= tidy(points);
+  return { points: tidy(points), casing, mid: half(casing ?? tidy(points)) };
 }
 
 /** The points by which a packet leaves a host: where it is drawn as a room from the bridge, if it is of a Pod there, by the

@@ -77,9 +77,8 @@ export const lookAhead = ["service", "target", "node"].map((key) => (map) => edg
 const sortedOnes = new WeakMap();
 let places = new Map();
 
-/** More Services than are drawn, by name; sorted once, and not again when the next map has the same ones. */
+/** Services by name, so that their order is the same on every map; sorted once, and not again when the next map has the same ones. */
 function inOrder(services) {
-  if (services.length <= MAX_SERVICES) return services;
   if (!sortedOnes.has(services)) {
     const same = services.length === places.size && services.every((service) => places.has(service.id));
     const found = [...services].sort(same ? (one, other) => places.get(one.id) - places.get(other.id) : (one, other) => byName(one.id, other.id));
@@ -101,7 +100,7 @@ export function narrow(map, { ns = "", only = null, q = "", services = null, sel
   // Of some nodes only the Services that have endpoints there.
   const near = only && !services ? new Set(map.edges.filter((edge) => edge.used && (!edge.node || shown.has(edge.node))).map((edge) => edge.service)) : services;
   const pods = map.pods.filter((pod) => (!ns || pod.namespace === ns) && (!only || shown.has(pod.node)));
-  let found = inOrder(map.services).filter((service) => (!ns || service.namespace === ns) && (!near || near.has(service.id) || service.id === sel));
+  let found = map.services.filter((service) => (!ns || service.namespace === ns) && (!near || near.has(service.id) || service.id === sel));
   if (found.length > MAX_SERVICES) {
     // What is looked for is drawn, whatever its name.
     const wanted = (service) => service.id === sel || Boolean(q && `${service.namespace}/${service.name}`.includes(q));

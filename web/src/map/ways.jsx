@@ -19,7 +19,7 @@ export function Ways({ layout, ways }) {
         <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(0 ${shift[side]})`}>
           {line.path.legs.map((leg, number) => (
             <g key={number}>
-              {leg.outer && <path class="casing" d={rounded(leg.points)} />}
+              {leg.casing && <path class="casing" d={rounded(leg.casing)} />}
               <path class="run" d={rounded(leg.points)} marker-end={number === line.path.legs.length - 1 ? `url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})` : undefined} />
             </g>
           ))}

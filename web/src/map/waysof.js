@@ -77,18 +77,17 @@ function treated(outcome, witness, first, here, owners, map) {
   if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here }] };
   const address = splitPort(to)[0];
   const room = target.startsWith("outside/") ? map.nodes.find((node) => inNetwork(address, node))?.id : undefined;
-  if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here }, ...(room === here ? [] : [{ host: room }])] };
+  if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out: tunnelTo(map, here, room)[0] }, ...(room === here ? [] : [{ host: room, in: tunnelTo(map, here, room)[1] }])] };
   const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
-  const [out, into] = tunnelTo(map, here, target);
+  const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
   const there = [...start, { host: here, out }, ...(target === here ? [] : [{ host: target, in: into }])];
   // A host takes nothing from its own address that comes from elsewhere.
   if (address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: "lost: from its own address", there };
   return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };
 }
 
-/** The tunnels of both nodes, if a packet goes to a Pod of another node and there are tunnels. */
-function tunnelTo(map, here, target) {
-  const there = map.pods.find((pod) => pod.id === target)?.node;
+/** The tunnels of both nodes, if a packet goes to the Pod network of another node and there are tunnels. */
+function tunnelTo(map, here, there) {
   if (!there || there === here) return [];
   return [here, there].map((id) => map.nodes.find((node) => node.id === id)?.tunnels?.[0]?.device);
 }

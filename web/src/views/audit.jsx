@@ -31,6 +31,7 @@ export function AuditView({ route, map, revision }) {
   const drawn = Boolean(map && holds("map") && cards.length);
   const card = shown[Number(chosen)] ?? null;
   const found = useMemo(() => waysOf(card?.witness, map), [card?.witness, map]);
+  const doubted = useMemo(() => (card && map ? devicesOf(card, map) : null), [card, map]);
   useSteps(shown, chosen, choose);
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>
@@ -47,7 +48,7 @@ export function AuditView({ route, map, revision }) {
           </ul>
         )}
         {drawn && !found.ways && <div class="map-tools"><p class="counts">{card ? `Marked: what finding ${Number(chosen) + 1} is about.` : "The numbers are those of the findings."}</p></div>}
-        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} hrefOf={onMap} label="Map with the findings marked" />}
+        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} doubted={doubted} hrefOf={onMap} label="Map with the findings marked" />}
       </div>
       <div class="beside">
         <ol class="findings">
@@ -65,6 +66,13 @@ export function AuditView({ route, map, revision }) {
 function cardOf(item) {
   const services = [...new Set(item.services.map((name) => `svc/${name.replace(/:.*/, "")}`))];
   return { ...item, ids: services, names: item.services, services, mark: "", tone: SEVERITIES.find((each) => each.name === item.severity)?.tone ?? "open" };
+}
+
+/** The tunnels that a finding names, on its nodes. */
+function devicesOf({ nodes, details }, map) {
+  const named = new Set(details.flatMap((text) => text.split(/[\s,;]+/)));
+  const ids = new Set(nodes.map((name) => `node/${name}`));
+  return new Set(map.nodes.filter((node) => ids.has(node.id)).flatMap((node) => (node.tunnels ?? []).filter(({ device }) => named.has(device)).map(({ device }) => `${node.id} ${device}`)));
 }
 
 const NO_WAYS = { ways: null };

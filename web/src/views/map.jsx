@@ -134,7 +134,8 @@ function Legend({ map, size, selected }) {
       <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>
       {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
       <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>
-      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down, without endpoints, or not as the objects ask for</li>
+      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down, or not as the objects ask for</li>
+      {map.services.some((service) => !service.skipped && !map.served.has(service.id) && !map.faults.has(service.id)) && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="empty-box" width="12" height="10" rx="2" /></svg> no endpoints</li>}
       {map.edges.some((edge) => edge.lost) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><g class="edge gone"><path d="M0 5H26" stroke-width="3" /></g></svg> packets that are lost</li>}
       {size === "dot" && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class={selected.startsWith("svc/") ? "amount chosen" : "amount"} width="12" height="10" rx="2" /></svg> a node, the fuller the more {selected.startsWith("svc/") ? "packets of the Service" : "Pods"}</li>}
     </ul>

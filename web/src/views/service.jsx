@@ -28,7 +28,7 @@ export function ServiceList({ route, map, error, busy }) {
         return [
           <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
-          item.skipped ? "" : <span class={used.size ? "" : "bad-text"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
+          item.skipped ? "" : <span class={used.size ? "" : map.faults.has(item.id) ? "bad-text" : "soft"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
         ];
       }} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
