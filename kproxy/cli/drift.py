@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import counted, report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.services import IPFamily
+from kproxy.words import counted
 
 MAX_LINES = 200
 

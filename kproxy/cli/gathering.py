@@ -14,9 +14,10 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.cluster_source import Connection
-from kproxy.cli.output import counted, report_error, report_note
+from kproxy.cli.output import report_error, report_note
 from kproxy.errors import InputError
 from kproxy.extras import require
+from kproxy.words import counted
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient

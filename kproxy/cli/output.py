@@ -299,8 +299,3 @@ def write_page(text: str) -> None:
 def _text(lines: Iterable[str]) -> str:
     text = "".join(f"{line}\n" for line in lines)
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, which takes an `s` for any number but one."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

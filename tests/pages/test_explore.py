@@ -453,7 +453,7 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare"))
-        page.shows('[data-test="verdict"]', "1 cause, 1 difference for packets")
+        page.shows('[data-test="verdict"]', "1 difference for packets: only in before/objects")
         page.shows(".edge.gone text", "50% → 0%")
         assert page.text(".edge.strong:not(.gone) text") == "50% → 100%"
         assert page.text(".found-mark") == "Only in before/objects on all 3 nodes"
@@ -554,7 +554,9 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare", kind="drift"))
-        page.shows('[data-test="verdict"]', "3 causes")
+        page.shows('[data-test="verdict"]', "3 differences for packets: 1 missing, 1 extra, 1 changed.")
+        assert len(page.all(".finding")) == 3
+        page.shows(".beside > .hints", "16 more destinations on worker-2 not listed here")
         marks = page.until(
             lambda: [each.text for each in page.all(".found-mark")], "what is missing, and what is too much"
         )
@@ -648,7 +650,7 @@ def test_what_rests_on_an_unknown_configuration_is_amber(browser: Any, tmp_path:
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare", kind="drift"))
-        page.shows(".verdicts .bad", "3 causes")
+        page.shows(".verdicts .bad", "3 differences")
         page.shows(".verdicts .open", "perhaps")
         page.shows(".finding-group h2", "configuration is not known")
         assert [each.get_attribute("id") for each in page.all(".finding.bad")] == [
@@ -668,7 +670,7 @@ def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare"))
-        page.shows('[data-test="verdict"]', "causes")
+        page.shows('[data-test="verdict"]', "differences for packets: ")
         assert not page.all("svg.map")
         lines = [each.text for each in page.all(".found-index li")]
         assert len(lines) == len(page.all(".finding"))

@@ -7,8 +7,9 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import counted, labelled, report_width, wrapped
+from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
+from kproxy.words import counted
 
 _MOST: Final = 6
 _MOST_RULES: Final = 3

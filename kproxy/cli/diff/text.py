@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import click
 
-from kproxy.cli.output import counted
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause, by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
@@ -21,6 +20,7 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.nftables.printer.listing import print_nft
 from kproxy.netfilter.nftables.printer.style import Style
+from kproxy.words import counted
 
 MAX_OUTCOMES = 4
 MAX_SITES = 6

@@ -8,9 +8,10 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import counted, labelled, report_width, wrapped
+from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
+from kproxy.words import counted
 
 MAX_SERVICES: Final = 4
 MAX_ADDRESSES: Final = 6

@@ -14,7 +14,7 @@ from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
-from kproxy.cli.output import counted, report_note, working, write_files, write_output, write_report
+from kproxy.cli.output import report_note, working, write_files, write_output, write_report
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
@@ -32,6 +32,7 @@ from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
+from kproxy.words import counted
 
 LIMITS = {"within": True, "above": False}
 _USED = ("v1/Pod",)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from kproxy.cli.output import counted
 from kproxy.cli.trace.words import (
     by_hook,
     common_steps,
@@ -23,6 +22,7 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 from kproxy.netfilter.family import protocol_name
+from kproxy.words import counted
 
 _RULE = re.compile(r" rule \d+$")
 MAX_BRANCHES = 8

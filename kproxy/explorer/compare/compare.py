@@ -89,6 +89,7 @@ class WhatIfAnswer(msgspec.Struct, frozen=True):
     touched: tuple[str, ...]
     sides: tuple[SideWords, SideWords]
     map: MapView
+    unlisted: tuple[str, ...] = ()
 
 
 class DiffAnswer(msgspec.Struct, frozen=True):
@@ -102,6 +103,7 @@ class DiffAnswer(msgspec.Struct, frozen=True):
     sides: tuple[SideWords, SideWords]
     remarks: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
 
 class MigrateAnswer(msgspec.Struct, frozen=True):
@@ -135,8 +137,9 @@ def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswe
     label = model.known.label
     sides = (SideWords(label, _by_objects(model)), SideWords(f"{label}, edited", "", asked.edits))
     return WhatIfAnswer(
-        model.revision, words, found.alike, found.findings, found.undecided, tuple(notes), tuple(touched), sides, drawn
-    )
+        model.revision, words, found.alike, found.findings, found.undecided, tuple(notes), tuple(touched), sides, drawn,
+        found.unlisted,
+    )  # fmt: skip
 
 
 def _compared(model: Model, copy: Model, asked: WhatIf, work: Work) -> Findings:
@@ -220,6 +223,7 @@ def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffA
         found.notes,
         sides,
         late=found.late,
+        unlisted=found.unlisted,
     )
 
 

@@ -26,7 +26,7 @@ from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
-from kproxy.words import listed
+from kproxy.words import counted, listed
 
 MAX_FINDINGS: Final = 200
 MAX_SERVICES: Final = 100
@@ -98,6 +98,8 @@ class Findings(msgspec.Struct, frozen=True):
     """All that findings are about, also those that they do not list."""
     late: tuple[str, ...] = ()
     """Nodes whose rules are alike on both sides though the objects ask for different ones."""
+    unlisted: tuple[str, ...] = ()
+    """What more differs than findings say, in words."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Gathered:
         self._undecided: list[Open] = []
         self._left_out: dict[str, None] = {}
         self._alike = True
-        self._more = 0
+        self._more: dict[str, int] = {}
         self._compared_for: dict[str, dict[str, None]] = {}
         self._stand = self._stood_for = 0
         self._services: dict[str, None] = {}
@@ -204,7 +206,7 @@ class Gathered:
         self._alike = self._alike and found.alike
         name = nodes[0] if self._models[0].known.cluster is not None else nodes[1]
         if first in ("", name):
-            self._more += found.unexamined
+            self._more[name] = self._more.get(name, 0) + found.unexamined
         elif found.differences:
             self._compared_for.setdefault(first, {})[name] = None
         if len(stands_for) > self._stand:
@@ -226,11 +228,11 @@ class Gathered:
     def findings(self, notes: Sequence[str]) -> Findings:
         usual_first = sorted(self._found.values(), key=lambda each: each.item.rank)
         shown = _of_each(by_cause(usual_first, lambda each: each.item.cause), MAX_FINDINGS)
-        more = [f"{self._more} more destinations differ"] if self._more else []
+        unlisted = [_not_listed(self._more)] if any(self._more.values()) else []
         left_out = (Open(ALL_PACKETS, TIME_OVER, name) for name in self._left_out)
         left = len(self._found) - len(shown)
-        more += [f"{left} more findings are not listed"] if left else []
-        more += [_alike_services(self._stand, self._stood_for)] if self._stand < self._stood_for else []
+        unlisted += [f"{counted(left, 'more finding')} not listed here: {MAX_FINDINGS} are at most"] if left else []
+        more = [_alike_services(self._stand, self._stood_for)] if self._stand < self._stood_for else []
         more += [_alike_nodes(first, list(others)) for first, others in self._compared_for.items()]
         return Findings(
             self._alike,
@@ -238,6 +240,7 @@ class Gathered:
             (*left_out, *self._undecided)[:MAX_FINDINGS],
             (*notes, *more),
             tuple(self._services),
+            unlisted=tuple(unlisted),
         )
 
     def _finding(self, group: _Group) -> Finding:
@@ -304,6 +307,15 @@ def _of_each(groups: Sequence[Sequence[_Group]], most: int) -> list[_Group]:
     """The first ones of each group, so many together, in the order of the groups."""
     places = sorted((rank, place) for place, group in enumerate(groups) for rank in range(len(group)))[:most]
     return [groups[place][rank] for place, rank in sorted((place, rank) for rank, place in places)]
+
+
+def _not_listed(unexamined: Mapping[str, int]) -> str:
+    """That not all destinations were put into words, which takes its time, and on which nodes."""
+    nodes = listed([name for name, number in unexamined.items() if number], 3)
+    differ = counted(sum(unexamined.values()), "more destination")
+    return (
+        f"{differ} on {nodes} not listed here: only the first of each node are put into words (kproxy diff --all: all)"
+    )
 
 
 def _alike_services(stand: int, all_of_them: int) -> str:

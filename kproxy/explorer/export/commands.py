@@ -47,6 +47,7 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.render import Features
 from kproxy.render.explain import Explanation
+from kproxy.words import counted
 
 if TYPE_CHECKING:
     from kproxy.lab.inspect.follow import Followed
@@ -179,8 +180,10 @@ def diff_page(
         }
         for item, told in zip(differences, _records(record), strict=True)
     ]
-    notes = [f"{found.unexamined} more destinations differ: kproxy diff --all has them"] if found.unexamined else []
-    compared: dict[str, object] = {"kind": "diff", "a": labels[0], "b": labels[1], "findings": findings, "notes": notes}
+    compared: dict[str, object] = {"kind": "diff", "a": labels[0], "b": labels[1], "findings": findings}
+    if found.unexamined:
+        more = counted(found.unexamined, "more destination")
+        compared["unlisted"] = [f"{more} not listed here (kproxy diff --all lists all)"]
     compared |= {name: record[name] for name in ("alike", "undecided", "remarks")}
     both = None not in maps
     compared["sides"] = [SideWords(labels[0]), SideWords(labels[1], AGAINST if both else "")]

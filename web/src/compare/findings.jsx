@@ -6,13 +6,12 @@ import { go, href, useRoute } from "../route.js";
 import { count, percent, plain, ratio } from "../words.js";
 import { BothWays } from "./bothways.jsx";
 import { fatesOf } from "./fates.js";
-import { GROUPS, briefNames, onNodes, withNames } from "./gather.js";
+import { GROUPS, briefNames, kindsOf, onNodes, packetWords, withNames } from "./gather.js";
 import { RuleLines } from "./rulelines.jsx";
 
 const MOST = 100;
 const NAMED = 8;
 const FEW_PARTS = 1;
-const NAMED_DESTINATIONS = 3;
 const FEW_LINES = 1;
 /** So few are all open. */
 const FEW_OPEN = 2;
@@ -106,7 +105,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
   return (
     <article ref={box} id={`finding-${place + 1}`} class={`finding ${item.tone}${here ? " chosen" : ""}${open ? " open-card" : ""}`}>
       <h3>{choose ? <a class="choose" href={choose(here ? "" : String(place))} aria-current={here ? "true" : undefined} aria-expanded={open}>{heading}</a> : <span class="choose">{heading}</span>}</h3>
-      {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{count(item.parts.length, "kind")} of packets</span>}</p>}
+      {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
       {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} /> : inShort(first, names)}</p>}
     </article>
   );
@@ -140,7 +139,7 @@ function Details({ item, place, sides, names }) {
   return (
     <>
       {shown.map(([said, parts], place) => <Part key={place} said={said} parts={parts} sides={sides} names={names} titled={!first.destinations.length} nodes={item.nodes} />)}
-      {told.length > FEW_PARTS && <p><button type="button" class="small-button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Fewer packets" : `${count(told.length - FEW_PARTS, "more difference")} of the same ${item.caused ? "cause" : "kind"}`}</button></p>}
+      {told.length > FEW_PARTS && <p><button type="button" class="small-button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Fewer packets" : `${kindsOf(told.slice(FEW_PARTS).flatMap(([, parts]) => parts), item.nodes, "more ")}, treated otherwise`}</button></p>}
       {item.rule && <RuleLines rule={item.rule} sides={sides} />}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
       {(first.asks.some(Boolean) || first.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
@@ -179,12 +178,8 @@ function Part({ said, parts, sides, names, titled, nodes }) {
   );
 }
 
-function packetWords(part, nodes) {
-  if (!part.destinations.length) return "";
-  const where = part.nodes.length < nodes.length ? ` ${onNodes(part.nodes)}` : "";
-  const left = part.destinations.length - NAMED_DESTINATIONS;
-  return `Packets to ${part.destinations.slice(0, NAMED_DESTINATIONS).join("; ")}${left > 0 ? ` and ${count(left, "more destination")}` : ""}${part.from && part.from !== "anywhere" ? ` from ${part.from}` : ""}${part.conditions ? `, ${part.conditions}` : ""}${where}`;
-}
+/** What more differs than the list above says. */
+export const Unlisted = ({ items }) => (items?.length ? <ul class="hints">{items.map((item) => <li key={item}>{item}</li>)}</ul> : null);
 
 export function Undecided({ items }) {
   if (!items?.length) return null;

@@ -3,6 +3,7 @@
 import { count } from "../words.js";
 
 const NODES = 3;
+const NAMED_DESTINATIONS = 3;
 
 /** What a rule of one side alone is called, by what is compared. */
 const ALONE = { drift: ["Missing", "Extra"] };
@@ -13,7 +14,7 @@ const ALONE = { drift: ["Missing", "Extra"] };
  *
  * @param kind diff, drift, migrate or whatif
  * @param words of both sides
- * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, differences, advice, group, caused}
+ * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, advice, group, caused}
  */
 export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
   const found = new Map();
@@ -123,7 +124,7 @@ function summed(card, kind) {
   const assumed = card.parts.every((part) => part.assumed);
   const group = card.group || (assumed ? "guess" : "");
   const tone = GROUPS.find((each) => each.name === group)?.tone ?? (kind === "drift" || card.parts.some(isLost) ? "bad" : "changed");
-  return { ...card, assumed, group, tone, services, differences: new Set(card.parts.map(saidOf)).size, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
+  return { ...card, assumed, group, tone, services, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
 }
 
 /** The Services of a card, as long as they are few. */
@@ -156,15 +157,27 @@ export function onNodes(nodes, total = 0) {
   return `on ${nodes.slice(0, NODES).join(", ")}${nodes.length > NODES ? ` and ${nodes.length - NODES} more` : ""}`;
 }
 
-/** A headline: how many causes, and how many kinds of packets they concern. */
+/** A headline: how many cards, and how many of each mark. */
 export function headline(cards) {
   if (!cards.length) return "";
-  const parts = cards.reduce((sum, card) => sum + card.differences, 0);
-  const causes = cards.filter((card) => card.caused);
-  const left = cards.filter((card) => !card.caused);
-  if (!causes.length) return `${count(parts, "difference")} for packets.`;
-  const others = left.reduce((sum, card) => sum + card.differences, 0);
-  return `${count(causes.length, "cause")}, ${count(parts, "difference")} for packets${others ? `, ${others} of them without a rule to blame` : ""}.`;
+  const found = Map.groupBy(cards, (card) => card.mark && card.mark[0].toLowerCase() + card.mark.slice(1));
+  const marks = [...found].map(([mark, each]) => [mark || "without a rule to blame", each.length]);
+  const told = [...found.keys()].some(Boolean) ? `: ${marks.map(([words, number]) => (cards.length > 1 ? `${number} ${words}` : words)).join(", ")}` : "";
+  return `${count(cards.length, "difference")} for packets${told}.`;
+}
+
+/** The packets of a part, in words; `nodes` are the card's. */
+export function packetWords(part, nodes) {
+  if (!part.destinations.length) return "";
+  const where = part.nodes.length < nodes.length ? ` ${onNodes(part.nodes)}` : "";
+  const left = part.destinations.length - NAMED_DESTINATIONS;
+  return `Packets to ${part.destinations.slice(0, NAMED_DESTINATIONS).join("; ")}${left > 0 ? ` and ${count(left, "more destination")}` : ""}${part.from && part.from !== "anywhere" ? ` from ${part.from}` : ""}${part.conditions ? `, ${part.conditions}` : ""}${where}`;
+}
+
+/** "3 kinds of packets", as a card lists those of its parts. */
+export function kindsOf(parts, nodes, more = "") {
+  const found = new Set(parts.map((part) => JSON.stringify([part.before, part.after, packetWords(part, nodes)])));
+  return count(found.size, `${more}kind of packets`, `${more}kinds of packets`);
 }
 
 /** Both sides of an answer, with the words for them: what `source` and `edits` ask of each. */

@@ -2,9 +2,9 @@
 
 import { useMemo } from "preact/hooks";
 import { useAnswer } from "../api.js";
-import { Findings, Undecided } from "../compare/findings.jsx";
+import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
-import { GROUPS, gathered, headline, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
+import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { overlaid, withEndpoints } from "../map/shape.js";
@@ -87,6 +87,7 @@ export function CompareView({ route, map, source, revision }) {
         <div class="beside">
           {!drawn && cards.length > 1 && <Index cards={cards} />}
           <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn ? choose : null} />
+          <Unlisted items={shown.unlisted} />
           <Undecided items={undecided} />
         </div>
       )}
@@ -99,7 +100,7 @@ function Index({ cards }) {
   const show = (place) => document.getElementById(`finding-${place + 1}`)?.scrollIntoView({ behavior: "smooth" });
   return (
     <ol class="found-index">
-      {cards.slice(0, 30).map((card, place) => <li key={place}><button type="button" onClick={() => show(place)}><span class={`number ${card.tone}`}>{place + 1}</span> <span class={`found-mark ${card.tone}`}>{card.mark}</span> {card.title} <small>{card.culprit && <>{card.culprit} · </>}{count(card.differences, "difference")}</small></button></li>)}
+      {cards.slice(0, 30).map((card, place) => <li key={place}><button type="button" onClick={() => show(place)}><span class={`number ${card.tone}`}>{place + 1}</span> <span class={`found-mark ${card.tone}`}>{card.mark}</span> {card.title} <small>{card.culprit && <>{card.culprit} · </>}{kindsOf(card.parts, card.nodes)}</small></button></li>)}
     </ol>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { post, useAnswer } from "../api.js";
-import { Findings, Undecided } from "../compare/findings.jsx";
+import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, useWays } from "../compare/foundmap.jsx";
 import { gathered, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Close, Problem, Select, saveFile } from "../parts.jsx";
@@ -78,6 +78,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
         {found && (
           <div class="general">
             <Findings findings={findings} sides={found.sides} names={podNames(map, data.map)} total={map?.nodes.length} chosen={chosen} choose={choose} />
+            <Unlisted items={data.unlisted} />
             <Undecided items={found.undecided} />
           </div>
         )}
