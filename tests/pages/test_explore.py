@@ -568,6 +568,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert titles[0] == "shop/web: not translated"
         assert rules[0].startswith("jump to KUBE-SVC-")
         assert found["Extra on worker-2"] == "-j DROP in KUBE-FORWARD"
+        assert dict(zip(marks, titles, strict=True))["Extra on worker-2"] == "drops everything it forwards"
         page.shows(".main .do", "kproxy drift --repair")
         # The first one is open, with its packet on the map.
         assert '"shop/web:http cluster IP"' in page.text("#finding-1.chosen .rule-text code")

@@ -27,7 +27,7 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
-  for (const card of cards) card.title ||= [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");
+  for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");
   const order = (card) => GROUPS.findIndex((group) => group.name === card.group);
   return cards.map((card, place) => [card, place]).sort(([one, first], [other, second]) => order(one) - order(other) || first - second).map(([card]) => card);
 }
@@ -102,6 +102,27 @@ function endingRule(outcomes) {
   return /-[jg] (DROP|REJECT)\b|\b(drop|reject)\b/.test(ends[0].text) ? { ...ends[0], stops: STOPS[outcomes[0].verdict] } : null;
 }
 
+/** A rule for every packet: "-A FORWARD -j DROP", with a comment at most, or "drop". */
+const FOR_ALL = /^-A \S+ (?:-m comment --comment (?:"[^"]*"|\S+) )?-[jg] |^(?:counter (?:packets \d+ bytes \d+ )?)?(?:drop|reject|jump|goto)\b/;
+
+/** Of a rule of one side that stops whatever a node forwards: that, rather than the Services that it concerns. */
+function stopsAll({ rule, parts }) {
+  const side = rule?.side;
+  const ends = side ? parts.flatMap((part) => (Array.isArray(part.witness?.[side]) ? part.witness[side] : [])) : [];
+  const end = ends.find((each) => STOPS[each.verdict] && each.hook === "FORWARD" && each.path?.at(-1)?.text === rule.text);
+  const way = end?.path.filter((step) => step.table === rule.table) ?? [];
+  const own = way.at(-1);
+  // What leads there: jumps from other chains.
+  const jumps = way.filter((step, place) => step.chain !== own.chain && way[place + 1]?.chain === own.chain);
+  if (!own || ![own, ...jumps].every((step) => FOR_ALL.test(step.text))) return "";
+  const all = `${end.verdict === "DROP" ? "drops" : "rejects"} everything it forwards`;
+  // Rules before it that the packet did not meet may accept others.
+  const met = new Set(way.map((step) => `${step.chain} ${step.rule}`));
+  return [own, ...jumps].every((step) => range(step.rule).every((number) => met.has(`${step.chain} ${number}`))) ? all : `${all} that no earlier rule accepts`;
+}
+
+const range = (last) => Array.from({ length: last }, (_, place) => place + 1);
+
 const stopped = (end) => end === "dropped" || end === "rejected";
 
 /** Whether packets arrive before, and not after. */
@@ -143,6 +164,8 @@ function effectOf({ ends: [before, after], sourceOnly, destinations, witness }) 
   if (after === "rejected") return "rejected";
   if (stopped(before)) return "let through";
   if (sourceOnly) return "another source";
+  const [stops, stopsThen] = [witness?.a, witness?.b].map((outcomes) => Array.isArray(outcomes) && outcomes.find((outcome) => STOPS[outcome.verdict]));
+  if (stopsThen && !stops) return `${STOPS[stopsThen.verdict].toLowerCase()} in part`;
   const [was, is] = [witness?.a, witness?.b].map((outcomes) => Array.isArray(outcomes) && outcomes.length > 0 && outcomes.every((outcome) => outcome.dst === witness.dst));
   if (is && !was) return "not translated";
   if (was && !is) return "translated";
