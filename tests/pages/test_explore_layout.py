@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.browser import running_browser
-from tests.support.cluster.showcase import showcase
+from tests.support.cluster.showcase import MANY_APPS, showcase
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import Page, damaged_showcase, exploring, looking, place
 
@@ -206,3 +207,22 @@ def test_services_stand_in_the_same_order_whatever_is_wrong(page: Page, browser:
 def services_from_top(page: Page) -> list[str]:
     items = page.all(".map .item.service")
     return [str(each.get_attribute("data-id")) for each in sorted(items, key=lambda each: each.location["y"])]
+
+
+def test_many_endpoints_are_told_node_by_node(browser: Any, tmp_path: Path) -> None:
+    """Eight nodes, and a Service with 24 endpoints whose rules one of the nodes lacks."""
+    files = dict(showcase(8, MANY_APPS))
+    rules = files["nodes/worker-3/iptables-save"].decode()
+    lacking, times = re.subn(r'-A KUBE-SERVICES .*"shop/catalog:http cluster IP".*\n', "", rules)
+    assert times == 1
+    files["nodes/worker-3/iptables-save"] = lacking.encode()
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
+        page.open(place("compare", kind="drift"))
+        page.until(lambda: page.all(".end-label"), "what becomes of its packet")
+        labels = [each.text for each in page.all(".end-label text")]
+        assert sorted(labels) == sorted(["3 Pods: 12.5% → 0%"] * 8 + ["lost"])
+        assert page.all(".ways-drawn .cross"), "where it is lost"
+        assert "sends 1/24 each to catalog-" in page.text(".finding .both .was")
+        page.open(place("audit"))
+        page.shows(".finding.chosen .was .fate", "24 endpoints")

@@ -166,6 +166,9 @@ def _parts_text(parts: dict[FateWords, Fraction], *, partly: bool = False) -> st
         only = next(iter(parts))
         return only.sentence("all" if only.verb == _SENDS else "it")
     shown = sorted(parts.items(), key=lambda part: (-part[1], part[0]))
+    even = {share(weight) for weight in parts.values()}
+    if len(shown) > _MAX_PARTS and len(even) == 1 and {words.verb for words in parts} == {_SENDS}:
+        return _evenly([words.rest for words, _ in shown], even.pop())
     by_verb: dict[str, list[str]] = {}
     for words, weight in shown[:_MAX_PARTS]:
         by_verb.setdefault(words.verb, []).append(words._replace(verb="").sentence(share(weight)))
@@ -173,6 +176,14 @@ def _parts_text(parts: dict[FateWords, Fraction], *, partly: bool = False) -> st
     if len(shown) > _MAX_PARTS:
         found[-1] += f", and {len(shown) - _MAX_PARTS} more"
     return _joined(found)
+
+
+def _evenly(rests: Sequence[str], each: str) -> str:
+    """Many destinations that get the same share; what is said of all of them is said once."""
+    details = {rest.partition(" (")[2] for rest in rests}
+    common = f" ({details.pop()}" if len(details) == 1 and details != {""} else ""
+    names = [rest.removeprefix("to ").removesuffix(common) for rest in sorted(rests)[:_MAX_PARTS]]
+    return f"{_SENDS} {each} each to {', '.join(names)} and {len(rests) - _MAX_PARTS} more{common}"
 
 
 def _joined(words: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ import { FAULT } from "../packet/fault.js";
 import { Busy, Chance, End, Problem } from "../parts.jsx";
 import { href } from "../route.js";
 import { ENDS, count, endOf, endWords, hostId, longWhere, plain, sentTo, shortName, whereOf } from "../words.js";
-import { outcomesOf } from "./fates.js";
+import { outcomesOf } from "./fates.jsx";
 
 const FEW_WAYS = 4;
 

@@ -3,9 +3,9 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { embedded } from "../api.js";
 import { go, href, useRoute } from "../route.js";
-import { count, percent, plain, ratio } from "../words.js";
+import { count, plain } from "../words.js";
 import { BothWays } from "./bothways.jsx";
-import { fatesOf } from "./fates.js";
+import { Change, Fates } from "./fates.jsx";
 import { GROUPS, briefNames, kindsOf, onNodes, packetWords, withNames } from "./gather.js";
 import { RuleLines } from "./rulelines.jsx";
 
@@ -120,15 +120,6 @@ function inShort(part, names) {
   return <>{one} <span class="arrow">→</span> <b>{other}</b></>;
 }
 
-/** What becomes of a witness's packet, before and after. */
-function Change({ witness, names }) {
-  const [one, other] = [0, 1].map((side) => fatesOf(witness, side, names));
-  if (!one.length || !other.length) return null;
-  return <><Fates fates={one} /> <span class="arrow">→</span> <Fates fates={other} /></>;
-}
-
-const Fates = ({ fates }) => <span class="fates">{fates.map(({ kind, words, chance }) => <span key={words} class={`fate ${kind}`}>{ratio(chance) === 1 ? "" : `${percent(chance)} `}{words}</span>)}</span>;
-
 function Details({ item, place, sides, names }) {
   const { path, query } = useRoute();
   const open = query.both === String(place);
@@ -170,7 +161,7 @@ function Part({ said, parts, sides, names, titled, nodes }) {
       {some && <p class="packets-to">{some}</p>}
       <dl class="both">
         {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}>
-          <dt>{side.words} {titled && <Fates fates={fatesOf(said.witness, each, names)} />}</dt>
+          <dt>{side.words} {titled && <Fates witness={said.witness} side={each} names={names} />}</dt>
           <dd>{withNames([said.before, said.after][each], names) || "–"}</dd>
         </div>)}
       </dl>

@@ -3,7 +3,10 @@
 import { useMemo } from "preact/hooks";
 import { Label, RADIUS, placed, sizeOf } from "./labels.jsx";
 import { rounded, walk } from "./paths.js";
-import { percent, ratio } from "../words.js";
+import { percent, ratio, sum } from "../words.js";
+
+/** So many Pods have a label each. */
+const FEW_PODS = 6;
 
 /**
  * The ways as lines, those of the first side above those of the second; a cross where a packet is lost. Dashes tell the
@@ -33,11 +36,24 @@ export function Ways({ layout, ways }) {
 /** How many packets end where on the one side, and on the other. */
 export function Ends({ layout, ways, spots }) {
   const labels = useMemo(() => {
-    const said = ways.ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
+    const said = fewer(ways.ends, layout).map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
     const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
     return said.map((label, place) => ({ ...label, at: places[place] })).filter((label) => label.at);
   }, [layout, ways, spots]);
   return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
+}
+
+/** Of many Pods those of a node that fare alike are one end, at the node. */
+function fewer(ends, layout) {
+  const nodeOf = (end) => (end.kind === "ok" && !end.sources && !end.words ? layout.nodeOf?.get(end.host) : undefined);
+  if (ends.filter(nodeOf).length <= FEW_PODS) return ends;
+  const found = new Map();
+  for (const end of ends) {
+    const node = nodeOf(end);
+    const key = node ? `${node} ${toneOf(end)}` : end;
+    found.set(key, [...(found.get(key) ?? []), end]);
+  }
+  return [...found.values()].map((of) => (of.length === 1 ? of[0] : { ...of[0], host: nodeOf(of[0]), words: `${of.length} Pods`, was: sum(of.map((end) => end.was)), is: sum(of.map((end) => end.is)) }));
 }
 
 const crossAt = ([x, y]) => `M${x - 9} ${y - 9}l18 18m0 -18l-18 18`;

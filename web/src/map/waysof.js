@@ -2,7 +2,8 @@
 
 import { ENDS, endOf, hostId, splitPort, sum } from "../words.js";
 
-const MOST = 12;
+/** So many ways are drawn, first those that are lost. */
+const MOST = 40;
 
 /**
  * The ways of both sides, told apart: "was" has only the first, "is" only the second, "both" both.
@@ -31,7 +32,7 @@ export function bothWays(one, other) {
   });
   const drawn = [...lines.values()].map(({ sides: [first, second], ...line }) => ({ ...line, side: first && second ? "both" : first ? "was" : "is" }));
   const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: sourcesOf(seen) }));
-  return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.slice(0, MOST), ends: met };
+  return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.sort((a, b) => Number(b.end !== "ok") - Number(a.end !== "ok")).slice(0, MOST), ends: met };
 }
 
 /** "from 10.0.0.1 → from 10.0.0.2", if another source is seen. */

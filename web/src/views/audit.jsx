@@ -2,12 +2,13 @@
 
 import { useMemo } from "preact/hooks";
 import { embedded, holds, useAnswer } from "../api.js";
+import { Change, Fates } from "../compare/fates.jsx";
 import { useInSight, useSteps } from "../compare/findings.jsx";
 import { FoundMap, drawable, onMap } from "../compare/foundmap.jsx";
-import { briefNames, onNodes, podNames, sidesOf, withNames } from "../compare/gather.js";
+import { onNodes, podNames, sidesOf, withNames } from "../compare/gather.js";
 import { witnessWays } from "../map/waysof.js";
 import { FAULT } from "../packet/fault.js";
-import { Busy, Problem } from "../parts.jsx";
+import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { count, fit } from "../words.js";
 
@@ -18,6 +19,7 @@ const SEVERITIES = [
 ];
 const SIDES = sidesOf(["expected", "found"], null);
 const MOST = 200;
+const FEW_WAYS = 4;
 
 export function AuditView({ route, map, revision }) {
   const { data, error, busy } = useAnswer("api/audit", undefined, revision);
@@ -109,14 +111,18 @@ function Finding({ item, place, names, total, chosen, open, choose }) {
         {item.names.length > 8 && <span>and {item.names.length - 8} more</span>}
         {!item.names.length && item.nodes.slice(0, 3).map((name) => <a key={name} href={holds("map") ? href("map", { sel: `node/${name}` }) : undefined}>{name}</a>)}
       </p>
-      {!open && (item.witness ? <p class="in-short">{briefNames(words(item.witness.expected))} <span class="arrow">→</span> <b>{briefNames(words(item.witness.found))}</b></p> : item.details.length > 0 && <p class="in-short">{item.details[0]}</p>)}
+      {!open && (item.witness ? <p class="in-short"><Change witness={item.witness} names={names} /></p> : item.details.length > 0 && <p class="in-short">{item.details[0]}</p>)}
       {open && (
         <>
           {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
           {item.witness && (
             <dl class="both">
-              <div class="was"><dt>expected</dt><dd>{words(item.witness.expected)}</dd></div>
-              <div class="is"><dt>found</dt><dd>{words(item.witness.found)}</dd></div>
+              {[item.witness.expected, item.witness.found].map((list, side) => (
+                <div key={side} class={side ? "is" : "was"}>
+                  <dt>{SIDES[side].words} <Fates witness={item.witness} side={side} names={names} /></dt>
+                  <dd>{list.length <= FEW_WAYS ? words(list) : <Later summary={`each of ${list.length}`}>{() => words(list)}</Later>}</dd>
+                </div>
+              ))}
             </dl>
           )}
           {item.rules.slice(0, 4).map((rule) => <p class="rule-text" key={`${rule.file} ${rule.line}`}><small>{rule.file}{rule.line ? `:${rule.line}` : ""} · {rule.table} {rule.chain}{rule.rule ? ` ${rule.rule}` : ""}</small><code>{rule.text}</code></p>)}

@@ -82,3 +82,25 @@ def test_parts_are_said_together() -> None:
     assert {each.one for each in compare(one, other).differences} == {
         "drops 1/2, rejects 1/4 (icmp-port-unreachable) and sends 1/4 to 192.0.2.1:8000"
     }
+
+
+def test_many_destinations_of_the_same_share_are_told_once() -> None:
+    """kube-proxy's chances are rounded, so that they are not quite the same."""
+
+    def rules(count: int) -> Ruleset:
+        lines = [
+            f"-A S -m statistic --mode random --probability {1 / (count - place):.11f} -j E{place}\n"
+            for place in range(count - 1)
+        ]
+        lines += [f"-A S -j E{count - 1}\n"]
+        lines += [f"-A E{place} -p tcp -j DNAT --to-destination 10.0.0.{place}:80\n" for place in range(count)]
+        chains = "".join(f":{name} - [0:0]\n" for name in ("S", *(f"E{place}" for place in range(count))))
+        text = (
+            f"*nat\n:PREROUTING ACCEPT [0:0]\n{chains}-A PREROUTING -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j S\n"
+            f"{''.join(lines)}COMMIT\n"
+        )
+        return parse_save(text, family=Family.IPV4)
+
+    (found,) = compare(rules(7), rules(3)).differences
+    assert found.one == "sends 1/7 each to 10.0.0.0:80, 10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80 and 3 more"
+    assert found.other == "sends 1/3 to 10.0.0.0:80, 1/3 to 10.0.0.1:80 and 1/3 to 10.0.0.2:80"
