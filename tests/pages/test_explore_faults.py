@@ -95,3 +95,15 @@ def test_what_is_noted_of_several_nodes_is_one_note(page: Page) -> None:
     assert page.text(".notes-button") == f"{len(notes)} notes"
     (conntrack,) = [each for each in notes if each.startswith("conntrack: missing")]
     assert conntrack.endswith("(on worker-1, worker-2, worker-3)")
+
+
+def test_a_findings_packet_is_not_lost_by_what_another_finding_is_about(page: Page) -> None:
+    page.open(place("compare", kind="drift"))
+    number = next(at for at, each in enumerate(page.all(".finding"), 1) if "Changed on worker-3" in each.text)
+    page.open(place("compare", kind="drift", finding=str(number)))
+    page.until(lambda: page.all(".end-label"), "what becomes of its packet")
+    labels = [each.text for each in page.all(".end-label text")]
+    assert sorted(labels) == ["50%", "50% → 0%", "no Pod has 10.244.2.77: 0% → 50%"], (
+        "worker-2 drops what it forwards, too"
+    )
+    page.shows(".map-caption", "as the rules of worker-3 treat it")

@@ -22,12 +22,14 @@ export const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.sl
 export const drawable = (ways) => Boolean(ways && !ways.alike);
 
 /**
- * The ways of a card's packet, the one that its first line is about, on both sides: from host to host as questions have
- * them, or, where these are alike or there are none, as the node's rules treat the packet of the finding's witness.
+ * The ways of the chosen card's packet, the one that its first line is about, on both sides: from host to host as
+ * questions have them, or, where these are alike, there are none or other findings are in the way, as the node's rules
+ * treat the packet of the finding's witness.
  *
- * @returns {ways, part, ask: who asks whom}; ways is null as long as they are not known, or if there are none
+ * @returns {ways, part, ask: who asks whom, busy}; ways is null as long as they are not known, or if there are none
  */
-export function useWays(card, sides, map, revision) {
+export function useWays(cards, chosen, sides, map, revision) {
+  const card = (chosen !== "" && cards[Number(chosen)]) || null;
   const part = card?.parts?.[0] ?? null;
   const asks = part && !(others && part.meetsOthers) ? part.asks : [];
   const first = useAnswer(asks[0] && "api/ask", questionOf(asks[0], sides[0]), revision);
@@ -36,13 +38,20 @@ export function useWays(card, sides, map, revision) {
   const known = Boolean(part && wanted && !first.busy && !second.busy);
   return useMemo(() => {
     const none = { ways: null, part, ask: null };
-    if (!card || (part && !known)) return none;
+    if (!card) return none;
+    if (part && !known) return { ...none, busy: true };
     const asked = first.data && second.data ? bothWays(first.data, second.data) : null;
-    if (asked && !asked.alike) return { ways: asked, part, ask: asks[0] ?? asks[1] };
+    if (asked && !asked.alike && !(part.witness && failsAtOthers(asked, card, cards))) return { ways: asked, part, ask: asks[0] ?? asks[1] };
     const treated = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
     if (drawable(treated)) return { ways: treated, part, ask: treated.ask, only: part.nodes[0] };
     return none;
-  }, [card, part, known, first.data, second.data, map]);
+  }, [cards, card, part, known, first.data, second.data, map]);
+}
+
+/** Whether a packet is lost on a node that other findings are about, and this one is not: that would be their fault. */
+function failsAtOthers(asked, card, cards) {
+  const blamed = new Set(cards.flatMap((each) => (each === card ? [] : each.nodes)).filter((name) => !card.nodes.includes(name)).map((name) => `node/${name}`));
+  return asked.lines.some((line) => line.end !== "ok" && blamed.has(hostId(line.hops.at(-1)?.host)));
 }
 
 /**
@@ -66,7 +75,7 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   const marks = useMemo(() => marksOf(cards, chosen, choose, shown), [cards, chosen, choose(""), shown]);
   return (
     <>
-      {ways && <Caption card={card} number={Number(chosen) + 1} found={found} />}
+      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} /> : found.busy && <p class="map-caption">Asking…</p>}
       <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides} />}
     </>

@@ -52,7 +52,7 @@ export function CompareView({ route, map, source, revision }) {
   // Of two sources their maps over one another come first; else the first finding is open.
   const chosen = placeOf(query.finding, kind === "diff" && !source.fixed ? "" : "0");
   const choose = (place) => to({ finding: findingAt(place) || "none" });
-  const found = useWays(drawn && chosen !== "" ? cards[Number(chosen)] : null, sides, map, revision);
+  const found = useWays(cards, drawn ? chosen : "", sides, map, revision);
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>
       <div class="main">
@@ -169,7 +169,7 @@ function ComparedMap({ map, sides, revision, cards, chosen, choose, found }) {
   const open = Boolean(cards[Number(chosen)]) && chosen !== "";
   return (
     <>
-      {!(open && found.ways) && (
+      {!(open && (found.ways || found.busy)) && (
         <div class="map-tools">
           <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances are “${sides[0].words} → ${sides[1].words}”; what only the first has is crossed out.` : ""}`}</p>
           <Problem error={error} />

@@ -33,7 +33,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const chosen = placeOf(query.finding, found?.mode ? "0" : "");
   const choose = (place) => to({ finding: findingAt(place) || (found?.mode ? "none" : "") });
   const sides = found?.sides ?? NO_SIDES;
-  const ways = useWays(chosen === "" ? null : findings[Number(chosen)], sides, copy, revision);
+  const ways = useWays(findings, chosen, sides, copy, revision);
   const save = async () => {
     try {
       saveFile("what-if.yaml", "application/yaml", await post("api/whatif/save", { edits }, undefined, "text"));
@@ -106,7 +106,7 @@ function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, qu
   const hrefOf = useCallback((id) => (id.startsWith("open ") ? to({}) : to({ sel: id })), [to({})]);
   return (
     <>
-      {!found.ways && <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>}
+      {!found.ways && !found.busy && <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>}
       <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
     </>
   );
