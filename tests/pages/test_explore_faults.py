@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_the_map_shows_what_the_audit_finds_and_leads_there(page: Page) -> None:
     errors[-1].find_element("css selector", "a").click()
     page.until(lambda: page.all(f"#finding-{number}.chosen"), "the finding of that number")
     assert page.fragment == f"#/audit?finding={number}"
+
+
+def test_a_what_if_keeps_todays_faults_on_the_map_and_leads_to_drift(page: Page) -> None:
+    edit = {"do": "endpoint", "pod": "shop/cart-0", "set": {"ready": False, "serving": False, "terminating": False}}
+    page.open(place("whatif", edits=json.dumps([edit])))
+    page.shows('[data-test="today"]', "Today’s rules differ")
+    page.until(lambda: "rules missing on worker-1" in item(page, "svc/shop/web").text, "the words on the map")
+    labels = [each.get_attribute("aria-label") for each in page.all(".map .mark")]
+    today = [each for each in labels if each.startswith("today, ")]
+    assert any("kube-proxy's rules do not know a Service" in each for each in today)
+    # At three nodes and the Services of errors; the number of the change beside it.
+    assert len(today) > 3
+    assert any(each.startswith("finding 1") for each in labels)
+    page.one('[data-test="today"] a').click()
+    page.shows('[data-test="verdict"]', "1 changed")
 
 
 def test_what_is_noted_of_several_nodes_is_one_note(page: Page) -> None:

@@ -132,8 +132,6 @@ def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswe
     touched |= dict.fromkeys(found.services)
     notes = [*found.notes]
     notes += [f"packets to and from node {name}, and its pods, are lost" for name in sorted(copy.edited.gone)]
-    if not model.known.rendered:
-        notes.append("the copy has the rules that its objects ask for; what the nodes' rules lack today is drift")
     label = model.known.label
     sides = (SideWords(label, _by_objects(model)), SideWords(f"{label}, edited", "", asked.edits))
     return WhatIfAnswer(

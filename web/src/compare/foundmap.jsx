@@ -59,8 +59,9 @@ function failsAtOthers(asked, card, cards) {
  * @param cards as `gathered` gives them; `chosen` the place of one, or ""
  * @param choose where a finding's number leads to
  * @param touched what is marked as long as no finding is chosen; `doubted`: interfaces that the chosen one is about
+ * @param more marks beside the findings' numbers: {number, tone, href, current, label} by identifier
  */
-export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, doubted = null, hrefOf, selected = "", label }) {
+export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
   const hit = useMemo(() => {
@@ -72,7 +73,7 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   const layout = useLayout(shown, EMPTY);
   const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
   const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
-  const marks = useMemo(() => marksOf(cards, chosen, choose, shown), [cards, chosen, choose(""), shown]);
+  const marks = useMemo(() => marksOf(cards, chosen, choose, shown, more), [cards, chosen, choose(""), shown, more]);
   return (
     <>
       {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} /> : found.busy && <p class="map-caption">Asking…</p>}
@@ -90,8 +91,8 @@ function withClient(map, ways) {
   return { ...map, outside: map.outside.map((item, place) => (place ? item : { ...item, address: plain(met) })) };
 }
 
-function marksOf(cards, chosen, choose, map) {
-  const found = new Map();
+function marksOf(cards, chosen, choose, map, more) {
+  const found = new Map([...(more ?? [])].map(([id, items]) => [id, [...items]]));
   const drawn = new Set(map.nodes.length <= FEW_NODES ? map.nodes.map((node) => node.id) : []);
   cards.forEach((card, place) => {
     if (card.hidden) return;

@@ -37,4 +37,13 @@ export function marksOf(audited, map) {
   return found;
 }
 
+/** The errors of today, where a map is of something else: one mark at each node and Service that has any. */
+export function faultMarks(audited, map) {
+  const found = new Map();
+  for (const [id, items] of marksOf(audited?.filter((item) => item.severity === "error"), map)) {
+    found.set(id, [{ ...items[0], number: "!", label: `today, ${items.map((item) => item.label).join("; ")}` }]);
+  }
+  return found;
+}
+
 export const linkTo = (item) => href("audit", { finding: findingAt(item.place) });

@@ -7,6 +7,7 @@ import { FoundMap, useWays } from "../compare/foundmap.jsx";
 import { gathered, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Close, Problem, Select, saveFile } from "../parts.jsx";
 import { findingAt, go, href, placeOf } from "../route.js";
+import { faultMarks, useAudited } from "../map/audited.js";
 import { edgesBy, overlaid, withEndpoints } from "../map/shape.js";
 import { count, plain } from "../words.js";
 import { Verdict } from "./compare.jsx";
@@ -26,7 +27,10 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const asked = data?.sides[0].source ?? "";
   const objects = useAnswer(asked && `api/map?source=${asked}`, undefined, revision);
   const before = useMemo(() => (question && data ? (asked ? objects.data && withEndpoints(objects.data) : map) : null), [question, data, asked, objects.data, map]);
-  const copy = useMemo(() => (before ? overlaid(withEndpoints(data.map), before) : map), [before, data, map]);
+  // What is wrong with the rules today stays on the map, for they are not the copy's.
+  const audited = useAudited(asked && map, source, revision);
+  const today = useMemo(() => (asked && map ? faultMarks(audited, map) : NO_MARKS), [asked, audited, map]);
+  const copy = useMemo(() => (before ? { ...overlaid(withEndpoints(data.map), before), ...(asked && map && { faults: map.faults }) } : map), [before, data, map, asked]);
   const findings = found?.findings ?? [];
   const touched = useMemo(() => new Set(data?.touched ?? []), [data]);
   // Of a switch of the mode the first reason is open, as in Compare.
@@ -50,8 +54,9 @@ export function WhatIfView({ route, map, source, revision, edits }) {
         <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
         <Problem error={error ?? objects.error ?? saved} />
         {found && <Verdict cards={findings} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
+        {question && asked && map && <Today differs={today.size > 0 || map.faults.size > 0} marked={today.size > 0} />}
         {question && data?.notes?.length > 0 && <ul class="hints about">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
-        {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} query={query} to={to} />}
+        {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
         {query.sel && <Close href={to({ sel: "" })} />}
@@ -91,6 +96,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
 const CHANGED = ["now", "after the change"];
 /** Of nodes whose rules were read: what their objects ask for, which these rules may not follow. */
 const ASKED = ["should be now", "should be after the change"];
+const NO_MARKS = new Map();
 const NO_SIDES = sidesOf(CHANGED, null);
 
 /** What a change means for packets: {mode (switched to, alone), findings, undecided, alike, sides}; null as long as it is not known. */
@@ -102,12 +108,19 @@ function foundIn(data) {
   return { mode, findings: gathered(data.findings, { kind: mode ? "migrate" : "whatif", words }), undecided: data.undecided, alike: data.alike, sides: sidesOf(words, data) };
 }
 
-function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, query, to }) {
+/** That what is shown is not what the nodes' rules do now. */
+function Today({ differs, marked }) {
+  const drift = <a href={href("compare", { kind: "drift" })}>drift</a>;
+  if (!differs) return <p class="about">Both sides are what the objects ask for; whether today’s rules are: {drift}</p>;
+  return <p class="about today" data-test="today"><span><b>Today’s rules differ</b> from what the objects ask for, which both sides here are{marked && <> (<span class="number bad">!</span> on the map)</>}: {drift}</span></p>;
+}
+
+function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, today, query, to }) {
   const hrefOf = useCallback((id) => (id.startsWith("open ") ? to({}) : to({ sel: id })), [to({})]);
   return (
     <>
       {!found.ways && !found.busy && <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>}
-      <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
+      <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} more={today} hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
     </>
   );
 }
