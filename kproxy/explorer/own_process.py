@@ -34,7 +34,10 @@ from kproxy.explorer.sources.source import Known, ReadSource
 from kproxy.explorer.state import Explorer
 
 LARGE: Final = 1000
-"""Services of a cluster from which on comparisons of all its rules, and the audit, have a process of their own."""
+"""Services of a cluster from which on comparisons of all its rules have a process of their own."""
+AUDITED_HERE: Final = 600
+"""Nodes times Services and Pods: so much is audited in about a second, beside questions; more in a process of its
+own."""
 _LOOK: Final = 0.1
 """Seconds between two looks at whether somebody still waits."""
 _SHARE: Final = 0.75
@@ -73,7 +76,8 @@ def audited(explorer: Explorer, work: Work) -> bytes:
         Refusal: the nodes' rules are made from the objects, or it takes too long.
     """
     model = explorer.model
-    if not _is_large(model) or model.known.files is None:
+    objects = len(model.manifests.services) + len(model.cluster.pods)
+    if len(model.nodes) * objects <= AUDITED_HERE or model.known.files is None:
         return encode(audit_report(model, work))
     return encode(audit_report(model, work, lambda: msgspec.Raw(_elsewhere(explorer, Audit(), work))))
 

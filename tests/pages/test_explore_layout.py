@@ -226,3 +226,6 @@ def test_many_endpoints_are_told_node_by_node(browser: Any, tmp_path: Path) -> N
         assert "sends 1/24 each to catalog-" in page.text(".finding .both .was")
         page.open(place("audit"))
         page.shows(".finding.chosen .was .fate", "24 endpoints")
+        # Eight nodes with 375 Pods are audited for the Map, too.
+        page.open(place("map"))
+        page.shows(".audited.bad", "Audit: 1 error")

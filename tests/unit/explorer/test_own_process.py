@@ -37,6 +37,7 @@ def _explorer(snapshot: Path) -> Explorer:
 def _started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every cluster is a large one; the processes that are begun for it."""
     monkeypatch.setattr(own_process, "LARGE", 0)
+    monkeypatch.setattr(own_process, "AUDITED_HERE", 0)
     found: list[subprocess.Popen[bytes]] = []
 
     class Seen(subprocess.Popen[bytes]):
@@ -87,7 +88,7 @@ def test_the_audit_of_a_large_cluster_is_made_apart_and_kept(
 
     there = asked()
     assert len(started) == 1
-    monkeypatch.setattr(own_process, "LARGE", 1)
+    monkeypatch.setattr(own_process, "AUDITED_HERE", 100)
     assert asked() == there
     assert len(started) == 1
     assert there["findings"]

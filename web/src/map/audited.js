@@ -4,20 +4,22 @@ import { useMemo } from "preact/hooks";
 import { embedded, holds, useAnswer } from "../api.js";
 import { findingAt, href } from "../route.js";
 
-/** So many nodes times Services and Pods at most are audited for the Map, about a second's work; of more it shows the audit
- *  once somebody asked for it. */
+/** So many nodes times Services and Pods at most are audited for the Map; of more it shows the audit once somebody asked
+ *  for it. Of a snapshot the server audits more than the first number in a process of its own, for some ten seconds. */
 const FEW = 600;
+const FEW_OF_SNAPSHOT = 6000;
 /** On so many nodes at most a finding's number stands at each. */
 const FEW_NODES = 12;
 const TONES = { error: "bad", warning: "open" };
 
-/** The audit's errors and warnings, each with its place among all findings; null as long as they are not known. */
+/** {audited, busy}: the audit's errors and warnings, each with its place among all findings; null as long as they are not known. */
 export function useAudited(map, source, revision) {
   const can = embedded ? holds("audit") : source.can?.audit;
-  const few = embedded || ((source.services ?? 0) + (source.pods ?? 0)) * Math.max(1, source.nodes ?? 1) <= FEW;
+  const few = embedded || ((source.services ?? 0) + (source.pods ?? 0)) * Math.max(1, source.nodes ?? 1) <= (source.kind === "snapshot" ? FEW_OF_SNAPSHOT : FEW);
   // The map comes first: rules that it asks for are not kept waiting.
-  const { data } = useAnswer(map && can && `api/audit${few ? "" : "?known=1"}`, undefined, revision);
-  return useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] })).filter((item) => item.tone), [data]);
+  const { data, busy } = useAnswer(map && can && `api/audit${few ? "" : "?known=1"}`, undefined, revision);
+  const audited = useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] })).filter((item) => item.tone), [data]);
+  return { audited, busy: Boolean(few && busy) };
 }
 
 /** Where on the map the numbers of findings stand, for `Drawing`. */

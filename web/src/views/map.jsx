@@ -24,7 +24,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
   const layout = useLayout(shown, opened);
   const found = useMemo(() => search(map, q), [map, q]);
   const touched = useMemo(() => (q ? new Set(found.map((item) => item.id)) : null), [q, found]);
-  const audited = useAudited(map, source, revision);
+  const { audited, busy: auditing } = useAudited(map, source, revision);
   const marks = useMemo(() => (audited?.length && shown ? marksOf(audited, shown) : null), [audited, shown]);
   const to = (changes) => href("map", { ...query, ...changes });
   const hrefOf = useCallback((id) => {
@@ -39,7 +39,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
         <div class="bar-top">
           <h1>Map</h1>
           <p class="counts">{nodes ? count(nodes, "node") : count(map.nodes.length, "host")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
-          {audited && <Audited audited={audited} />}
+          {audited ? <Audited audited={audited} /> : auditing && <span class="counts">Auditing…</span>}
           <Busy busy={busy} words="Reading…" />
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
             <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => go(to({ q: text }))} />
