@@ -28,7 +28,7 @@ export function WhatIfView({ route, map, source, revision, edits }) {
   const objects = useAnswer(asked && `api/map?source=${asked}`, undefined, revision);
   const before = useMemo(() => (question && data ? (asked ? objects.data && withEndpoints(objects.data) : map) : null), [question, data, asked, objects.data, map]);
   // What is wrong with the rules today stays on the map, for they are not the copy's.
-  const audited = useAudited(asked && map, source, revision);
+  const { audited } = useAudited(asked && map, source, revision);
   const today = useMemo(() => (asked && map ? faultMarks(audited, map) : NO_MARKS), [asked, audited, map]);
   const copy = useMemo(() => (before ? { ...overlaid(withEndpoints(data.map), before), ...(asked && map && { faults: map.faults }) } : map), [before, data, map, asked]);
   const findings = found?.findings ?? [];
