@@ -569,7 +569,8 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert rules[0].startswith("jump to KUBE-SVC-")
         assert found["Extra on worker-2"] == "-j DROP in KUBE-FORWARD"
         assert dict(zip(marks, titles, strict=True))["Extra on worker-2"] == "drops everything it forwards"
-        page.shows(".main .do", "kproxy drift --repair")
+        page.shows("#finding-1 .do code", "kproxy drift --repair")
+        assert "with its next sync" in page.text("#finding-1 .do"), "KUBE-SERVICES is written at every sync"
         # The first one is open, with its packet on the map.
         assert '"shop/web:http cluster IP"' in page.text("#finding-1.chosen .rule-text code")
         page.shows(".end-label.was", "50% → 0%")
@@ -581,6 +582,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         page.press("n")
         page.until(lambda: page.all("#finding-2.chosen") and "finding=2" in page.fragment, "the second one")
         page.until(lambda: page.text(".map-caption .number") == "2", "its packet on the map")
+        assert "If it comes back" in page.text("#finding-2 .do")
         assert page.text(".map-caption").split(" to ")[1] in page.text(".finding.chosen .packets-to"), (
             "of the card's line"
         )
@@ -593,6 +595,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert page.text(".map-caption").split(" to ")[1].split(",")[0] in page.text(".finding.chosen .packets-to")
         # A changed rule has both lines, with what differs marked.
         assert [each.text.split(" · ")[0] for each in page.all("#finding-3 .rule-text small")] == ["should be", "is"]
+        assert "when its Service changes" in page.text("#finding-3 .do")
         assert [each.text for each in page.all("#finding-3 mark")] == ["10.244.0.5:8080", "10.244.2.77:8080"]
         page.browser.back()
         page.until(lambda: page.all("#finding-2.chosen"), "the one before")

@@ -5,7 +5,7 @@ it on the map.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -14,7 +14,7 @@ import msgspec
 
 from kproxy.cluster.facts.proxyrules import is_of_configuration
 from kproxy.cluster.journey.known import OUTSIDE
-from kproxy.dataplane.compare.causes import by_cause
+from kproxy.dataplane.compare.causes import Cause, by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.examine import ANY, Extent
 from kproxy.dataplane.compare.record import CauseRecord, cause_record, difference_record
@@ -54,7 +54,8 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     together; the numbers of its rules are the first node's. `ends` is what becomes of the witness on each side, if
     that is certain: `dropped`, `rejected`, `sent`; else "". `sourceOnly`: only the source differs. `assumed`: it
     may be none, since it hangs on kube-proxy's configuration, which is known from rules alone. Where modes differ
-    `reason`, `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`."""
+    `reason`, `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`. `remedy`: what to
+    do about the cause of a difference of drift or diff."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -77,6 +78,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     title: str = ""
     advice: tuple[str, ...] = ()
     effort: str = ""
+    remedy: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -175,8 +177,20 @@ class Sent:
 class Gathered:
     """Differences of several nodes: those that read alike are one."""
 
-    def __init__(self, one: Model, other: Model, *, by_configuration: bool = False) -> None:
-        """`by_configuration`: one side alone has the rules that kube-proxy's configuration asks for."""
+    def __init__(
+        self,
+        one: Model,
+        other: Model,
+        *,
+        by_configuration: bool = False,
+        remedy: Callable[[Cause | None], str] = lambda _cause: "",
+    ) -> None:
+        """
+        Args:
+            by_configuration: one side alone has the rules that kube-proxy's configuration asks for.
+            remedy: what to do about a cause.
+        """
+        self._remedy = remedy
         self._by_configuration = by_configuration
         self._models = (one, other)
         self._found: dict[tuple[object, ...], _Group] = {}
@@ -280,6 +294,7 @@ class Gathered:
             ends=item.ends,
             source_only=item.source_only,
             assumed=self._is_assumed(group),
+            remedy=self._remedy(item.cause),
         )
 
     def _is_assumed(self, group: _Group) -> bool:

@@ -20,6 +20,7 @@ from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.explorer.compare.findings import Findings, Gathered
+from kproxy.explorer.compare.remedy import of_diff, of_drift
 from kproxy.explorer.errors import cannot
 from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.model import HOST, Model, Work, family_named
@@ -74,7 +75,7 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
         raise cannot("the rules are made from the objects here: drift needs a snapshot with rules, or a lab")
     names = [model.node(node).name] if node else list(model.nodes)
     families = (family_named(family, ()),) if family else model.families
-    report = Gathered(model, model, by_configuration=True)
+    report = Gathered(model, model, by_configuration=True, remedy=of_drift)
     notes = config_notes(model, names)
     for name in names:
         host = cluster.hosts[name]
@@ -98,7 +99,7 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
     """
     pairs = _pairs(one, other, node)
     families = (family_named(family, ()),) if family else tuple(dict.fromkeys((*one.families, *other.families)))
-    report = Gathered(one, other)
+    report = Gathered(one, other, remedy=of_diff)
     notes, compared = [] if node else unpaired(one, other), False
     for pair in pairs:
         first, second = (host_of(model, name, len(pairs)) for model, name in zip((one, other), pair, strict=True))

@@ -132,12 +132,16 @@ function Details({ item, place, sides, names }) {
       {shown.map(([said, parts], place) => <Part key={place} said={said} parts={parts} sides={sides} names={names} titled={!first.destinations.length} nodes={item.nodes} />)}
       {told.length > FEW_PARTS && <p><button type="button" class="small-button" aria-expanded={all} onClick={() => setAll(!all)}>{all ? "Fewer packets" : `${kindsOf(told.slice(FEW_PARTS).flatMap(([, parts]) => parts), item.nodes, "more ")}, treated otherwise`}</button></p>}
       {item.rule && <RuleLines rule={item.rule} sides={sides} />}
+      {item.remedy && <p class="do"><b>What to do:</b> <Coded text={item.remedy} /></p>}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
       {(first.asks.some(Boolean) || first.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
       {open && <BothWays item={first} sides={sides} />}
     </>
   );
 }
+
+/** Words with commands between backticks. */
+const Coded = ({ text }) => text.split("`").map((part, place) => (place % 2 ? <code key={place}>{part}</code> : part));
 
 /** Parts that say the same of both sides, together. */
 function together(parts) {

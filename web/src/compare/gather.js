@@ -14,7 +14,7 @@ const ALONE = { drift: ["Missing", "Extra"] };
  *
  * @param kind diff, drift, migrate or whatif
  * @param words of both sides
- * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, advice, group, caused}
+ * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, advice, remedy, group, caused}
  */
 export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
   const found = new Map();
@@ -24,7 +24,7 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     const key = keyOf(item, part, rule, place);
     const card = found.get(key);
     if (card) card.parts.push(part);
-    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], group: item.effort ?? "" });
+    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], remedy: item.remedy ?? "", group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
   for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");

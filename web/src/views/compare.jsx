@@ -76,7 +76,6 @@ export function CompareView({ route, map, source, revision }) {
         {kind && shown && (
           <div class="said">
             <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />
-            {kind === "drift" && cards.length > 0 && <p class="do"><b>What to do:</b> restart kube-proxy there, or run <code>kproxy drift --repair</code>.</p>}
             {shown.report && <Completeness report={shown.report} cards={cards} />}
           </div>
         )}
