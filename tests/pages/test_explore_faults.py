@@ -94,12 +94,13 @@ def test_a_what_if_keeps_todays_faults_on_the_map_and_leads_to_drift(page: Page)
     page.open(place("whatif", edits=json.dumps([edit])))
     page.shows('[data-test="today"]', "Today’s rules differ")
     page.until(lambda: "rules missing on worker-1" in item(page, "svc/shop/web").text, "the words on the map")
-    labels = [each.get_attribute("aria-label") for each in page.all(".map .mark")]
-    today = [each for each in labels if each.startswith("today, ")]
-    assert any("kube-proxy's rules do not know a Service" in each for each in today)
+    page.until(
+        lambda: page.all('.map .mark[aria-label^="today, "][aria-label*="kube-proxy\'s rules do not know a Service"]'),
+        "the audit's errors",
+    )
     # At three nodes and the Services of errors; the number of the change beside it.
-    assert len(today) > 3
-    assert any(each.startswith("finding 1") for each in labels)
+    assert len(page.all('.map .mark[aria-label^="today, "]')) > 3
+    page.until(lambda: page.all('.map .mark[aria-label^="finding 1"]'), "the number of the change")
     page.one('[data-test="today"] a').click()
     page.shows('[data-test="verdict"]', "1 changed")
 
