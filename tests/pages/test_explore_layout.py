@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,49 @@ def test_many_endpoints_are_told_node_by_node(browser: Any, tmp_path: Path) -> N
         # Eight nodes with 375 Pods are audited for the Map, too.
         page.open(place("map"))
         page.shows(".audited.bad", "Audit: 1 error")
+
+
+_ON_PHONE = """
+const box = (css) => document.querySelector(css).getBoundingClientRect();
+const [bar, map, card] = ['header.top', '.map-frame', '.finding.chosen'].map(box);
+return {
+    map: map.top >= bar.bottom - 2 && map.height < innerHeight / 2,
+    card: card.top >= map.bottom && card.top < innerHeight - 150,
+    sideways: document.documentElement.scrollWidth - innerWidth,
+};
+"""
+
+
+@pytest.mark.parametrize("view", [place("compare", kind="migrate"), place("audit"), place("whatif", edits=SWITCHED)])
+def test_on_a_phone_the_map_stays_above_the_finding_that_is_chosen(page: Page, view: str) -> None:
+    page.size(390, 844)
+    page.open(view)
+    page.until(lambda: page.all(".map .end-label"), "the first finding's packet")
+    for number in (3, 5):
+        page.browser.execute_script(f"document.querySelectorAll('.finding a.choose')[{number - 1}].click()")
+        page.until(partial(page.all, f"#finding-{number}.chosen"), f"finding {number}")
+        page.until(lambda: page.browser.execute_script(_ON_PHONE)["card"], "the card below the map")
+        assert page.browser.execute_script(_ON_PHONE) == {"map": True, "card": True, "sideways": 0}
+
+
+def test_the_tabs_of_a_phone_fit_beside_the_heading(page: Page) -> None:
+    page.size(390, 844)
+    page.open(place("compare"))
+    page.until(lambda: page.all(".map .end-label"), "the first finding's packet")
+    assert page.text(".tab").split("\n") == ["Drift", "Switch to nftables"]
+    assert page.browser.execute_script(TOP_AND_HEIGHT)[0] < 844 / 2
+
+
+def test_back_leads_to_where_one_was_in_what_a_change_means(page: Page) -> None:
+    page.size(1400, 900)
+    page.open(place("whatif", edits=SWITCHED))
+    page.until(lambda: page.all(".panel #finding-1.chosen") and page.all(".map .end-label"), "the first reason, drawn")
+    scrolled = "return document.querySelector('.panel').scrollTop"
+    page.browser.execute_script("document.querySelector('.panel').scrollTop = 300")
+    page.until(lambda: page.browser.execute_script(scrolled) == 300, "further down")
+    here = page.fragment
+    page.browser.execute_script("document.querySelector('.panel .actions.general a[href^=\"#/ask\"]').click()")
+    page.until(lambda: "ask" in page.fragment, "a question of the copy")
+    page.browser.back()
+    page.until(lambda: page.fragment == here and page.all(".panel #finding-1.chosen"), "what the change means")
+    page.until(lambda: page.browser.execute_script(scrolled) == 300, "where one was")

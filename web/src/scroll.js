@@ -1,6 +1,6 @@
 // Back and forward lead to where one was on a page, although it is drawn only after the browser would have scrolled.
 
-const LIST = ".beside";
+const LIST = ".beside, .view > .panel";
 const MOST_FRAMES = 600;
 /** For so many frames it is held, since what is drawn first brings its own chosen thing into sight. */
 const HELD = 12;

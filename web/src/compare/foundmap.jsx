@@ -1,8 +1,9 @@
 // The map of a comparison: the findings' numbers where they are, and the ways of the chosen one's packet on both sides.
 
-import { useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
+import { FEW_NODES, marksOf } from "../map/marks.js";
 import { nearTo } from "../map/shape.js";
 import { bothWays, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
@@ -12,8 +13,6 @@ import { others, questionOf } from "./bothways.jsx";
 const EMPTY = new Set();
 /** The window's height without the map: what stands above it, and the lines below. */
 const AROUND = 296;
-/** On so many nodes at most a finding's number stands at each. */
-const FEW_NODES = 12;
 
 /** Where a thing on a map of findings leads to: to the Map. */
 export const onMap = (id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : href("map", { sel: id }));
@@ -73,7 +72,8 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   const layout = useLayout(shown, EMPTY);
   const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
   const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
-  const marks = useMemo(() => marksOf(cards, chosen, choose, shown, more), [cards, chosen, choose(""), shown, more]);
+  const marks = useMemo(() => marksOf(numbered(cards, chosen, choose), shown, more), [cards, chosen, choose(""), shown, more]);
+  useCardInSight(chosen, layout.slim);
   return (
     <>
       {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} /> : found.busy && <p class="map-caption">Asking…</p>}
@@ -81,6 +81,16 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
       {ways && <WaysLegend ways={ways} sides={sides} />}
     </>
   );
+}
+
+/** On a phone the map stays above the list: the card that is chosen on it comes up below. */
+function useCardInSight(chosen, slim) {
+  const before = useRef(chosen);
+  useLayoutEffect(() => {
+    if (before.current === chosen) return;
+    before.current = chosen;
+    if (slim && chosen !== "") document.getElementById(`finding-${Number(chosen) + 1}`)?.scrollIntoView({ block: "start" });
+  }, [chosen, slim]);
 }
 
 /** The client outside that is drawn has the address of the one whose ways these are. */
@@ -91,20 +101,13 @@ function withClient(map, ways) {
   return { ...map, outside: map.outside.map((item, place) => (place ? item : { ...item, address: plain(met) })) };
 }
 
-function marksOf(cards, chosen, choose, map, more) {
-  const found = new Map([...(more ?? [])].map(([id, items]) => [id, [...items]]));
-  const drawn = new Set(map.nodes.length <= FEW_NODES ? map.nodes.map((node) => node.id) : []);
-  cards.forEach((card, place) => {
-    if (card.hidden) return;
-    const item = { number: place + 1, tone: card.tone, href: choose(String(place) === chosen ? "" : String(place)), current: String(place) === chosen, label: `finding ${place + 1}: ${card.mark} ${card.title}` };
-    // What is so on every node says nothing at each.
-    const nodes = item.current || !card.services.length || card.nodes.length < drawn.size || drawn.size === 1 ? card.nodes.map((name) => `node/${name}`) : [];
-    for (const id of [...nodes.filter((each) => drawn.has(each)), ...card.services]) {
-      if (!found.has(id)) found.set(id, []);
-      found.get(id).push(item);
-    }
+/** The cards as `marksOf` takes them. */
+function numbered(cards, chosen, choose) {
+  const items = cards.map((card, place) => {
+    const current = String(place) === chosen;
+    return { number: place + 1, tone: card.tone, href: choose(current ? "" : String(place)), current, label: `finding ${place + 1}: ${card.mark} ${card.title}`, nodes: card.nodes, services: card.services };
   });
-  return found;
+  return items.filter((_, place) => !cards[place].hidden);
 }
 
 /** What else must hold for it. A question has neither a packet's state nor its mark: they are said of the finding's own one. */

@@ -3,13 +3,12 @@
 import { useMemo } from "preact/hooks";
 import { embedded, holds, useAnswer } from "../api.js";
 import { findingAt, href } from "../route.js";
+import { marksOf } from "./marks.js";
 
 /** So many nodes times Services and Pods at most are audited for the Map; of more it shows the audit once somebody asked
  *  for it. Of a snapshot the server audits more than the first number in a process of its own, for some ten seconds. */
 const FEW = 600;
 const FEW_OF_SNAPSHOT = 6000;
-/** On so many nodes at most a finding's number stands at each. */
-const FEW_NODES = 12;
 const TONES = { error: "bad", warning: "open" };
 
 /** {audited, busy}: the audit's errors and warnings, each with its place among all findings; null as long as they are not known. */
@@ -22,27 +21,16 @@ export function useAudited(map, source, revision) {
   return { audited, busy: Boolean(few && busy) };
 }
 
-/** Where on the map the numbers of findings stand, for `Drawing`. */
-export function marksOf(audited, map) {
-  const found = new Map();
-  const nodes = map.nodes.length <= FEW_NODES ? map.nodes.map((node) => node.id) : [];
-  for (const item of audited ?? []) {
-    const mark = { number: item.place + 1, tone: item.tone, href: linkTo(item), current: false, label: `${item.severity} ${item.place + 1} of the audit: ${item.title}` };
-    const on = item.nodes.map((name) => `node/${name}`).filter((id) => nodes.includes(id));
-    // What is so on every node says nothing at each.
-    const shown = item.services.length && on.length === nodes.length && nodes.length > 1 ? [] : on;
-    for (const id of new Set([...shown, ...item.services.map((name) => `svc/${name.replace(/:.*/, "")}`)])) {
-      if (!found.has(id)) found.set(id, []);
-      found.get(id).push(mark);
-    }
-  }
-  return found;
-}
+/** Their numbers on the map, for `Drawing`. */
+export const auditMarks = (audited, map) => marksOf((audited ?? []).map((item) => ({
+  number: item.place + 1, tone: item.tone, href: linkTo(item), current: false, label: `${item.severity} ${item.place + 1} of the audit: ${item.title}`,
+  nodes: item.nodes, services: item.services.map((name) => `svc/${name.replace(/:.*/, "")}`),
+})), map);
 
 /** The errors of today, where a map is of something else: one mark at each node and Service that has any. */
 export function faultMarks(audited, map) {
   const found = new Map();
-  for (const [id, items] of marksOf(audited?.filter((item) => item.severity === "error"), map)) {
+  for (const [id, items] of auditMarks(audited?.filter((item) => item.severity === "error"), map)) {
     found.set(id, [{ ...items[0], number: "!", label: `today, ${items.map((item) => item.label).join("; ")}` }]);
   }
   return found;

@@ -75,7 +75,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
   const spots = useMemo(() => markSpots(layout, marks), [layout, marks]);
   const scale = zoom * useFit(holder, layout, around);
   useFollow(holder, layout, line, moment, scale);
-  useSight(holder, layout, line ? "" : selected || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
+  useSight(holder, layout, line ? "" : selected || endOf(ways, layout) || [...(touched ?? [])].find((id) => layout.boxes.has(id)) || "", scale);
   const keys = useArrows(holder, layout, selected);
   // What stands still is drawn once, however the packet moves and the size changes.
   const still = useMemo(
@@ -245,6 +245,12 @@ function useFollow(holder, layout, line, moment, zoom) {
   }, [line, moment, zoom, layout]);
 }
 
+/** Where a packet of these ways is lost, or else arrives. */
+function endOf(ways, layout) {
+  const ends = (ways?.ends ?? []).filter((end) => layout.boxes.has(end.host));
+  return (ends.find((end) => end.kind === "bad" && ratio(end.is) > 0) ?? ends.at(-1))?.host ?? "";
+}
+
 /** Brings what is chosen into sight where the map is larger than its frame, as on a phone. */
 function useSight(holder, layout, id, zoom) {
   useLayoutEffect(() => {
@@ -257,6 +263,6 @@ function useSight(holder, layout, id, zoom) {
     // On a phone the page scrolls, and what is known of it covers the lower half.
     const hidden = layout.slim ? frame.getBoundingClientRect().top + (box.y + Math.min(box.h, 60)) * zoom - innerHeight / 2 : 0;
     if (hidden > 0 && frame.closest(".view").querySelector(".sheet")) scrollBy(0, hidden + 12);
-    if (box.y * zoom < frame.scrollTop || box.y * zoom > frame.scrollTop + frame.clientHeight - 30) frame.scrollTop = box.y * zoom - 40;
+    if (box.y * zoom < frame.scrollTop || (box.y + Math.min(box.h, 150)) * zoom > frame.scrollTop + frame.clientHeight) frame.scrollTop = box.y * zoom - 40;
   }, [id, zoom, layout]);
 }

@@ -17,12 +17,12 @@ const NOTES = 2;
 /** Of more Services the map of what should be is not asked for: only ways are drawn. */
 const FEW_SERVICES = 1000;
 
-/** What can be compared here: {kind, title, about, question, words of both sides}. */
+/** What can be compared here: {kind, title, short: that for a phone, about, question, words of both sides}. */
 function kinds(source) {
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   const found = [
-    { kind: "drift", title: "Rules as they should be, and as they are", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
-    { kind: "migrate", title: `Today, and in ${other} mode`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
+    { kind: "drift", title: "Rules as they should be, and as they are", short: "Drift", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
+    { kind: "migrate", title: `Today, and in ${other} mode`, short: `Switch to ${other}`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
   if (source.against?.label) {
     const names = [source.label, source.against.label];
@@ -60,7 +60,7 @@ export function CompareView({ route, map, source, revision }) {
           <h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1>
           {!source.fixed && (
             <nav class="tabs" aria-label="What is compared">
-              <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.title}</a></li>)}</ul>
+              <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.short ? <><span class="long">{item.title}</span><span class="short">{item.short}</span></> : item.title}</a></li>)}</ul>
             </nav>
           )}
           <Busy busy={busy && kind} words="Comparing all packets…" />

@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "preact/hooks";
 import { embedded, holds } from "../api.js";
 import { onNodes } from "../compare/gather.js";
-import { linkTo, marksOf, useAudited } from "../map/audited.js";
+import { auditMarks, linkTo, useAudited } from "../map/audited.js";
 import { isNode } from "../map/layout.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { serviceTarget } from "../names.js";
@@ -25,7 +25,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
   const found = useMemo(() => search(map, q), [map, q]);
   const touched = useMemo(() => (q ? new Set(found.map((item) => item.id)) : null), [q, found]);
   const { audited, busy: auditing } = useAudited(map, source, revision);
-  const marks = useMemo(() => (audited?.length && shown ? marksOf(audited, shown) : null), [audited, shown]);
+  const marks = useMemo(() => (audited?.length && shown ? auditMarks(audited, shown) : null), [audited, shown]);
   const to = (changes) => href("map", { ...query, ...changes });
   const hrefOf = useCallback((id) => {
     if (id.startsWith("open ")) return to({ open: [...opened, id.slice(5)].join(",") });
