@@ -15,7 +15,7 @@ from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Model
 from kproxy.explorer.sources.live import LabSource
-from kproxy.explorer.sources.source import AGAINST, BY_OBJECTS, LAB, Source
+from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source
 from kproxy.explorer.warming import Warmer
 
 MAX_COPIES: Final = 4
@@ -202,21 +202,22 @@ class Explorer:
         """What a question asks: a source as it is, or a copy with edits.
 
         Args:
-            source: "" for the page's, `against` for the second one, `objects` for what the page's objects ask for.
+            source: "" for the page's, `against` for the second one, `objects` and `against-objects` for what their
+                objects ask for.
 
         Raises:
             Refusal: there is no such source, or an edit cannot be made.
         """
         model = self._named(source)
-        if edits or (source == BY_OBJECTS and not model.known.rendered):
+        if edits or (source in (BY_OBJECTS, AGAINST_BY_OBJECTS) and not model.known.rendered):
             return self._copy(model, edits)
         return model
 
     def _named(self, source: str) -> Model:
         if source in ("", BY_OBJECTS):
             return self._model
-        if source != AGAINST:
-            raise bad_input(f'source: "", {AGAINST} or {BY_OBJECTS} expected', "source")
+        if source not in (AGAINST, AGAINST_BY_OBJECTS):
+            raise bad_input(f'source: "", {AGAINST}, {BY_OBJECTS} or {AGAINST_BY_OBJECTS} expected', "source")
         if self._second is None:
             raise cannot("there is no second source: kproxy explore ... --against PATH")
         return self._second

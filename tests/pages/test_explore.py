@@ -543,7 +543,11 @@ def test_objects_that_rules_do_not_follow_are_amber(browser: Any, tmp_path: Path
     ):
         page.open(place("compare"))
         page.shows('.outcome-line.open[data-test="verdict"]', "though the objects differ")
-        page.shows(".hints", "one side has drift")
+        page.shows('[data-test="verdict"]', "The rules of after lag behind its objects: drift.")
+        page.one('[data-test="verdict"] a').click()
+        page.shows(".about", "after: What kube-proxy would program")
+        page.until(lambda: page.all(".finding.chosen .rule-text"), "what the second source's rules lack")
+        page.until(lambda: page.all(".ways-drawn .run"), "its packet on the map")
 
 
 def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.edits import Edit, EditWords
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work, family_named
-from kproxy.explorer.sources.source import BY_OBJECTS
+from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS
 from kproxy.linux.nftables.preflight import needed
 from kproxy.netfilter import Family
 
@@ -103,6 +103,7 @@ class DiffAnswer(msgspec.Struct, frozen=True):
     sides: tuple[SideWords, SideWords]
     remarks: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    lagging: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
 
 
@@ -194,12 +195,12 @@ def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffA
     if asked.kind == "migrate":
         return _migrated(one, asked, work)
     if asked.kind == "drift":
-        if asked.a != Side() or asked.b != Side():
-            raise bad_input("a and b: drift is of the page's source: neither expected", "a")
+        if asked.a not in (Side(), Side(AGAINST)) or asked.b != Side():
+            raise bad_input("a and b: drift is of one source as it is, a, which is the page's or the second one", "a")
         found = drift(one, asked.node, asked.family, work)
         sides = (
-            SideWords("the rules that the objects ask for", BY_OBJECTS),
-            SideWords("the rules that are there"),
+            SideWords("the rules that the objects ask for", AGAINST_BY_OBJECTS if asked.a.source else BY_OBJECTS),
+            SideWords("the rules that are there", asked.a.source),
         )
     elif asked.kind == "diff":
         as_they_are = asked.a.source != asked.b.source and not (asked.a.edits or asked.b.edits)
@@ -221,6 +222,7 @@ def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffA
         found.notes,
         sides,
         late=found.late,
+        lagging=found.lagging,
         unlisted=found.unlisted,
     )
 

@@ -119,8 +119,12 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
     if found.alike and all(model.known.cluster is not None for model in (one, other)):
         late = tuple(name for name, _ in pairs[:MAX_SINGLE] if _asks_otherwise(one, other, name, families, work))
         if late:
-            note = "the objects of the two ask for different rules, but the rules do not differ: one side has drift"
-            return msgspec.structs.replace(found, late=late, notes=(f"{', '.join(late)}: {note}", *found.notes))
+            note = "the objects of the two ask for different rules, but the rules do not differ"
+            lagging = tuple(
+                side for side, model in zip("ab", (one, other), strict=True) if _lags(model, late, families, work)
+            )
+            told = (f"{', '.join(late)}: {note}", *found.notes)
+            return msgspec.structs.replace(found, late=late, lagging=lagging, notes=told)
     return found
 
 
@@ -136,6 +140,22 @@ def _asks_otherwise(one: Model, other: Model, node: str, families: Sequence[Fami
         return bool(work.within(lambda: texts(one) != texts(other)))
     except InputError:  # of a node's addresses, say: its rules were compared, though
         return False
+
+
+def _lags(model: Model, nodes: Sequence[str], families: Sequence[Family], work: Work) -> bool:
+    """Whether the rules of some of a model's nodes are not those that its objects ask for; False if that is not known,
+    or the time does not suffice."""
+    if model.known.rendered:
+        return False
+
+    def differs(node: str, family: Family) -> bool:
+        asked, actual = _asked_and_there(model, model.cluster.hosts[node], family)
+        if asked is None or actual is None or asked == actual:
+            return False
+        host = host_of(model, node, len(nodes))
+        return not compare(asked, actual, family=family, host=host, progress=work.check, examine=1).alike
+
+    return any(work.within(partial(differs, node, family)) for node in nodes for family in families)
 
 
 def _both_there(models: tuple[Model, Model], pair: tuple[str, str], family: Family) -> Sides:

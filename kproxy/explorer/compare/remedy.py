@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from kproxy.dataplane.compare.causes import Cause
-from kproxy.linux.iptables.ownership import is_owned, target_of
+from kproxy.linux.iptables.ownership import is_owned, is_service_chain, service_of_rule, target_of
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.nftables.names import TABLE
 
@@ -31,7 +31,9 @@ def of_drift(cause: Cause | None) -> str:
         if is_extra or cause.instead is not None:
             return f"kube-proxy leaves what is in {cause.chain} alone. Run `kproxy drift --repair`, or delete it there."
         return f"kube-proxy puts it first in {cause.chain} {_FULL}. {_MEND}"
-    if is_extra and not cause.set:
+    if is_extra and _may_be_old(cause):
+        return f"It may be one of kube-proxy's that is older than the objects: it goes {_when(cause)}. {_MEND}"
+    if is_extra:
         return (
             f"It is not kube-proxy's, but in its chain: it goes {_when(cause)}. {_MEND} If it comes back, look for "
             f"the program that writes it{_by_comment(cause)}."
@@ -51,6 +53,14 @@ def of_diff(cause: Cause | None) -> str:
 
 def _is_kube_proxys(cause: Cause) -> bool:
     return is_owned(cause.table, cause.chain) or cause.table.split()[-1] == TABLE
+
+
+def _may_be_old(cause: Cause) -> bool:
+    """Whether what is too much looks like kube-proxy's own: it is a Service's, or leads to a chain of kube-proxy's."""
+    if not is_owned(cause.table, cause.chain):
+        return bool(cause.set) or "goto" in cause.action or "jump" in cause.action
+    leads_on = is_owned(cause.table, target_of(cause.text))
+    return leads_on or is_service_chain(cause.chain) or bool(service_of_rule(cause.text))
 
 
 def _when(cause: Cause) -> str:

@@ -36,8 +36,9 @@ LAB: Final = "lab"
 
 AGAINST: Final = "against"
 BY_OBJECTS: Final = "objects"
+AGAINST_BY_OBJECTS: Final = "against-objects"
 """What a question says of the source that it asks, beside "" for the page's own: the second source, and what the
-objects of the page's ask for."""
+objects of the page's, and of the second one, ask for."""
 
 Changed = Callable[[Sequence[str]], None]
 """Is told that a source has changed: what, in a few words each."""

@@ -1,7 +1,7 @@
 // Two sides: another source (diff), the objects and what is programmed (drift), or both modes (migrate).
 
 import { useMemo } from "preact/hooks";
-import { useAnswer } from "../api.js";
+import { embedded, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
@@ -14,14 +14,15 @@ import { count } from "../words.js";
 const FEW = 600;
 /** Notes that stand before what was found: the others are opened. */
 const NOTES = 2;
+const AGAINST = "against";
 /** Of more Services the map of what should be is not asked for: only ways are drawn. */
 const FEW_SERVICES = 1000;
 
-/** What can be compared here: {kind, title, short: that for a phone, about, question, words of both sides}. */
-function kinds(source) {
+/** What can be compared here; `own`: whose drift, "" for the page's source: {kind, title, short: that for a phone, about, question, words of both sides}. */
+function kinds(source, own) {
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   const found = [
-    { kind: "drift", title: "Rules as they should be, and as they are", short: "Drift", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: { kind: "drift", node: "" }, words: ["should be", "is"] },
+    { kind: "drift", title: "Rules as they should be, and as they are", short: "Drift", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: own ? { kind: "drift", node: "", a: { source: own } } : { kind: "drift", node: "" }, words: ["should be", "is"] },
     { kind: "migrate", title: `Today, and in ${other} mode`, short: `Switch to ${other}`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
   if (source.against?.label) {
@@ -32,9 +33,13 @@ function kinds(source) {
   return found.filter((item) => source.compares?.includes(item.kind));
 }
 
-export function CompareView({ route, map, source, revision }) {
+export function CompareView({ route, map: ownMap, source, revision }) {
   const { query } = route;
-  const offered = kinds(source);
+  // Drift is of the page's source, or of the second one.
+  const own = query.kind === "drift" && query.of === AGAINST && source.against ? AGAINST : "";
+  const theirs = useAnswer(own && `api/map?source=${own}`, undefined, revision);
+  const map = useMemo(() => (own ? (theirs.data ? withEndpoints(theirs.data) : null) : ownMap), [own, theirs.data, ownMap]);
+  const offered = kinds(source, own);
   // What takes long begins when it is asked for.
   const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? offered[0]?.kind : "";
   const chosenKind = offered.find((item) => item.kind === (query.kind ?? first));
@@ -60,14 +65,14 @@ export function CompareView({ route, map, source, revision }) {
           <h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1>
           {!source.fixed && (
             <nav class="tabs" aria-label="What is compared">
-              <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.short ? <><span class="long">{item.title}</span><span class="short">{item.short}</span></> : item.title}</a></li>)}</ul>
+              <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "", of: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.short ? <><span class="long">{item.title}</span><span class="short">{item.short}</span></> : item.title}</a></li>)}</ul>
             </nav>
           )}
           <Busy busy={busy && kind} words="Comparing all packets…" />
         </div>
         {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
           <div class="about">
-            {!source.fixed && <p>{chosenKind.about}</p>}
+            {!source.fixed && <p>{own && <b>{source.against.label}: </b>}{chosenKind.about}</p>}
             {drawn && <Notes notes={mergedNotes(notes)} brief />}
           </div>
         )}
@@ -75,12 +80,12 @@ export function CompareView({ route, map, source, revision }) {
         <Problem error={error} />
         {kind && shown && (
           <div class="said">
-            <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} />
+            <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} lagging={lagging(shown)} />
             {shown.report && <Completeness report={shown.report} cards={cards} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
-        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} />}
+        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} />}
       </div>
       {kind && shown && (
         <div class="beside">
@@ -104,9 +109,17 @@ function Index({ cards }) {
   );
 }
 
+/** Of the second source there are Services' pages, and no Map. */
+const ofTheirs = (id) => (id.startsWith("svc/") ? href(["service", ...id.slice(4).split("/")], { source: AGAINST }) : undefined);
+
+/** The sides of an answer whose rules are not what their objects ask for: {label, href of their drift}. */
+function lagging({ lagging: sides = [], ...answer }) {
+  return sides.map((side) => answer.sides[side === "a" ? 0 : 1]).map(({ label, source }) => ({ label, href: embedded ? "" : href("compare", { kind: "drift", of: source }) }));
+}
+
 /** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
-export function Verdict({ cards, undecided, late = false, alike = "Both sides treat every packet alike." }) {
-  if (!cards.length && late) return <p class="outcome-line open" role="status" data-test="verdict">The rules treat every packet alike, though the objects differ.</p>;
+export function Verdict({ cards, undecided, late = false, lagging: behind = [], alike = "Both sides treat every packet alike." }) {
+  if (!cards.length && late) return <p class="outcome-line open" role="status" data-test="verdict">The rules treat every packet alike, though the objects differ.{behind.map(({ label, href: where }) => <span key={label}> The rules of <b>{label}</b> lag behind its objects{where && <>: <a href={where}>drift</a></>}.</span>)}</p>;
   if (!cards.length) {
     return <p class={`outcome-line ${undecided.length ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
@@ -154,9 +167,9 @@ function Notes({ notes, brief = false }) {
 }
 
 /** The map with what differs; both sides' chances are laid over one another as long as no finding is chosen. */
-function ComparedMap({ map, sides, revision, cards, chosen, choose, found }) {
-  // The page's own source is one side; the other one's map shows what only it has.
-  const [first, second] = sides.map((side) => (side.edits.length ? "" : side.source));
+function ComparedMap({ map, sides, revision, cards, chosen, choose, found, own }) {
+  // The source whose map this is is one side; the other one's map shows what only it has.
+  const [first, second] = sides.map((side) => (side.edits.length || side.source === own ? "" : side.source));
   const other = second || (map.services.length <= FEW_SERVICES ? first : "");
   const { data, error } = useAnswer(other && `api/map?source=${other}`, undefined, revision);
   const both = useMemo(() => {
@@ -174,7 +187,7 @@ function ComparedMap({ map, sides, revision, cards, chosen, choose, found }) {
           <Problem error={error} />
         </div>
       )}
-      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={onMap} label="Map with what differs marked" />
+      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={own ? ofTheirs : onMap} label="Map with what differs marked" />
     </>
   );
 }

@@ -107,7 +107,8 @@ def test_the_second_source_is_told_and_can_be_asked(two: Page, snapshot: Path, d
     assert two.get("api/services?source=against") == {"services": ["shop/web"]}
     page = two.get("api/services/shop/web?source=against")
     assert page["explanation"]["service"] == two.get("api/services/shop/web")["explanation"]["service"]
-    assert two.ask("GET", "api/map?source=elsewhere").error == 'source: source: "", against or objects expected'
+    expected = 'source: source: "", against, objects or against-objects expected'
+    assert two.ask("GET", "api/map?source=elsewhere").error == expected
 
 
 def test_two_snapshots_are_compared_by_the_rules_that_are_there(two: Page, snapshot: Path, damaged: Path) -> None:
@@ -254,4 +255,19 @@ def test_rules_that_are_alike_though_the_objects_are_not(snapshot: Path, tmp_pat
             found = page.post("api/compare", {"kind": "diff", "a": {}, "b": {"source": "against"}})
         assert (found["alike"], found["findings"]) == (True, [])
         assert found["late"] == (["n1", "n2"] if notes else [])
-        assert any("one side has drift" in note for note in found["notes"]) is notes
+        assert found["lagging"] == (["b"] if notes else [])
+        assert any("the rules do not differ" in note for note in found["notes"]) is notes
+
+
+def test_drift_of_the_second_source(snapshot: Path, tmp_path: Path) -> None:
+    second = SnapshotSource(str(write_files(tmp_path / "damaged", damaged_files())))
+    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+        assert page.post("api/compare", {"kind": "drift"})["findings"] == []
+        found = page.post("api/compare", {"kind": "drift", "a": {"source": "against"}})
+        assert [side["source"] for side in found["sides"]] == ["against-objects", "against"]
+        assert {each["cause"]["instead"]["action"] for each in found["findings"]} == {
+            "`-j DNAT --to-destination 10.244.2.77:8080`"
+        }
+        ask = found["findings"][0]["asks"][0]
+        ways = [page.post("api/ask", {**ask, "source": side["source"]})["journeys"] for side in found["sides"]]
+        assert ways[0] != ways[1]

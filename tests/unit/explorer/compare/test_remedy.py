@@ -29,6 +29,14 @@ def test_what_is_too_much_in_its_chains_goes_and_may_come_back() -> None:
     assert told.endswith("look for the program that writes it, by its comment “ban all”.")
 
 
+def test_an_old_rule_of_kube_proxys_has_no_owner_to_look_for() -> None:
+    old = Cause(1, "nat", "KUBE-SVC-X", 2, "-A KUBE-SVC-X -j KUBE-SEP-Y", "jump to KUBE-SEP-Y")
+    refusal = '-A KUBE-SERVICES -m comment --comment "shop/web:http has no endpoints" -j REJECT'
+    for cause in (old, Cause(1, "filter", "KUBE-SERVICES", 1, refusal, ""), ELEMENT._replace(side=1)):
+        assert "older than the objects" in of_drift(cause)
+        assert "the program that writes it" not in of_drift(cause)
+
+
 def test_jumps_are_put_back_and_others_left_alone() -> None:
     assert "puts it first in FORWARD with its next full sync" in of_drift(JUMP)
     assert "leaves what is in FORWARD alone" in of_drift(JUMP._replace(side=1))
