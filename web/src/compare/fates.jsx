@@ -22,7 +22,7 @@ export const Fates = ({ witness, side, names }) => (
   </span>
 );
 
-/** {kind: "ok", "bad", "open", or "here" where it is the node's or nobody's, words, chance} of each; many endpoints are one. */
+/** {kind: "ok", "bad", "open", or "here" where no Pod gets it, words, chance} of each; many endpoints are one. */
 function fatesOf(witness, side, names) {
   const fates = outcomesOf(witness, side).map((outcome) => ({ ...fateOf(outcome, witness, names), chance: outcome.probability ?? outcome.chance }));
   const reached = fates.filter((each) => each.kind === "ok");
@@ -39,6 +39,6 @@ function fateOf(outcome, witness, names) {
   if (outcome.local) return { kind: "here", words: "the node itself" };
   if (to === from) return { kind: "bad", words: `${names.get(to) ?? to}, from its own address` };
   const kept = outcome.dst === witness.dst;
-  const words = kept ? "passed on untranslated" : (names.get(to) ?? outcome.dst);
-  return { kind: kept ? "here" : "ok", words: from === sender ? words : `${words}, from ${from}` };
+  const words = kept ? "not translated" : (names.get(to) ?? outcome.dst);
+  return { kind: !kept && names.has(to) ? "ok" : "here", words: from === sender ? words : `${words}, from ${from}` };
 }

@@ -6,7 +6,7 @@ import { go, href, useRoute } from "../route.js";
 import { count, plain } from "../words.js";
 import { BothWays } from "./bothways.jsx";
 import { Change, Fates } from "./fates.jsx";
-import { GROUPS, briefNames, kindsOf, onNodes, packetWords, withNames } from "./gather.js";
+import { GROUPS, briefNames, kindsOf, onNodes, packetWords, withNames, withoutSource } from "./gather.js";
 import { RuleLines } from "./rulelines.jsx";
 
 const MOST = 100;
@@ -166,12 +166,16 @@ function Part({ said, parts, sides, names, titled, nodes }) {
       <dl class="both">
         {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}>
           <dt>{side.words} {titled && <Fates witness={said.witness} side={each} names={names} />}</dt>
-          <dd>{withNames([said.before, said.after][each], names) || "–"}</dd>
+          <dd>{withNames(ofPod(said) ? withoutSource([said.before, said.after][each]) : [said.before, said.after][each], names) || "–"}</dd>
         </div>)}
       </dl>
     </div>
   );
 }
+
+/** Whether the packet that is shown is a Pod's, and how the source is rewritten is not what differs: the words are those of a
+ *  witness from anywhere. */
+const ofPod = (part) => !part.sourceOnly && part.asks.some((ask) => ask?.from.startsWith("pod/"));
 
 /** What more differs than the list above says. */
 export const Unlisted = ({ items }) => (items?.length ? <ul class="hints">{items.map((item) => <li key={item}>{item}</li>)}</ul> : null);

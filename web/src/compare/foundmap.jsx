@@ -5,7 +5,7 @@ import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { FEW_NODES, marksOf } from "../map/marks.js";
 import { nearTo } from "../map/shape.js";
-import { bothWays, witnessWays } from "../map/waysof.js";
+import { bothWays, byNode, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, plain } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
@@ -39,10 +39,13 @@ export function useWays(cards, chosen, sides, map, revision) {
     const none = { ways: null, part, ask: null };
     if (!card) return none;
     if (part && !known) return { ...none, busy: true };
-    const asked = first.data && second.data ? bothWays(first.data, second.data) : null;
-    if (asked && !asked.alike && !(part.witness && failsAtOthers(asked, card, cards))) return { ways: asked, part, ask: asks[0] ?? asks[1] };
+    const asked = first.data && second.data ? bothWays(first.data, second.data, map) : null;
     const treated = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
-    if (drawable(treated)) return { ways: treated, part, ask: treated.ask, only: part.nodes[0] };
+    const byNode = drawable(treated) ? { ways: treated, part, ask: treated.ask, only: part.nodes[0] } : null;
+    // A card about modes says what becomes of the witness.
+    if (byNode && card.advice.length) return byNode;
+    if (asked && !asked.alike && !(part.witness && failsAtOthers(asked, card, cards))) return { ways: asked, part, ask: asks[0] ?? asks[1] };
+    if (byNode) return byNode;
     return none;
   }, [cards, card, part, known, first.data, second.data, map]);
 }
@@ -76,7 +79,7 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   useCardInSight(chosen, layout.slim);
   return (
     <>
-      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} /> : found.busy && <p class="map-caption">Asking…</p>}
+      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} /> : found.busy && <p class="map-caption">Asking…</p>}
       <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides} />}
     </>
@@ -117,9 +120,9 @@ function conditionsOf({ setting, ctstate, mark }, own) {
 }
 
 /** Whose packet it is. */
-function Caption({ card, number, found }) {
+function Caption({ card, number, found, said }) {
   const { ask, only } = found;
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}</span></p>;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
 /** What the lines mean. */

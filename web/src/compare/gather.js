@@ -169,7 +169,17 @@ function effectOf({ ends: [before, after], sourceOnly, destinations, witness }) 
   const [was, is] = [witness?.a, witness?.b].map((outcomes) => Array.isArray(outcomes) && outcomes.length > 0 && outcomes.every((outcome) => outcome.dst === witness.dst));
   if (is && !was) return "not translated";
   if (was && !is) return "translated";
-  return "sent elsewhere";
+  return shareWords(witness) ?? "sent elsewhere";
+}
+
+/** What is another where packets go to the same endpoints on both sides, or to some of them. */
+function shareWords(witness) {
+  const [one, other] = [witness?.a, witness?.b].map((outcomes) => (Array.isArray(outcomes) ? new Set(outcomes.map((outcome) => outcome.dst)) : null));
+  if (!one || !other) return null;
+  const common = [...one].filter((address) => other.has(address)).length;
+  if (common === one.size && common === other.size) return "other shares";
+  if (common === other.size) return "fewer endpoints";
+  return common === one.size ? "more endpoints" : null;
 }
 
 /** "on n1, n2", "on n1, n2, n3 and 4 more"; `total`: how many nodes there are. */
@@ -227,6 +237,9 @@ export function mergedNotes(notes) {
 export function withNames(text, names) {
   return text.replace(/\(source rewritten by MASQUERADE[^()]*\)/g, "(masqueraded)").replace(/\(source as it is\)/g, "(source kept)").replace(/\[?([0-9a-f]*[.:][0-9a-f.:]*[0-9a-f])\]?:\d+/gi, (whole, address) => (names.has(address) ? `${names.get(address)} (${whole})` : whole));
 }
+
+/** Without what becomes of the source. */
+export const withoutSource = (text) => text.replace(/ \(source (?:rewritten by MASQUERADE[^()]*|as it is)\)/g, "");
 
 /** The same in few words: of "web-0 (10.244.0.5:8080) (source kept)" the name. */
 export const briefNames = (text) => text.replace(/(\S+) \(\S+:\d+\)/g, "$1").replace(/ \((source kept|masqueraded)\)|, masqueraded/g, "");

@@ -3,10 +3,8 @@
 import { useMemo } from "preact/hooks";
 import { Label, RADIUS, placed, sizeOf } from "./labels.jsx";
 import { rounded, walk } from "./paths.js";
-import { percent, ratio, sum } from "../words.js";
-
-/** So many Pods have a label each. */
-const FEW_PODS = 6;
+import { byNode, toneOf } from "./waysof.js";
+import { percent, ratio } from "../words.js";
 
 /**
  * The ways as lines, those of the first side above those of the second; a cross where a packet is lost. Dashes tell the
@@ -15,6 +13,9 @@ const FEW_PODS = 6;
 export function Ways({ layout, ways }) {
   const several = new Set(ways.lines.map((line) => line.side)).size > 1;
   const drawn = ways.lines.map((line) => ({ ...line, path: walk(layout, line.hops) }));
+  // Ways through the same tunnel have one casing: several over one another would hide what is below.
+  const cased = new Set();
+  const first = (casing) => !cased.has(casing) && cased.add(casing);
   const shift = { was: several ? -3 : 0, is: several ? 3 : 0, both: 0 };
   return (
     <g class="ways-drawn">
@@ -22,7 +23,7 @@ export function Ways({ layout, ways }) {
         <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(0 ${shift[side]})`}>
           {line.path.legs.map((leg, number) => (
             <g key={number}>
-              {leg.casing && <path class="casing" d={rounded(leg.casing)} />}
+              {leg.casing && first(`${line.end} ${rounded(leg.casing)}`) && <path class="casing" d={rounded(leg.casing)} />}
               <path class="run" d={rounded(leg.points)} marker-end={number === line.path.legs.length - 1 ? `url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})` : undefined} />
             </g>
           ))}
@@ -36,24 +37,11 @@ export function Ways({ layout, ways }) {
 /** How many packets end where on the one side, and on the other. */
 export function Ends({ layout, ways, spots }) {
   const labels = useMemo(() => {
-    const said = fewer(ways.ends, layout).map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
+    const said = byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
     const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
     return said.map((label, place) => ({ ...label, at: places[place] })).filter((label) => label.at);
   }, [layout, ways, spots]);
   return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
-}
-
-/** Of many Pods those of a node that fare alike are one end, at the node. */
-function fewer(ends, layout) {
-  const nodeOf = (end) => (end.kind === "ok" && !end.sources && !end.words ? layout.nodeOf?.get(end.host) : undefined);
-  if (ends.filter(nodeOf).length <= FEW_PODS) return ends;
-  const found = new Map();
-  for (const end of ends) {
-    const node = nodeOf(end);
-    const key = node ? `${node} ${toneOf(end)}` : end;
-    found.set(key, [...(found.get(key) ?? []), end]);
-  }
-  return [...found.values()].map((of) => (of.length === 1 ? of[0] : { ...of[0], host: nodeOf(of[0]), words: `${of.length} Pods`, was: sum(of.map((end) => end.was)), is: sum(of.map((end) => end.is)) }));
 }
 
 const crossAt = ([x, y]) => `M${x - 9} ${y - 9}l18 18m0 -18l-18 18`;
@@ -71,14 +59,6 @@ function wordsOf(end, layout) {
   if (end.sources) return end.sources;
   if (end.kind === "ok") return [end.words, chances].filter(Boolean).join(": ");
   return was === is || ratio(end.is) === 1 ? end.words : `${end.words}: ${chances}`;
-}
-
-function toneOf(end) {
-  if (end.sources) return "source";
-  if (percent(end.was) === percent(end.is)) return "both";
-  const more = ratio(end.is) > ratio(end.was);
-  if (end.kind === "ok") return more ? "is" : "was";
-  return more ? "lost" : "was";
 }
 
 /** Numbers of findings at what they are about, where `markSpots` put them; each leads to its finding. */

@@ -1,30 +1,36 @@
 // The ways of one packet on both sides of a comparison: which only one side has, and where they end.
 
-import { ENDS, endOf, hostId, splitPort, sum } from "../words.js";
+import { ENDS, endOf, hostId, percent, ratio, splitPort, sum } from "../words.js";
 
 /** So many ways are drawn, first those that are lost. */
 const MOST = 40;
+/** So many Pods have a label each, and so many nodes one of their Pods. */
+const FEW_PODS = 6;
+const FEW_NODES = 4;
 
 /**
  * The ways of both sides, told apart: "was" has only the first, "is" only the second, "both" both.
  *
  * @param one, other answers to questions
+ * @param map with the addresses of Services, for words
  * @returns {alike, lines: [{key, side, end, hops}], ends: [{host, kind, words, was, is, sources}]}: where ways end, with
  *   their chances on both sides, and with both sources that are seen there if they differ
  */
-export function bothWays(one, other) {
+export function bothWays(one, other, map = null) {
+  const addresses = new Set((map?.services ?? []).flatMap((service) => service.clusterIPs));
   const lines = new Map();
   const ends = new Map();
   [one, other].forEach((data, place) => {
     for (const way of data.journeys) {
       const kind = ENDS[endOf(way)]?.kind ?? "open";
-      const key = JSON.stringify([way.there.map((hop) => hop.host), endOf(way), way.words ?? ""]);
+      const words = endingOf(way, addresses) ?? (kind === "ok" ? undefined : endOf(way));
+      const key = JSON.stringify([way.there.map((hop) => hop.host), endOf(way), words ?? ""]);
       const line = lines.get(key) ?? { key, end: kind, hops: way.there, sides: [false, false] };
       line.sides[place] = true;
       lines.set(key, line);
       const host = hostId(way.there.at(-1)?.host);
-      const at = `${host} ${endOf(way)} ${way.words ?? ""}`;
-      const end = ends.get(at) ?? { host, kind, words: way.words ?? (kind === "ok" ? "" : endOf(way)), chances: [[], []], seen: [new Set(), new Set()] };
+      const at = `${host} ${endOf(way)} ${words ?? ""}`;
+      const end = ends.get(at) ?? { host, kind, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
       end.chances[place].push(way.probability);
       if (kind === "ok" && way.source) end.seen[place].add(splitPort(way.source)[0]);
       ends.set(at, end);
@@ -33,6 +39,35 @@ export function bothWays(one, other) {
   const drawn = [...lines.values()].map(({ sides: [first, second], ...line }) => ({ ...line, side: first && second ? "both" : first ? "was" : "is" }));
   const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: sourcesOf(seen) }));
   return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.sort((a, b) => Number(b.end !== "ok") - Number(a.end !== "ok")).slice(0, MOST), ends: met };
+}
+
+/** Whether an end is met more, or less, often on the second side: "was", "is", "lost", "both", or "source". */
+export function toneOf(end) {
+  if (end.sources) return "source";
+  if (percent(end.was) === percent(end.is)) return "both";
+  const more = ratio(end.is) > ratio(end.was);
+  if (end.kind === "ok") return more ? "is" : "was";
+  return more ? "lost" : "was";
+}
+
+/**
+ * Of many Pods those of a node that fare alike are one end, at the node; of many such nodes one sentence.
+ *
+ * @returns {ends, said: ["24 Pods on 12 nodes: 100% → 0%"]}
+ */
+export function byNode(ends, nodeOf) {
+  const nodeFor = (end) => (end.kind === "ok" && !end.sources && !end.words ? nodeOf?.get(end.host) : undefined);
+  const pods = ends.filter(nodeFor);
+  if (pods.length <= FEW_PODS) return { ends, said: [] };
+  const left = ends.filter((end) => !nodeFor(end));
+  const together = (of) => ({ ...of[0], host: nodeFor(of[0]), words: `${of.length} Pods`, was: sum(of.map((end) => end.was)), is: sum(of.map((end) => end.is)) });
+  const nodes = [...Map.groupBy(pods, (end) => `${nodeFor(end)} ${toneOf(end)}`).values()].map((of) => (of.length === 1 ? of[0] : together(of)));
+  if (nodes.length <= FEW_NODES) return { ends: [...nodes, ...left], said: [] };
+  const said = [...Map.groupBy(pods, toneOf).values()].map((of) => {
+    const [was, is] = [sum(of.map((end) => end.was)), sum(of.map((end) => end.is))].map(percent);
+    return `${of.length} Pods on ${new Set(of.map(nodeFor)).size} nodes: ${was === is ? was : `${was} → ${is}`}`;
+  });
+  return { ends: left, said };
 }
 
 /** "from 10.0.0.1 → from 10.0.0.2", if another source is seen. */
@@ -66,12 +101,23 @@ export function witnessWays(witness, name, map) {
 }
 
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
+/** What happened to a packet, where that is more than that it is lost. */
+const STOPPED = { DROP: "dropped", REJECT: "refused" };
+
+/** How a way of a question ends, in the words of findings; undefined where its end says it. `addresses`: of Services. */
+function endingOf(way, addresses) {
+  const last = way.there.at(-1);
+  if (way.end === "answered" || way.words) return way.words;
+  if (STOPPED[last?.verdict]) return STOPPED[last.verdict];
+  const kept = !way.there.some((hop) => hop.dnat);
+  return way.end === "lost" && kept && addresses.has(splitPort(way.there[0]?.dst ?? "")[0]) ? "not translated" : undefined;
+}
 
 function treated(outcome, witness, first, here, owners, map) {
   const probability = outcome.probability ?? outcome.chance;
   const start = first.host === here && !first.at ? [] : [first];
   const end = VERDICTS[outcome.verdict];
-  if (end) return { probability, end, at: here, there: [...start, { host: here }] };
+  if (end) return { probability, end, at: here, words: STOPPED[outcome.verdict], there: [...start, { host: here }] };
   const to = outcome.dst || witness.dst;
   const target = outcome.local ? here : ownerOf(owners, to);
   // Nobody has a Service's address: such a packet is on its way to nowhere.
@@ -81,9 +127,10 @@ function treated(outcome, witness, first, here, owners, map) {
   if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out: tunnelTo(map, here, room)[0] }, ...(room === here ? [] : [{ host: room, in: tunnelTo(map, here, room)[1] }])] };
   const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
   const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
-  const there = [...start, { host: here, out }, ...(target === here ? [] : [{ host: target, in: into }])];
+  // What the node sends to itself goes over its loopback interface.
+  const there = [...start, { host: here, out }, ...(target === here && start.length ? [] : [{ host: target, in: into }])];
   // A host takes nothing from its own address that comes from elsewhere.
-  if (address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: "lost: from its own address", there };
+  if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: "lost, its own address as source", there };
   return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };
 }
 

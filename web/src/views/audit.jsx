@@ -20,6 +20,7 @@ const SEVERITIES = [
 const SIDES = sidesOf(["expected", "found"], null);
 const MOST = 200;
 const FEW_WAYS = 4;
+const FEW_LISTED = 6;
 
 export function AuditView({ route, map, revision }) {
   const { data, error, busy } = useAnswer("api/audit", undefined, revision);
@@ -114,13 +115,14 @@ function Finding({ item, place, names, total, chosen, open, choose }) {
       {!open && (item.witness ? <p class="in-short"><Change witness={item.witness} names={names} /></p> : item.details.length > 0 && <p class="in-short">{item.details[0]}</p>)}
       {open && (
         <>
+          {item.addresses.length > 0 && <p class="packets-to">At {listed(item.addresses)}{item.clients.length ? `, from ${listed(item.clients)}` : ""}</p>}
           {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
           {item.witness && (
             <dl class="both">
               {[item.witness.expected, item.witness.found].map((list, side) => (
                 <div key={side} class={side ? "is" : "was"}>
                   <dt>{SIDES[side].words} <Fates witness={item.witness} side={side} names={names} /></dt>
-                  <dd>{list.length <= FEW_WAYS ? words(list) : <Later summary={`each of ${list.length}`}>{() => words(list)}</Later>}</dd>
+                  {list.length > FEW_WAYS && <dd><Later summary={`each of ${list.length}`}>{() => words(list)}</Later></dd>}
                 </div>
               ))}
             </dl>
@@ -146,6 +148,8 @@ function wrongOf(witness) {
   const [expected, found] = [witness.a, witness.b].map((side) => side.map((each) => each.dst || each.verdict.toLowerCase()));
   return found.find((each) => !expected.includes(each)) ?? "";
 }
+
+const listed = (items) => items.slice(0, FEW_LISTED).join(", ") + (items.length > FEW_LISTED ? ` and ${items.length - FEW_LISTED} more` : "");
 
 function Gaps({ title, items }) {
   if (!items?.length) return null;
