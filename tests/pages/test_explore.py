@@ -611,6 +611,24 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert page.complaints() == []
 
 
+def test_what_both_sides_lose_is_no_difference_and_leads_to_the_audit(browser: Any, tmp_path: Path) -> None:
+    """Another program's rule on worker-1 is in the chances of its clients, beside a finding of worker-3."""
+    files = dict(showcase())
+    rules, damaged = "nodes/worker-1/iptables-save", "nodes/worker-3/iptables-save"
+    at = files[rules].index(b"-A FORWARD")
+    files[rules] = files[rules][:at] + b"-A FORWARD -d 10.244.1.6/32 -j DROP\n" + files[rules][at:]
+    files[damaged] = damaged_showcase()[damaged]
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
+        page.open(place("compare", kind="drift"))
+        page.shows('[data-test="other-faults"]', "For clients on worker-1, and in no finding: shop/cart (50% lost).")
+        assert "shop/cart" not in page.text(".findings")
+        page.one('[data-test="other-faults"] a').click()
+        page.until(
+            lambda: any("another program" in each.text for each in page.all(".head-title")), "what the rule does"
+        )
+
+
 def touched(page: Page) -> set[str]:
     return {str(each.get_attribute("data-id")) for each in page.all(".map .item.touched")}
 

@@ -1,19 +1,20 @@
 // Two sides: another source (diff), the objects and what is programmed (drift), or both modes (migrate).
 
 import { useMemo } from "preact/hooks";
-import { embedded, useAnswer } from "../api.js";
+import { embedded, holds, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { overlaid, withEndpoints } from "../map/shape.js";
-import { count } from "../words.js";
+import { count, plain } from "../words.js";
 
 /** Services times nodes: more are compared when that is asked for. */
 const FEW = 600;
 /** Notes that stand before what was found: the others are opened. */
 const NOTES = 2;
+const FEW_FAULTS = 3;
 const AGAINST = "against";
 /** Of more Services the map of what should be is not asked for: only ways are drawn. */
 const FEW_SERVICES = 1000;
@@ -85,7 +86,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
-        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} />}
+        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} audits={embedded ? holds("audit") : source.can?.audit} />}
       </div>
       {kind && shown && (
         <div class="beside">
@@ -107,6 +108,17 @@ function Index({ cards }) {
       {cards.slice(0, 30).map((card, place) => <li key={place}><button type="button" onClick={() => show(place)}><span class={`number ${card.tone}`}>{place + 1}</span> <span class={`found-mark ${card.tone}`}>{card.mark}</span> {card.title} <small>{card.culprit && <>{card.culprit} · </>}{kindsOf(card.parts, card.nodes)}</small></button></li>)}
     </ol>
   );
+}
+
+/** Faults on the map that no finding is about, as where both sides have a rule of another program: the Audit says which. They
+ *  are those of one node's clients. */
+function OtherFaults({ map, cards, audits }) {
+  const told = new Set(cards.flatMap((card) => card.services));
+  const faults = [...map.faults].filter(([id]) => !told.has(id));
+  if (!faults.length || cards.some((card) => card.more)) return null;
+  const names = faults.slice(0, FEW_FAULTS).map(([id, words]) => `${plain(id)} (${words})`).join(", ");
+  const left = faults.length - FEW_FAULTS;
+  return <p class="note" data-test="other-faults">For clients on {map.view}, and in no finding: {names}{left > 0 && ` and ${left} more`}.{audits && <> Both sides may have it; why: <a href={href("audit")}>Audit</a>.</>}</p>;
 }
 
 /** Of the second source there are Services' pages, and no Map. */
@@ -167,7 +179,7 @@ function Notes({ notes, brief = false }) {
 }
 
 /** The map with what differs; both sides' chances are laid over one another as long as no finding is chosen. */
-function ComparedMap({ map, sides, revision, cards, chosen, choose, found, own }) {
+function ComparedMap({ map, sides, revision, cards, chosen, choose, found, own, audits }) {
   // The source whose map this is is one side; the other one's map shows what only it has.
   const [first, second] = sides.map((side) => (side.edits.length || side.source === own ? "" : side.source));
   const other = second || (map.services.length <= FEW_SERVICES ? first : "");
@@ -179,15 +191,17 @@ function ComparedMap({ map, sides, revision, cards, chosen, choose, found, own }
     return { before, map: { ...overlaid(after, before), served: new Set([...before.served, ...after.served]) } };
   }, [map, other, data]);
   const open = Boolean(cards[Number(chosen)]) && chosen !== "";
+  const drawn = both?.map ?? map;
   return (
     <>
       {!(open && (found.ways || found.busy)) && (
         <div class="map-tools">
-          <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances are “${sides[0].words} → ${sides[1].words}”; what only the first has is crossed out.` : ""}`}</p>
+          <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances, for clients on ${map.view}, are “${sides[0].words} → ${sides[1].words}”; what only the first has is crossed out.` : ""}`}</p>
           <Problem error={error} />
         </div>
       )}
-      <FoundMap map={both?.map ?? map} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={own ? ofTheirs : onMap} label="Map with what differs marked" />
+      <FoundMap map={drawn} before={both?.before ?? null} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} hrefOf={own ? ofTheirs : onMap} label="Map with what differs marked" />
+      <OtherFaults map={drawn} cards={cards} audits={audits && !own} />
     </>
   );
 }
