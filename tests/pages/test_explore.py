@@ -542,9 +542,12 @@ def test_objects_that_rules_do_not_follow_are_amber(browser: Any, tmp_path: Path
         looking(browser, url) as page,
     ):
         page.open(place("compare"))
-        page.shows('.outcome-line.open[data-test="verdict"]', "though the objects differ")
-        page.shows('[data-test="verdict"]', "The rules of after lag behind its objects: drift.")
-        page.one('[data-test="verdict"] a').click()
+        page.shows('.outcome-line.open[data-test="late"]', "though the objects differ")
+        page.shows('[data-test="late"]', "The rules of after lag behind its objects: drift.")
+        # What they lack is there at once.
+        page.shows(".end-label.is", "0% → 50%")
+        page.shows(".found-mark", "Extra on all 3 nodes")
+        page.one('[data-test="late"] a').click()
         page.shows(".about", "after: What kube-proxy would program")
         page.until(lambda: page.all(".finding.chosen .rule-text"), "what the second source's rules lack")
         page.until(lambda: page.all(".ways-drawn .run"), "its packet on the map")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.browser import running_browser
+from tests.support.cluster.showcase import showcase
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import Page, damaged_showcase, exploring, looking, place
 
@@ -19,14 +22,16 @@ NOBODY = "no Pod has this address"
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     directory = tmp_path_factory.mktemp("damaged")
     write_files(directory / "shop", damaged_showcase())
-    with (
-        exploring("shop", directory=directory) as url,
-        running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session,
-        looking(session, url) as found,
-    ):
+    with exploring("shop", directory=directory) as url, looking(browser, url) as found:
         yield found
 
 
@@ -124,3 +129,19 @@ def test_a_findings_packet_is_not_lost_by_what_another_finding_is_about(page: Pa
         "worker-2 drops what it forwards, too"
     )
     page.shows(".map-caption", "as the rules of worker-3 treat it")
+
+
+def test_no_drift_is_not_said_to_be_all(browser: Any, tmp_path: Path) -> None:
+    """Another program drops packets of a Service: the rules of kube-proxy are as they should be."""
+    files = dict(showcase())
+    path = "nodes/worker-2/iptables-save"
+    drop = b"-A FORWARD -p tcp -m tcp --dport 8080 -j DROP\n"
+    files[path], times = re.subn(rb"(?=-A FORWARD )", drop, files[path], count=1)
+    assert times == 1
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
+        page.open(place("compare", kind="drift"))
+        page.shows('[data-test="verdict"]', "kube-proxy’s rules do what the objects ask for. Other programs’ rules")
+        page.until(lambda: page.all('.map .mark[aria-label*="A rule of another program"]'), "the audit's error")
+        page.one('[data-test="verdict"] a').click()
+        page.shows(".finding.chosen", "A rule of another program")

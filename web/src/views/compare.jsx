@@ -7,6 +7,7 @@ import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
+import { faultMarks, useAudited } from "../map/audited.js";
 import { overlaid, withEndpoints } from "../map/shape.js";
 import { count, plain } from "../words.js";
 
@@ -36,27 +37,34 @@ function kinds(source, own) {
 
 export function CompareView({ route, map: ownMap, source, revision }) {
   const { query } = route;
+  // What takes long begins when it is asked for.
+  const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? kinds(source, "")[0]?.kind : "";
+  const kind = kinds(source, "").some((item) => item.kind === (query.kind ?? first)) ? (query.kind ?? first) : "";
   // Drift is of the page's source, or of the second one.
-  const own = query.kind === "drift" && query.of === AGAINST && source.against ? AGAINST : "";
+  const asked = kind === "drift" && query.of === AGAINST && source.against ? AGAINST : "";
+  const offered = kinds(source, asked);
+  const chosenKind = offered.find((item) => item.kind === kind);
+  const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);
+  const answer = data && (data.kind ?? kind) === kind ? data : null;
+  // Where the objects alone differ, what the rules of the side lack that lags behind is to be seen.
+  const behind = kind === "diff" && !embedded && !answer?.findings.length ? answer?.lagging?.[0] : "";
+  const own = behind ? answer.sides[behind === "a" ? 0 : 1].source : asked;
+  const drift = kinds(source, own).find((item) => item.kind === "drift");
+  const lack = useAnswer(behind && drift ? "api/compare" : "", drift?.question, revision);
+  const shownKind = behind && lack.data ? "drift" : kind;
+  const shown = behind && lack.data ? lack.data : answer;
   const theirs = useAnswer(own && `api/map?source=${own}`, undefined, revision);
   const map = useMemo(() => (own ? (theirs.data ? withEndpoints(theirs.data) : null) : ownMap), [own, theirs.data, ownMap]);
-  const offered = kinds(source, own);
-  // What takes long begins when it is asked for.
-  const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? offered[0]?.kind : "";
-  const chosenKind = offered.find((item) => item.kind === (query.kind ?? first));
-  const kind = chosenKind?.kind ?? "";
-  const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);
   const to = (changes) => href("compare", { ...query, ...changes });
-  const shown = data && (data.kind ?? kind) === kind ? data : null;
-  const words = chosenKind?.words ?? ["", ""];
-  const notes = shown ? [...(shown.remarks ?? []), ...(shown.notes ?? [])] : [];
-  const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind, asks: shown.asks, words }) : []), [shown, kind]);
+  const words = (shownKind === kind ? chosenKind : drift)?.words ?? ["", ""];
+  const notes = shown ? [...(answer?.remarks ?? []), ...(answer?.notes ?? []), ...(shown === answer ? [] : shown.notes)] : [];
+  const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind: shownKind, asks: shown.asks, words }) : []), [shown, shownKind]);
   const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
-  const sides = useMemo(() => sidesOf(words, shown), [shown, kind]);
+  const sides = useMemo(() => sidesOf(words, shown), [shown, shownKind]);
   // Of one host alone there is nothing to draw a way on.
   const drawn = Boolean(cards.length && map && source.kind !== "rules");
   // Of two sources their maps over one another come first; else the first finding is open.
-  const chosen = placeOf(query.finding, kind === "diff" && !source.fixed ? "" : "0");
+  const chosen = placeOf(query.finding, shownKind === "diff" && !source.fixed ? "" : "0");
   const choose = (place) => to({ finding: findingAt(place) || "none" });
   const found = useWays(cards, drawn ? chosen : "", sides, map, revision);
   return (
@@ -69,11 +77,11 @@ export function CompareView({ route, map: ownMap, source, revision }) {
               <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "", of: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.short ? <><span class="long">{item.title}</span><span class="short">{item.short}</span></> : item.title}</a></li>)}</ul>
             </nav>
           )}
-          <Busy busy={busy && kind} words="Comparing all packets…" />
+          <Busy busy={(busy || lack.busy) && kind} words="Comparing all packets…" />
         </div>
         {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
           <div class="about">
-            {!source.fixed && <p>{own && <b>{source.against.label}: </b>}{chosenKind.about}</p>}
+            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}</p>}
             {drawn && <Notes notes={mergedNotes(notes)} brief />}
           </div>
         )}
@@ -81,12 +89,14 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         <Problem error={error} />
         {kind && shown && (
           <div class="said">
-            <Verdict cards={cards} undecided={undecided} late={shown.late?.length > 0} lagging={lagging(shown)} />
+            {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
+            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} /> : undefined} />}
             {shown.report && <Completeness report={shown.report} cards={cards} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
         {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} audits={embedded ? holds("audit") : source.can?.audit} />}
+        {kind === "drift" && shown && !cards.length && map && !own && source.kind !== "rules" && <AlikeMap map={map} source={source} revision={revision} />}
       </div>
       {kind && shown && (
         <div class="beside">
@@ -129,9 +139,30 @@ function lagging({ lagging: sides = [], ...answer }) {
   return sides.map((side) => answer.sides[side === "a" ? 0 : 1]).map(({ label, source }) => ({ label, href: embedded ? "" : href("compare", { kind: "drift", of: source }) }));
 }
 
+/** The objects alone differ: whose rules lag behind. */
+const Late = ({ behind }) => (
+  <p class="outcome-line open" role="status" data-test="late">
+    The rules treat every packet alike, though the objects differ.
+    {behind.map(({ label, href: where }) => <span key={label}> The rules of <b>{label}</b> lag behind its objects{where && <>: <a href={where}>drift</a></>}.</span>)}
+  </p>
+);
+
+/** No drift: what other programs' rules do is on both sides. */
+const AsAsked = ({ audits }) => <>kube-proxy’s rules do what the objects ask for. <small>Other programs’ rules are on both sides here{audits && <>: what they do to packets is in the <a href={href("audit")}>Audit</a></>}.</small></>;
+
+const NOTHING = { ways: null };
+const NO_CARDS = [];
+const NO_TOUCH = new Set();
+
+/** The map where nothing drifts; what the audit calls errors is marked, since rules of other programs may do them. */
+function AlikeMap({ map, source, revision }) {
+  const { audited } = useAudited(map, source, revision);
+  const more = useMemo(() => faultMarks(audited, map), [audited, map]);
+  return <FoundMap map={map} cards={NO_CARDS} chosen="" choose={() => ""} sides={NO_CARDS} found={NOTHING} touched={NO_TOUCH} more={more} hrefOf={onMap} label="Map with the audit's errors marked" />;
+}
+
 /** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
-export function Verdict({ cards, undecided, late = false, lagging: behind = [], alike = "Both sides treat every packet alike." }) {
-  if (!cards.length && late) return <p class="outcome-line open" role="status" data-test="verdict">The rules treat every packet alike, though the objects differ.{behind.map(({ label, href: where }) => <span key={label}> The rules of <b>{label}</b> lag behind its objects{where && <>: <a href={where}>drift</a></>}.</span>)}</p>;
+export function Verdict({ cards, undecided, alike = "Both sides treat every packet alike." }) {
   if (!cards.length) {
     return <p class={`outcome-line ${undecided.length ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
