@@ -39,6 +39,11 @@ def item(page: Page, name: str) -> Any:
     return page.one(f'.map .item[data-id="{name}"]')
 
 
+def told(page: Page, selector: str) -> set[str]:
+    """What elements say; their titles, which have it whole, are not part of it."""
+    return {each.text for each in page.all(selector)}
+
+
 def test_rules_that_are_missing_are_one_story_in_all_places(page: Page) -> None:
     page.open(place("map", sel="svc/shop/web", node="worker-2"))
     page.until(lambda: MISSING in item(page, "svc/shop/web").text, "the words on the map")
@@ -51,7 +56,27 @@ def test_rules_that_are_missing_are_one_story_in_all_places(page: Page) -> None:
     page.open(place("service/shop/web", node="worker-2"))
     page.shows(".fan .item.service.faulty", "10.96.0.10:80")
     assert MISSING in page.text(".fan .policy.missing")
-    assert {each.text for each in page.all(".fan .item.pod.bad .why")} == {MISSING}
+    # Each address with its own: what is said of one is not said of the other.
+    assert told(page, ".fan .item.pod.bad .why") == {
+        f"cluster IP: {MISSING}",
+        "node port: 50% lost: dropped by filter KUBE-FORWARD 1",
+    }
+    assert len(page.all(".fan .item.service.faulty")) == 2
+    assert page.all(".fan .edge-line")
+    assert page.all(".fan .edge-line") == page.all(".fan .edge-line.lost")
+
+
+def test_an_endpoint_that_one_address_still_gives_packets_is_not_red(page: Page) -> None:
+    page.open(place("service/shop/web", node="worker-1"))
+    page.shows(".fan .policy.missing", "rules missing on worker-1")
+    assert not page.all(".fan .item.pod.bad")
+    assert told(page, ".fan .item.pod .why.broken") == {"cluster IP: rules missing on worker-1"}
+    assert told(page, ".fan .item.pod .gets") == {"node port: 50%"}
+    assert [each.text.split("\n")[0] for each in page.all(".fan .item.service.faulty")] == ["10.96.0.10:80"]
+    assert len(page.all(".fan .edge-line")) == 2
+    assert not page.all(".fan .edge-line.lost, .fan .edge-line.wrong")
+    heads = [each.text for each in page.all(".matrix thead th")]
+    assert [each.split()[3] for each in heads if each.startswith("node port")] == ["worker-1", "worker-2", "worker-3"]
 
 
 def test_packets_that_are_lost_have_a_red_end_and_the_rule(page: Page) -> None:
@@ -72,7 +97,8 @@ def test_an_address_that_no_pod_has_is_in_its_nodes_room_and_red(page: Page) -> 
     assert "an endpoint outside" not in page.text(".map")
     assert page.all(".edges .edge.wrong")
     page.open(place("service/shop/web", node="worker-3"))
-    page.shows(".fan .item.pod.bad .why", NOBODY)
+    page.shows(".fan .item.pod.bad .why", "the rules of worker-3 do not lead there")
+    assert f"50% {NOBODY}" in told(page, ".fan .item.pod.bad .why")
 
 
 def test_the_map_shows_what_the_audit_finds_and_leads_there(page: Page) -> None:

@@ -26,6 +26,8 @@ from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
 
 MAX_ADDRESSES: Final = 12
+_MOST_NODES: Final = 5
+"""Nodes whose node ports have a column."""
 _MIXED: Final = "mixed"
 _OUTSIDE_KIND: Final = "outside"
 
@@ -61,15 +63,29 @@ class MatrixCell(msgspec.Struct, frozen=True):
 
 
 class Matrix(msgspec.Struct, frozen=True):
+    """`left`: nodes whose rules differ from what the objects ask for, and whose node ports have no column; `unasked`:
+    so many nodes were not asked whether theirs do."""
+
     clients: tuple[MatrixClient, ...]
     addresses: tuple[MatrixAddress, ...]
     cells: tuple[tuple[MatrixCell, ...], ...]
+    left: tuple[str, ...] = ()
+    unasked: int = 0
 
 
 def matrix_of(
-    model: Model, host: HostFacts, facts: NodeFacts, ports: Sequence[ServicePort], owners: Owners, work: Work
+    model: Model,
+    host: HostFacts,
+    facts: NodeFacts,
+    ports: Sequence[ServicePort],
+    owners: Owners,
+    differing: Sequence[str],
+    work: Work,
 ) -> Matrix:
     """Clients, addresses and cells of a Service's ports, as a node of the view has them.
+
+    Args:
+        differing: nodes whose rules do not give what the objects ask for, in the order in which they get columns.
 
     Raises:
         Refusal: it takes too long.
@@ -77,7 +93,11 @@ def matrix_of(
     used = [each for port in ports for each in facts.selected[port.name].reachable]
     clients = tuple(_clients(model, host.name, facts.family, used, owners))
     homes = list(dict.fromkeys(node.removeprefix("node/") for each in used if (node := owners.target(each.ip)[1])))
-    addresses = tuple(_addresses(facts, ports, _two_nodes(model, homes, facts.family)))[:MAX_ADDRESSES]
+    doors = [door for port in ports for door in facts.doors(port)]
+    of_nodes = sum(not door.address for door in doors)
+    room = min(_MOST_NODES, max(2, (MAX_ADDRESSES - len(doors) + of_nodes) // max(1, of_nodes)))
+    nodes, left = _some_nodes(model, host.name, homes, differing, room, facts.family)
+    addresses = tuple(_addresses(facts, ports, nodes))[:MAX_ADDRESSES]
     cells = []
     for client in clients:
         row = []
@@ -85,7 +105,7 @@ def matrix_of(
             work.check()
             row.append(_cell(model, client, address))
         cells.append(tuple(row))
-    return Matrix(clients, addresses, tuple(cells))
+    return Matrix(clients, addresses, tuple(cells), left)
 
 
 def _clients(
@@ -140,14 +160,20 @@ def node_addresses_of(model: Model, family: Family) -> dict[str, str]:
     }
 
 
-def _two_nodes(model: Model, homes: Sequence[str], family: Family) -> list[tuple[str, str]]:
-    """A node with an endpoint and one without, with their addresses, for node ports."""
+def _some_nodes(
+    model: Model, node: str, homes: Sequence[str], differing: Sequence[str], room: int, family: Family
+) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Nodes for node ports, with their addresses: one with an endpoint and one without, of which one is the node that
+    is looked from, and as many that differ as there is room for; and the others that differ."""
     addressed = node_addresses_of(model, family)
-    known = [name for name in model.nodes if addressed.get(name)]
+    known = sorted((name for name in model.nodes if addressed.get(name)), key=lambda each: each != node)
     chosen = [*[name for name in known if name in homes][:1], *[name for name in known if name not in homes][:1]]
     if len(chosen) == 1 and len(known) > 1:
         chosen.append(next(name for name in known if name not in chosen))
-    return [(name, addressed[name]) for name in chosen]
+    more = [name for name in differing if name in known and name not in chosen]
+    chosen += more[: max(0, room - len(chosen))]
+    shown = [(name, addressed[name]) for name in model.nodes if name in chosen]
+    return shown, tuple(name for name in model.nodes if name in differing and name not in chosen)
 
 
 def _addresses(
@@ -186,9 +212,15 @@ def _summary(found: Sequence[Journey]) -> MatrixCell:
         key = (item.end, item.at, item.source)
         ways[key] = ways.get(key, Fraction(0)) + item.probability
     ends = {item.end for item in found}
-    reasons = dict.fromkeys(item.reason for item in found if item.reason)
+    reasons = dict.fromkeys(_reason(item) for item in found if item.reason)
     shown = tuple(
         MatrixWay(end, percent(chance), exact(chance), at, source)
         for (end, at, source), chance in sorted(ways.items(), key=lambda pair: -pair[1])
     )
     return MatrixCell(ends.pop() if len(ends) == 1 else _MIXED, shown, "; ".join(reasons))
+
+
+def _reason(item: Journey) -> str:
+    """Why it was not answered, with the node where it ended."""
+    known = "/" in item.at or item.at in item.reason.split()
+    return item.reason if known else f"{item.reason} on {item.at}"

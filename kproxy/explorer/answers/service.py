@@ -4,6 +4,7 @@ endpoints that each leads to, those that are left out and why, and who reaches i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
@@ -23,6 +24,7 @@ from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.explorer.page import encode
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
@@ -33,6 +35,8 @@ from kproxy.services.topology import SelectedEndpoints, why_unused
 
 _ASKING: Final = 2.0
 """Seconds that the node's rules are asked for one page."""
+_LOOKING: Final = 0.5
+"""Seconds that the rules of other nodes are asked for one page."""
 
 
 class ServiceQuery(msgspec.Struct, frozen=True):
@@ -130,7 +134,9 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
     mode = rendering.mode_of(host)
     asked = _asked(model, host, facts, mine, work)
     pages = tuple(_port(facts, port, mode, asked, owners) for port in mine)
-    matrix = matrix_of(model, host, facts, mine, owners, work)
+    differing, unasked = _differing(model, key, family, work)
+    matrix = matrix_of(model, host, facts, mine, owners, differing, work)
+    matrix = msgspec.structs.replace(matrix, unasked=unasked)
     return ServicePage(model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix)
 
 
@@ -170,6 +176,52 @@ def _doors(port: ServicePort) -> list[tuple[str, str, int]]:
     external += [(LOAD_BALANCER_IP, ip) for ip in port.load_balancer_vips]
     doors = [(CLUSTER_IP, port.cluster_ip, port.port), *((kind, ip, port.port) for kind, ip in external)]
     return [*doors, (NODE_PORT, "", port.node_port)] if port.node_port else doors
+
+
+def _differing(model: Model, key: str, family: Family, work: Work) -> tuple[list[str], int]:
+    """The nodes whose rules give an address of a Service something else than the objects ask for, as far as that is
+    known after some seconds, and how many have not been asked by then. Those come first that differ each in a way of
+    their own. None of a Service without node ports: its addresses are not a node's."""
+    first: dict[object, str] = {}
+    others: list[str] = []
+    until = time.monotonic() + _LOOKING
+    blamed = _audited(model, key)
+    for place, name in enumerate(sorted(model.nodes, key=lambda each: each not in blamed)):
+        if place and time.monotonic() > until:
+            return [*first.values(), *others], len(model.nodes) - place
+        host = model.node(name)
+        facts = model.rendering.facts(host, family)
+        ports = [port for port in facts.service_ports if port.name.service == key]
+        if model.known.rendered or not any(port.node_port for port in ports):
+            return [], 0
+        asked, mode = _asked(model, host, facts, ports, work), model.rendering.mode_of(host)
+        fans = [each for port in ports for each in _fan(facts, port, mode, asked, model.owners)]
+        if any(each.fault for each in fans):
+            way = tuple(
+                (each.verdict, *((end.address, end.chance, end.lost) for end in each.endpoints)) for each in fans
+            )
+            if first.setdefault(way, name) != name:
+                others.append(name)
+    return [*first.values(), *others], 0
+
+
+class _Blamed(msgspec.Struct, frozen=True):
+    nodes: tuple[str, ...]
+    services: tuple[str, ...]
+
+
+class _Audited(msgspec.Struct, frozen=True):
+    findings: tuple[_Blamed, ...] = ()
+
+
+def _audited(model: Model, key: str) -> frozenset[str]:
+    """The nodes that the audit names for a Service, if it has been made."""
+    if model.audited is None:
+        return frozenset()
+    found = msgspec.json.decode(encode(model.audited), type=_Audited).findings
+    return frozenset(
+        node for each in found if any(name.partition(":")[0] == key for name in each.services) for node in each.nodes
+    )
 
 
 def _port(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners: Owners) -> PortPage:

@@ -130,17 +130,25 @@ function Fan({ port, node }) {
   const left = leftOut(port);
   const ends = [...used, ...left];
   const shown = all ? ends : ends.slice(0, MAX_FAN);
-  const [rowA, rowE] = [66, 42];
+  const told = new Map(shown.map((end) => [end.address, toldOf(port.fan, end.address)]));
+  const tallest = Math.max(0, ...[...told.values()].map((each) => each.length)) * LINE;
+  const [rowA, rowE] = [66, Math.max(42, tallest + 14)];
   const height = Math.max(port.fan.length * rowA, shown.length * rowE, rowA) + 12;
   const yA = (place) => 6 + (height - 12) * ((place + 0.5) / port.fan.length);
   const yE = (place) => 6 + (height - 12) * ((place + 0.5) / Math.max(1, shown.length));
-  const lines = port.fan.flatMap((item, place) => (item.endpoints ?? []).map((each) => [place, shown.findIndex((end) => end.address === each.address), each]).filter(([, end, each]) => end >= 0 && Math.max(ratio(each.chance), ratio(each.lost || "0")) > 0));
+  // Each line ends beside what is said of its address.
+  const lines = port.fan.flatMap((item, place) => (item.endpoints ?? []).flatMap((each) => {
+    const end = shown.findIndex((found) => found.address === each.address);
+    if (end < 0 || Math.max(ratio(each.chance), ratio(each.lost || "0")) === 0) return [];
+    const said = told.get(each.address);
+    return [[place, yE(end) + lineAt(said.findIndex(({ addresses }) => addresses.includes(item)), said.length), each]];
+  }));
   return (
     <>
       <div class="drawing fan-holder" tabIndex={0} role="group" aria-label="Fan-out of this port">
         <svg class="map fan" viewBox={`0 0 1290 ${height}`} width={1290} height={height} role="img" aria-label={`${count(port.fan.length, "address", "addresses")}, ${count(used.length, "endpoint")} used and ${left.length} left out; the tables that follow have them`}>
           {lines.map(([one, other, each]) => {
-            const [y1, y2] = [yA(one), yE(other)];
+            const [y1, y2] = [yA(one), other];
             const broken = each.lost ? " lost" : each.fault ? " wrong" : "";
             return (
               <g key={`${one} ${other}`}>
@@ -150,7 +158,7 @@ function Fan({ port, node }) {
             );
           })}
           {port.fan.map((item, place) => <FanAddress key={`${item.kind} ${item.address} ${item.port}`} item={item} node={node} y={yA(place)} />)}
-          {shown.map((item, place) => <FanEnd key={item.address} item={item} y={yE(place)} shares={port.fan.flatMap((each) => (each.endpoints ?? []).filter((end) => end.address === item.address))} />)}
+          {shown.map((item, place) => <FanEnd key={item.address} item={item} y={yE(place)} told={told.get(item.address)} fan={port.fan} />)}
         </svg>
       </div>
       {ends.length > MAX_FAN && <button type="button" onClick={() => setAll(!all)}>{all ? "Fewer" : `All ${ends.length} endpoints`}</button>}
@@ -158,12 +166,32 @@ function Fan({ port, node }) {
   );
 }
 
-/** The endpoints that rules choose, or objects ask for; of those with several addresses the one with something wrong. */
-function chosenOf(port) {
+/** The endpoints that rules choose, or objects ask for, of any address. */
+const chosenOf = (port) => [...new Map(port.fan.flatMap((each) => each.endpoints ?? []).map((item) => [item.address, item])).values()];
+
+/** What an endpoint gets, and what is wrong with it; addresses that give it the same are together. */
+function toldOf(fan, endpoint) {
   const found = new Map();
-  for (const item of port.fan.flatMap((each) => each.endpoints ?? [])) if (!found.get(item.address)?.fault) found.set(item.address, item);
+  for (const item of fan) {
+    for (const each of (item.endpoints ?? []).filter((end) => end.address === endpoint)) {
+      const [gets, wrong] = [!each.fault || ratio(each.chance) > 0 ? percent(each.chance) : "", faultOf(each)];
+      const key = `${gets} ${wrong}`;
+      if (!found.has(key)) found.set(key, { gets, wrong, addresses: [] });
+      found.get(key).addresses.push(item);
+    }
+  }
   return [...found.values()];
 }
+
+/** Addresses by what they are; by themselves where another one of the kind is treated otherwise. */
+function namesOf(addresses, fan) {
+  const kinds = Map.groupBy(addresses, (item) => item.kind);
+  return [...kinds].map(([kind, some]) => `${KINDS[kind] ?? kind}${fan.filter((item) => item.kind === kind).length > some.length ? ` ${some.map((item) => item.address).join(", ")}` : ""}`).join(", ");
+}
+
+const LINE = 15;
+/** Where the line of a number of lines is that are around the middle. */
+const lineAt = (place, of) => (place - (of - 1) / 2) * LINE;
 
 const leftOut = (port) => {
   const chosen = new Set(chosenOf(port).map((item) => item.address));
@@ -176,9 +204,10 @@ function FanAddress({ item, node, y }) {
   const dead = item.verdict !== "endpoints";
   const end = DEAD[item.verdict] ?? item.verdict;
   const ends = (item.endpoints ?? []).filter((each) => ratio(each.chance) > 0 || each.lost).length;
+  const faulty = item.fault && (item.endpoints ?? []).every((each) => each.fault);
   return (
     <g>
-      <g class={`item service${dead && item.fault ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
+      <g class={`item service${faulty ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
         <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `any node :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
         <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(item.from, 26)}` : ""}</text></g>
       <path class="cable" d={`M242 ${y}H280`} />
@@ -189,19 +218,26 @@ function FanAddress({ item, node, y }) {
   );
 }
 
-/** An endpoint: with the chances that the addresses give it, or why it gets no packets. */
-function FanEnd({ item, y, shares }) {
-  const chances = [...new Set(shares.map((each) => percent(each.chance)))].join(" or ");
+/** An endpoint: what each of the addresses gives it, or why it gets no packets. It is red if something is wrong by all. */
+function FanEnd({ item, y, told, fan }) {
   const node = plain(item.node);
-  const broken = faultOf(item);
+  const bad = told.length > 0 && told.every((each) => each.wrong);
+  const half = Math.max(34, told.length * LINE + 4) / 2;
   return (
-    <g class={`item pod${shares.length ? "" : " left-out"}${broken ? " bad" : ""}`}>
-      <rect x={612} y={y - 17} width={280} height={34} rx={7} />
+    <g class={`item pod${told.length ? "" : " left-out"}${bad ? " bad" : ""}`}>
+      <rect x={612} y={y - half} width={280} height={half * 2} rx={7} />
       <text x={624} y={y - 2}>{fit(plain(item.target) || item.address, 26)}</text>
       <text class="tiny" x={624} y={y + 11}>{fit(`${item.target ? item.address : ""}${node ? ` on ${node}` : ""}`.trim(), 40)}</text>
-      {broken && ratio(item.chance) > 0 && <text class="gets broken" x={906} y={y - 2}>{chances}</text>}
-      {broken ? <text class="tiny why broken" x={906} y={y + (ratio(item.chance) > 0 ? 13 : 5)}><title>{broken}</title>{fit(broken, 62)}</text>
-        : shares.length > 0 ? <text class="gets" x={906} y={y + 5}>{chances}</text> : <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
+      {told.map((each, place) => {
+        const whose = told.length > 1 ? `${namesOf(each.addresses, fan)}: ` : "";
+        return (
+          <text key={place} class={each.wrong ? "tiny why broken" : "gets"} x={906} y={y + 5 + lineAt(place, told.length)}>
+            <title>{whose}{each.gets} {each.wrong}</title>
+            {whose && <tspan class="whose">{fit(whose, 30)}</tspan>}{each.gets && <tspan class="share">{each.gets}{each.wrong ? " " : ""}</tspan>}{each.wrong && fit(each.wrong, 66 - Math.min(30, whose.length) - each.gets.length)}
+          </text>
+        );
+      })}
+      {told.length === 0 && <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
     </g>
   );
 }
@@ -240,6 +276,8 @@ function Matrix({ matrix }) {
           );
         }),
       ])} />
+      {matrix.left?.length > 0 && <p class="note" data-test="left-nodes">The rules of {count(matrix.left.length, "more node")} differ, too: {fit(matrix.left.join(", "), 200)}</p>}
+      {matrix.unasked > 0 && <p class="note">The rules of {count(matrix.unasked, "more node")} were not asked for this table. {holds("audit") && <><a href="#/audit">The audit</a> asks all.</>}</p>}
     </section>
   );
 }

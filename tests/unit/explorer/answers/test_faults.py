@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kproxy.explorer.answers import reach, service
 from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import write_files
@@ -117,6 +119,46 @@ def test_what_is_dropped_on_its_way_to_an_endpoint_is_lost_there(damaged: Page) 
         ("lost", "dropped by filter KUBE-FORWARD 1", False)
     }
     assert all(each["lost"] == each["objects"] for each in lost.values())
+
+
+def columns(found: Any) -> list[str]:
+    return [each["label"].split()[3] for each in found["addresses"] if each["kind"] == "nodePort"]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_each_node_that_differs_is_among_those_whose_node_ports_are_asked(damaged: Page, node: str) -> None:
+    matrix = damaged.get(f"api/services/shop/web?node={node}")["matrix"]
+    assert columns(matrix) == list(NODES)
+    assert (matrix["left"], matrix["unasked"]) == ([], 0)
+    reasons = {cell["reason"] for row in matrix["cells"] for cell in row}
+    assert "dropped by a rule in FORWARD on worker-2" in reasons
+
+
+def test_where_nothing_differs_two_nodes_are_asked_of_which_one_is_looked_from(tmp_path: Path) -> None:
+    directory = write_showcase(tmp_path / "shop")
+    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+        for node, expected in (("worker-1", ["worker-1", "worker-3"]), ("worker-2", ["worker-2", "worker-3"])):
+            matrix = page.get(f"api/services/shop/web?node={node}")["matrix"]
+            assert (columns(matrix), matrix["left"], matrix["unasked"]) == (expected, [], 0)
+
+
+def test_nodes_that_differ_and_have_no_column_are_named(damaged: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "_MOST_NODES", 2)
+    matrix = damaged.get("api/services/shop/web")["matrix"]
+    assert (columns(matrix), matrix["left"]) == (["worker-1", "worker-3"], ["worker-2"])
+
+
+def test_nodes_that_the_audit_names_are_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_LOOKING", 0.0)
+    directory = write_files(tmp_path / "shop", damaged_showcase())
+    explorer = Explorer(SnapshotSource(str(directory)))
+    with serving(explorer) as page:
+        found = page.get("api/services/shop/web")["matrix"]
+        assert (columns(found), found["unasked"]) == (["worker-1", "worker-3"], 2)
+        blamed = {"findings": [{"nodes": ["worker-2"], "services": ["shop/web:http"]}]}
+        explorer.model.audited = msgspec.Raw(msgspec.json.encode(blamed))
+        found = page.get("api/services/shop/web")["matrix"]
+        assert (columns(found), found["unasked"]) == (list(NODES), 2)
 
 
 def test_from_outside_nobody_is_meant_to_reach_a_cluster_ip(damaged: Page) -> None:
