@@ -200,9 +200,10 @@ class Causes:
         instead = (pairs, {place: own for own, place in pairs.items()})
         found: tuple[dict[int, _Alone], dict[int, _Alone]] = ({}, {})
         for side, chain in enumerate(chains):
+            is_new = set(new[side])
             for place in alone[side]:
                 if chain is not None and chain.acts(place + 1):
-                    found[side][place + 1] = _Alone(place not in new[side], instead[side].get(place, -1) + 1)
+                    found[side][place + 1] = _Alone(place not in is_new, instead[side].get(place, -1) + 1)
         return found
 
 
