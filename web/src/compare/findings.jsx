@@ -106,7 +106,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
     <article ref={box} id={`finding-${place + 1}`} class={`finding ${item.tone}${here ? " chosen" : ""}${open ? " open-card" : ""}`}>
       <h3>{choose ? <a class="choose" href={choose(here ? "" : String(place))} aria-current={here ? "true" : undefined} aria-expanded={open}>{heading}</a> : <span class="choose">{heading}</span>}</h3>
       {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
-      {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} /> : inShort(first, names)}</p>}
+      {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} service={first.services.length > 0} /> : inShort(first, names)}</p>}
     </article>
   );
 }
@@ -162,10 +162,10 @@ function Part({ said, parts, sides, names, titled, nodes }) {
     <div class="part">
       {!titled && lines.slice(0, FEW_LINES).map((line) => <p key={line} class="packets-to">{line}</p>)}
       {!titled && lines.length > FEW_LINES && <details><summary>and {count(lines.length - FEW_LINES, "more kind")} of packets</summary><ul class="hints">{lines.slice(FEW_LINES).map((line) => <li key={line}>{line}</li>)}</ul></details>}
-      {some && <p class="packets-to">{some}</p>}
+      {some && <p class="packets-to">{some}:</p>}
       <dl class="both">
         {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}>
-          <dt>{side.words} {titled && <Fates witness={said.witness} side={each} names={names} />}</dt>
+          <dt>{side.words} {titled && <Fates witness={said.witness} side={each} names={names} service={said.services.length > 0} />}</dt>
           <dd>{withNames(ofPod(said) ? withoutSource([said.before, said.after][each]) : [said.before, said.after][each], names) || "–"}</dd>
         </div>)}
       </dl>

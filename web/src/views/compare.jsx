@@ -188,12 +188,12 @@ export function Verdict({ cards, undecided, alike = "Both sides treat every pack
 function Completeness({ report: { findings, undecided, needs, tried }, cards }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other");
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
-  return (
-    <p class="counts" data-test="completeness">
-      {whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}. `}
-      {needs?.length > 0 && `Each node needs ${needs.join(" and ")}.`}
-    </p>
-  );
+  const said = [
+    whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
+    findings.length > cards.length && `In kproxy migrate these are ${findings.length}.`,
+    needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
+  ];
+  return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
 }
 
 /** `brief`: above a map, which several notes would push down, their number stands for them until it is opened. */
