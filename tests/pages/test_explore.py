@@ -834,8 +834,33 @@ def test_exported_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> Non
     assert page.all(".matrix tbody tr")
     page.open(place("ask", _from="pod/shop/cart-0", to="10.96.0.10:81"))
     page.shows(".note", "needs kproxy explore")
+    page.open(place("ask"))
+    listed = [each.text for each in page.all(".examples li")]
+    assert len(listed) == len(set(listed)) > 1
+    assert any(each.endswith(":53 UDP") for each in listed)
+    assert any(each.endswith(":53 TCP") for each in listed)
+    assert any(each.endswith("web:80") for each in listed), "the protocol stands only where there are two"
+    page.open(place("whatif"))
+    page.shows('[data-test="not-here"]', "This file was exported")
+    assert not page.all("#main button, #main textarea, #main select")
     assert page.complaints() == []
     assert {url.partition("#")[0] for url in page.requests()} <= {page.url, "data:,", "about:blank"}
+
+
+def test_services_of_findings_in_an_exported_file_lead_to_their_page(browser: Any, tmp_path: Path) -> None:
+    source, file = write_files(tmp_path / "shop", damaged_showcase()), tmp_path / "shop.html"
+    subprocess.run([sys.executable, "-m", "kproxy", "explore", str(source), "--export", str(file)], check=True)
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.leave()
+    for view, names in ((place("compare", kind="drift"), ".whose"), (place("audit"), ".where-found")):
+        page.open(view)
+        link = page.one(f'.finding {names} a[href^="#/service/shop/web"]')
+        assert link.text.startswith("shop/web")
+        link.click()
+        page.shows(".fan", "10.96.0.10:80")
+        assert not page.all(".view .problem")
+    assert page.complaints() == []
 
 
 def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 // What a comparison found: a list of causes, of which the chosen one says which packets it concerns, with both sides.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { embedded } from "../api.js";
 import { go, href, useRoute } from "../route.js";
+import { ServiceLink } from "../servicelink.jsx";
 import { count, plain } from "../words.js";
 import { BothWays } from "./bothways.jsx";
 import { Change, Fates } from "./fates.jsx";
@@ -86,7 +86,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
   const unnamed = item.services.length + item.more - NAMED;
   const whose = item.services.length > 0 && (
     <span class="whose">
-      {item.services.slice(0, NAMED).map((id) => (embedded ? <span key={id}>{plain(id)}</span> : <a key={id} href={href(["service", ...plain(id).split("/")])}>{plain(id)}</a>))}
+      {item.services.slice(0, NAMED).map((id) => <ServiceLink key={id} name={plain(id)} />)}
       {unnamed > 0 && <span>and {unnamed} more</span>}
     </span>
   );

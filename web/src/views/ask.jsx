@@ -91,6 +91,8 @@ function Connections({ query }) {
 
 function AskHelp({ map, query }) {
   const known = embedded?.asks?.map((item) => item.request) ?? [];
+  // What is asked by more than one protocol says by which.
+  const twice = new Set([...Map.groupBy(known, (item) => item.to)].filter(([, items]) => new Set(items.map((item) => item.protocol)).size > 1).map(([target]) => target));
   return (
     <>
       <h2>Where does a packet go?</h2>
@@ -99,7 +101,7 @@ function AskHelp({ map, query }) {
       {query.from && !query.to && <p>From <b>{plain(query.from)}</b>. Now choose whom it asks: a Service, a Pod, or an address with a port.</p>}
       {embedded && <p class="note">This file holds {count(known.length, "answer")}; other questions need kproxy explore.</p>}
       <ul class="plain examples">
-        {known.slice(0, 60).map((item) => <li key={`${item.from} ${item.to}`}><a href={href("ask", { from: item.from, to: item.to, proto: item.protocol })}>{plain(item.from)} → {item.to}</a></li>)}
+        {known.slice(0, 60).map((item) => <li key={`${item.from} ${item.to} ${item.protocol}`}><a href={href("ask", { from: item.from, to: item.to, proto: item.protocol })}>{plain(item.from)} → {item.to}{twice.has(item.to) ? ` ${item.protocol.toUpperCase()}` : ""}</a></li>)}
         {!embedded && map && examples(map).map(([from, target]) => <li key={target}><a href={href("ask", { from, to: target })}>{shortName(from)} → {target.replace(/^svc\//, "")}</a></li>)}
       </ul>
     </>

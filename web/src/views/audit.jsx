@@ -10,6 +10,7 @@ import { witnessWays } from "../map/waysof.js";
 import { FAULT } from "../packet/fault.js";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
+import { ServiceLink } from "../servicelink.jsx";
 import { count, fit } from "../words.js";
 
 const SEVERITIES = [
@@ -85,12 +86,6 @@ function waysOf(witness, map) {
   if (!witness || !map) return NO_WAYS;
   const ways = witnessWays(witness, witness.node, map);
   return drawable(ways) ? { ways, ask: ways.ask, only: witness.node } : NO_WAYS;
-}
-
-function ServiceLink({ name, node }) {
-  const key = name.replace(/:.*/, "");
-  if (!embedded || embedded.services?.[key]) return <a href={href(["service", ...key.split("/")], { node })}>{name}</a>;
-  return holds("map") ? <a href={href("map", { sel: `svc/${key}` })}>{name}</a> : <span>{name}</span>;
 }
 
 function Finding({ item, place, names, total, chosen, open, choose }) {

@@ -1,7 +1,7 @@
 // A copy of the cluster, changed; and what the changes mean for packets, as a list and on the map.
 
 import { useCallback, useMemo, useRef, useState } from "preact/hooks";
-import { post, useAnswer } from "../api.js";
+import { embedded, post, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, useWays } from "../compare/foundmap.jsx";
 import { gathered, podNames, sidesOf } from "../compare/gather.js";
@@ -12,7 +12,14 @@ import { edgesBy, overlaid, withEndpoints } from "../map/shape.js";
 import { count, plain } from "../words.js";
 import { Verdict } from "./compare.jsx";
 
-export function WhatIfView({ route, map, source, revision, edits }) {
+/** An exported file has no server to compute a copy. */
+export const WhatIfView = embedded ? NotHere : Copy;
+
+function NotHere() {
+  return <section class="view"><h1>What if</h1><p class="note" data-test="not-here">This file was exported: it cannot compute what a change would mean; kproxy explore can.</p></section>;
+}
+
+function Copy({ route, map, source, revision, edits }) {
   const { query } = route;
   const question = useMemo(() => (edits.length ? { edits } : null), [query.edits]);
   const { data, error, busy } = useAnswer(question && "api/whatif", question ?? undefined, revision);
