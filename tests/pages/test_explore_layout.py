@@ -131,6 +131,21 @@ def test_nothing_on_the_map_covers_words(page: Page, width: int) -> None:
     assert covered == [], "\n".join(covered)
 
 
+@pytest.mark.parametrize("nodes", [6, 8])
+def test_nor_on_a_map_of_more_nodes_which_fits_the_window(browser: Any, tmp_path: Path, nodes: int) -> None:
+    """Six rooms are higher than the window, and the map scrolls in itself; eight nodes are tiles."""
+    write_files(tmp_path / "shop", dict(showcase(nodes)))
+    with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
+        for number in ("1", "7"):
+            view = place("compare", kind="migrate", finding=number)
+            for width in (1400, 390):
+                page.size(width, 900)
+                page.open(view)
+                page.until(lambda: page.all(".map .end-label"), "what becomes of its packet")
+                assert page.browser.execute_script(_COVERED)[2] == [], f"{view} at {width}"
+                assert width < 900 or page.browser.execute_script(TOP_AND_HEIGHT)[1] <= 900
+
+
 _IN_TUNNEL = """
 const at = document.querySelector('.map path.tunnel').getBBox();
 return [...document.querySelectorAll('.map .casing')].map((item) => item.getBBox())

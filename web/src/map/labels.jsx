@@ -83,6 +83,9 @@ function* spotsOf(layout, box, w, h, several) {
   const middle = box.y + box.h / 2;
   if (box.kind === "room") {
     const [x, y] = coreOf(box);
+    // In a tall room there is room below the rules.
+    const under = box.core.y + box.core.h + 6;
+    if (!several && under + h < box.y + box.h - 16) yield { x: x - w / 2, y: under };
     yield* along(box, w, h, several ? box.x : x - w / 2, several ? null : [x, y + (box.slim ? 7 : 13)]);
   } else if (box.kind === "pod") {
     const beside = box.x + box.w + 5;
@@ -97,8 +100,7 @@ function* spotsOf(layout, box, w, h, several) {
   } else {
     const centred = box.x + (box.w - w) / 2;
     for (const y of [box.y + box.h + 3, box.y - h - 3, box.y + box.h + h + 6, box.y - 2 * h - 6]) {
-      yield { x: centred, y };
-      yield { x: box.x, y };
+      for (const offset of [0, -40, 40, -80, 80, -120, 120, -180, 180]) yield { x: centred + offset, y };
     }
     yield { x: box.x + box.w + 5, y: middle - h / 2 };
   }

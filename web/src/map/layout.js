@@ -6,6 +6,7 @@
 // and maps of the same things look alike, whatever is wrong with them.
 
 import { graphlib, layout as dagre } from "@dagrejs/dagre";
+import { FEW_NODES } from "./marks.js";
 
 const ROOM = { width: 404, head: 46, row: 28, pad: 12, ports: [10, 74], core: [100, 70], bridge: [184, 9], pods: 206 };
 const SLIM_ROOM = { ...ROOM, width: 200, ports: [7, 66], core: [7, 66], bridge: [81, 6], pods: 95, pad: 12 };
@@ -97,7 +98,8 @@ function grouped(map, podsOf, size, names, slim) {
     const tall = size === "dot" ? DOT.height : tileHeight(Math.max(...nodes.map((node) => podsOf.get(node.id)?.length ?? 0)));
     const wide = size === "dot" ? dotWidth(names) : TILE.width;
     const gap = size === "dot" ? DOT.gap : TILE.gap;
-    const between = size === "dot" ? DOT.gap : TILE.above;
+    // Few nodes have numbers of findings, above which is room for words about the tile before.
+    const between = size === "dot" ? DOT.gap : map.nodes.length <= FEW_NODES ? SLIM_HOST_GAP : TILE.above;
     const fits = slim ? Math.floor((SLIM.frame + gap) / (wide + gap)) : size === "dot" ? Math.floor(DOT_ROW / (wide + gap)) : Infinity;
     const columns = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + between)) / (wide + gap)))));
     const edge = slim ? 4 : 14;

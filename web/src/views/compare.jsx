@@ -13,6 +13,8 @@ import { count, plain } from "../words.js";
 
 /** Services times nodes: more are compared when that is asked for. */
 const FEW = 600;
+/** Of so many letters a note stands above a map. */
+const SHORT_NOTE = 50;
 /** Notes that stand before what was found: the others are opened. */
 const NOTES = 2;
 const FEW_FAULTS = 3;
@@ -196,9 +198,9 @@ function Completeness({ report: { findings, undecided, needs, tried }, cards }) 
   return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
 }
 
-/** `brief`: above a map, which several notes would push down, their number stands for them until it is opened. */
+/** `brief`: above a map, which several or long notes would push down, their number stands for them until it is opened. */
 function Notes({ notes, brief = false }) {
-  const most = !brief ? NOTES : notes.length > 1 ? 0 : 1;
+  const most = !brief ? NOTES : notes.length > 1 || notes[0]?.length > SHORT_NOTE ? 0 : 1;
   const list = (items) => items.map((item) => <li key={item}>{item}</li>);
   const left = notes.slice(most);
   return (
