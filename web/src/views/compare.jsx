@@ -192,7 +192,7 @@ function Completeness({ report: { findings, undecided, needs, tried }, cards }) 
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const said = [
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
-    findings.length > cards.length && `In kproxy migrate these are ${findings.length}.`,
+    findings.length > cards.length && `kproxy migrate: ${findings.length}.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];
   return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
