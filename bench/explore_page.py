@@ -145,7 +145,7 @@ def rows(cluster: Cluster, number: int) -> Iterator[Row]:
             Step("a Service's page", f"location.hash = '#/service/{first[4:]}'", "one('.matrix')", QUESTION),
             Step("a Service's rules", "one('details.tables summary').click()", "one('details.tables table')"),
             Step("open What if", "with_('nav a', 'What if').click()", "one('textarea') && one('svg.map')"),
-            Step("open Compare", "with_('nav a', 'Compare').click()", "one('.cards')"),
+            Step("open Compare", "with_('nav a', 'Compare').click()", "one('.tab')"),
             Step("back to the map", "with_('nav a', 'Map').click()", "text('h1') === 'Map' && one('svg.map')"),
         ),
     )
