@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kproxy.api.load.manifests import load_manifests
-from tests.support.browser import running_browser
 from tests.support.cluster.showcase import MANY_APPS, showcase
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explore import Page, crossed, damaged_showcase, exploring, looking, place, serious, write_showcase
@@ -51,18 +50,6 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(snapshot: Path) -> Iterator[str]:
     with exploring(str(snapshot)) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
-        yield session
-
-
-@pytest.fixture
-def page(browser: Any, url: str) -> Iterator[Page]:
-    with looking(browser, url) as found:
         yield found
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.support.browser import running_browser
 from tests.support.cluster.showcase import showcase
 from tests.support.cluster.snapshots import write_files
-from tests.support.explore import Page, exploring, looking, place, serious
+from tests.support.explore import Page, exploring, place, serious
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -46,18 +44,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("ask")
     write_files(directory / "shop", damaged())
     with exploring("shop", directory=directory) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
-        yield session
-
-
-@pytest.fixture
-def page(browser: Any, url: str) -> Iterator[Page]:
-    with looking(browser, url) as found:
         yield found
 
 

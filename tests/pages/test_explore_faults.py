@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.browser import running_browser
 from tests.support.cluster.showcase import showcase
 from tests.support.cluster.snapshots import write_files
-from tests.support.explore import Page, damaged_showcase, exploring, looking, place
+from tests.support.explore import Page, exploring, looking, place
 
 pytestmark = pytest.mark.slow
 
 MISSING = "rules missing on worker-2"
 NOBODY = "no Pod has this address"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    directory = tmp_path_factory.mktemp("damaged")
-    write_files(directory / "shop", damaged_showcase())
-    with exploring("shop", directory=directory) as url, looking(browser, url) as found:
-        yield found
 
 
 def item(page: Page, name: str) -> Any:

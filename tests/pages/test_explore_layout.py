@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.browser import running_browser
 from tests.support.cluster.showcase import APPS, App, showcase
 from tests.support.cluster.snapshots import write_files
-from tests.support.explore import Page, damaged_showcase, exploring, looking, place
+from tests.support.explore import Page, exploring, looking, place
 
 pytestmark = pytest.mark.slow
 
 UNREADY = json.dumps([{"do": "endpoint", "pod": "shop/web-0", "set": {"ready": False}}])
 SWITCHED = json.dumps([{"do": "mode", "mode": "nftables"}])
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with running_browser(tmp_path_factory.mktemp("profile"), 1000, "performance") as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    directory = tmp_path_factory.mktemp("damaged")
-    write_files(directory / "shop", damaged_showcase())
-    with exploring("shop", directory=directory) as url, looking(browser, url) as found:
-        yield found
 
 
 TOP_AND_HEIGHT = """return [document.querySelector('.map-frame').getBoundingClientRect().top,
