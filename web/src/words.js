@@ -122,6 +122,9 @@ export const ENDS = {
   mixed: { mark: "◐", kind: "open", words: "mixed" },
 };
 
+/** What happened to a packet by its verdict, where that is more than that it is lost. */
+export const STOPPED = { DROP: "dropped", REJECT: "refused" };
+
 /** How a way ends. Of one host alone only that is known which its rules decide, and not whether anybody answers. */
 export function endOf(way) {
   return way.at === "host" ? ({ answered: "accepted", lost: "dropped", refused: "rejected" }[way.end] ?? way.end) : way.end;

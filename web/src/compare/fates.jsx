@@ -1,8 +1,7 @@
 // What becomes of the packet of a witness on both sides, in a few words.
 
-import { percent, ratio, splitPort, sum } from "../words.js";
+import { percent, ratio, splitPort, STOPPED, sum } from "../words.js";
 
-const STOPPED = { DROP: "dropped", REJECT: "refused" };
 /** So many destinations have a name each. */
 const FEW = 4;
 

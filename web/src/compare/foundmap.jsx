@@ -30,24 +30,28 @@ export const drawable = (ways) => Boolean(ways && !ways.alike);
 export function useWays(cards, chosen, sides, map, revision) {
   const card = (chosen !== "" && cards[Number(chosen)]) || null;
   const part = card?.parts?.[0] ?? null;
-  const asks = part && !(others && part.meetsOthers) ? part.asks : [];
+  const treated = useMemo(() => treatedByNode(part, map), [part, map]);
+  // A card about modes says what becomes of the witness: nothing needs to be asked.
+  const told = Boolean(treated && card.advice.length);
+  const asks = part && !told && !(others && part.meetsOthers) ? part.asks : [];
   const first = useAnswer(asks[0] && "api/ask", questionOf(asks[0], sides[0]), revision);
   const second = useAnswer(asks[1] && "api/ask", questionOf(asks[1], sides[1]), revision);
   const wanted = [first, second].every((answer, side) => !asks[side] || answer.key.endsWith(JSON.stringify(questionOf(asks[side], sides[side]))));
   const known = Boolean(part && wanted && !first.busy && !second.busy);
   return useMemo(() => {
     const none = { ways: null, part, ask: null };
-    if (!card) return none;
+    if (!card || told) return treated ?? none;
     if (part && !known) return { ...none, busy: true };
     const asked = first.data && second.data ? bothWays(first.data, second.data, map) : null;
-    const treated = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
-    const byNode = drawable(treated) ? { ways: treated, part, ask: treated.ask, only: part.nodes[0] } : null;
-    // A card about modes says what becomes of the witness.
-    if (byNode && card.advice.length) return byNode;
     if (asked && !asked.alike && !(part.witness && failsAtOthers(asked, card, cards))) return { ways: asked, part, ask: asks[0] ?? asks[1] };
-    if (byNode) return byNode;
-    return none;
-  }, [cards, card, part, known, first.data, second.data, map]);
+    return treated ?? none;
+  }, [cards, card, part, treated, told, known, first.data, second.data, map]);
+}
+
+/** As `useWays` gives it: how the rules of a part's node treat its witness; null if that is alike on both sides, or not known. */
+function treatedByNode(part, map) {
+  const ways = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
+  return drawable(ways) ? { ways, part, ask: ways.ask, only: part.nodes[0] } : null;
 }
 
 /** Whether a packet is lost on a node that other findings are about, and this one is not: that would be their fault. */

@@ -1,6 +1,6 @@
 // The ways of one packet on both sides of a comparison: which only one side has, and where they end.
 
-import { ENDS, endOf, hostId, percent, ratio, splitPort, sum } from "../words.js";
+import { ENDS, endOf, hostId, percent, ratio, splitPort, STOPPED, sum } from "../words.js";
 
 /** So many ways are drawn, first those that are lost. */
 const MOST = 40;
@@ -101,8 +101,6 @@ export function witnessWays(witness, name, map) {
 }
 
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
-/** What happened to a packet, where that is more than that it is lost. */
-const STOPPED = { DROP: "dropped", REJECT: "refused" };
 
 /** How a way of a question ends, in the words of findings; undefined where its end says it. `addresses`: of Services. */
 function endingOf(way, addresses) {
