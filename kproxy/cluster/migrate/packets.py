@@ -21,6 +21,7 @@ from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
 from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
 from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import ServicePortName
 from kproxy.services.node import LOOPBACK
 from kproxy.services.serviceport import ServicePort
 
@@ -241,12 +242,21 @@ class Packets:
         """From an endpoint of another node to its own Service, through this node: as a rule to a node port, since a
         node port's packets meet another node's rules first, and a ClusterIP's those of the sender's own."""
         facts = self._facts
+        # One endpoint of each ServicePort; where it has few, less else becomes of the packet.
+        firsts: dict[ServicePortName, tuple[ServicePort, Endpoint]] = {}
+        for port, endpoint in facts.remote_endpoints:
+            firsts.setdefault(port.name, (port, endpoint))
         ways = [
             (port, endpoint, door if door.address else door._replace(address=self.own[0]))
-            for port, endpoint in facts.remote_endpoints[:_MOST]
+            for port, endpoint in firsts.values()
             for door in facts.doors(port)
         ]
-        for port, endpoint, door in sorted(ways, key=lambda way: way[2].address == way[0].cluster_ip):
+
+        def rank(way: tuple[ServicePort, Endpoint, Door]) -> tuple[bool, int]:
+            port, _, door = way
+            return door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
+
+        for port, endpoint, door in sorted(ways, key=rank)[:_MOST]:
             for interface in ("eth0", self.pod_interface):
                 found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
                 yield self._with_memory(port, found, {}, {})

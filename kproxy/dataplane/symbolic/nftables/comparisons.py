@@ -5,7 +5,7 @@ Theory: docs/symbolic.md, "nftables".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -205,15 +205,29 @@ class Comparisons:
         draw = key[position]
         assert isinstance(draw, Random), draw
         result = []
-        listed = list(elements)
+        # A map of a thousand endpoints has as many numbers: each is compared with what may be it.
+        plain, others = _by_number(elements, position)
         for number, chance in draw.chances:
             fixed = (*key[:position], Constant(number), *key[position + 1 :])
-            rows = [(self._selects(fixed, element), element) for element in listed]
+            rows = [(self._selects(fixed, element), element) for element in (*plain.get(number, ()), *others)]
             result.append((chance, _with_catch_all([row for row in rows if row[0] != FALSE])))
         return self.present(key), result
 
     def _selects(self, key: tuple[Quantity, ...], element: Element) -> Node:
         return TRUE if isinstance(element.key, CatchAll) else self.holds(key, element.key)
+
+
+def _by_number(elements: Iterable[Element], position: int) -> tuple[Mapping[int, list[Element]], list[Element]]:
+    """Elements by the number that they have in a place of their key, and those that have another value there."""
+    plain: dict[int, list[Element]] = {}
+    others = []
+    for element in elements:
+        part = element.key[position] if isinstance(element.key, tuple) else element.key
+        if isinstance(part, int):
+            plain.setdefault(part, []).append(element)
+        else:
+            others.append(element)
+    return plain, others
 
 
 def _with_catch_all(rows: list[tuple[Node, Element]]) -> list[tuple[Node, Element]]:

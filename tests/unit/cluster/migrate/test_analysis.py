@@ -210,3 +210,19 @@ def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
     guard = found[ids.LOCALNET_GUARD]
     assert guard is not None
     assert [fate.local for fate in guard.then] == [True]
+
+
+def test_a_pod_that_reaches_itself_is_shown_by_the_service_with_the_fewest_endpoints(tmp_path: Path) -> None:
+    """More endpoints than packets are tried with do not hide the Services after theirs."""
+    many = tuple(f"10.244.1.{host}" for host in range(100, 180))
+    services = [
+        service("a", "10.96.0.1"),
+        service("b", "10.96.0.2", type="NodePort", port={"nodePort": 30080}, externalTrafficPolicy="Local"),
+    ]
+    slices = [endpoints("a", many, "n2"), endpoints("b", ("10.244.1.5", "10.244.2.5"), "n2")]
+    done = run(tmp_path, [node(), *services, *slices], {"clusterCIDR": "10.244.0.0/16"})
+    (hairpin,) = [
+        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == ids.REMOTE_HAIRPIN
+    ]
+    assert hairpin is not None
+    assert (hairpin.src, hairpin.dst) == ("10.244.1.5:40000", "192.168.0.2:30080")

@@ -171,3 +171,20 @@ table ip t {
     assert {(difference.one, difference.other) for difference in found.differences} == {
         ("drops it", "rejects it (icmp-port-unreachable)")
     }
+
+
+def test_numbers_that_are_drawn_meet_elements_of_all_kinds() -> None:
+    """Numbers, ranges and the element for all others, in a map's keys; and keys that have more than the number."""
+    by_thirds = "numgen random mod 3 map { 0 : 10.0.0.1, 1 : 10.0.0.2, 2 : 10.0.0.3 }"
+    assert by_thirds in SERVICE
+    in_ranges = "numgen random mod 6 map { 0-1 : 10.0.0.1, 4 : 10.0.0.3, 2-3 : 10.0.0.2, 5 : 10.0.0.3 }"
+    assert compared(nft(SERVICE), nft(SERVICE.replace(by_thirds, in_ranges))).alike
+    other = SERVICE.replace(by_thirds, "numgen random mod 6 map { 0-2 : 10.0.0.1, 3-4 : 10.0.0.2, 5 : 10.0.0.3 }")
+    assert not compared(nft(SERVICE), nft(other)).alike
+    first, last = (
+        "vmap { 0 : goto endpoint-x, 1 : goto endpoint-y }",
+        "vmap { 0 : goto endpoint-x, * : goto endpoint-y }",
+    )
+    assert compared(nft(SERVICE), nft(SERVICE.replace(first, last))).alike
+    both = "numgen random mod 2 . meta l4proto vmap { 0 . tcp : goto endpoint-x, 1 . tcp : goto endpoint-y }"
+    assert compared(nft(SERVICE), nft(SERVICE.replace(f"numgen random mod 2 {first}", both))).alike
