@@ -162,7 +162,7 @@ def command(
 
         lines = comparison_text(found, labels, counts, None if everything else most)
         with working("drawing the page"):
-            page = diff_page(found, labels, click.unstyle("\n".join(lines)), [each.rendered() for each in sides])
+            page = diff_page(found, labels, click.unstyle("\n".join(lines)), [each.cluster() for each in sides])
         write_files({Path(html): page})
     if output_format != "text":
         write_answer("Comparison", comparison_record(found, labels), output_format)

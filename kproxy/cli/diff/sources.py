@@ -25,7 +25,8 @@ from kproxy.render import Features, Target, render_table, render_target, select_
 from kproxy.render.iptables.save import saved_ruleset
 
 if TYPE_CHECKING:
-    from kproxy.explorer.export.commands import Rendered
+    from kproxy.cluster.snapshot.files import Files
+    from kproxy.explorer.export.commands import NodeOfSnapshot, Rendered
 
 NETNS = "netns:"
 MANIFESTS = "manifests:"
@@ -70,11 +71,13 @@ class SideInput:
         self._text = text
         self._choices = choices
         self._files: HostRules | None = None
+        self._held: tuple[Files, str] | None = None
         self.mode = ""
         if is_live(text):
             self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
         elif (held := _in_snapshot(text)) is not None:
-            self._files = _read_snapshot(*held, choices.reads)
+            self._held = _node_of_snapshot(*held, choices.reads)
+            self._files = _read_snapshot(held[0], *self._held)
         elif not is_rendered(text):
             self._files = _read_files(text, self.label)
         for sentence in () if self._files is None else self._files.assumptions():
@@ -88,10 +91,12 @@ class SideInput:
         config, _, target, _ = self._cluster
         return target.primary_family(config)
 
-    def rendered(self) -> Rendered | None:
-        """What a page shows a map of; None of rules that were not rendered, or without some of the objects."""
-        from kproxy.explorer.export.commands import Rendered
+    def cluster(self) -> Rendered | NodeOfSnapshot | None:
+        """What a page shows a map of; None of rules that stand alone, or without some of the objects."""
+        from kproxy.explorer.export.commands import NodeOfSnapshot, Rendered
 
+        if self._held is not None:
+            return NodeOfSnapshot(*self._held)
         if self._files is not None or self._choices.without:
             return None
         config, _, target, objects = self._cluster
@@ -193,10 +198,9 @@ def _in_snapshot(text: str) -> tuple[str, str] | None:
     return next(((name, host) for name, host in ((text, ""), (path, node)) if name and is_snapshot(name)), None)
 
 
-def _read_snapshot(path: str, node: str, reads: Reads) -> HostRules:
-    """The rules that a node of a snapshot had. Raises InputError."""
+def _node_of_snapshot(path: str, node: str, reads: Reads) -> tuple[Files, str]:
+    """A snapshot's files, and the name of the node that is meant. Raises InputError."""
     from kproxy.cluster.snapshot.cluster import host_names
-    from kproxy.cluster.snapshot.host import HostFacts
 
     files = reads.snapshot(path)
     assert files is not None
@@ -209,6 +213,13 @@ def _read_snapshot(path: str, node: str, reads: Reads) -> HostRules:
         )
         asked = f"no files of node {node}" if node else f"the name of a node expected, as in {path}@NODE"
         raise InputError(f"{path}: {asked}: {there}")
+    return files, node
+
+
+def _read_snapshot(path: str, files: Files, node: str) -> HostRules:
+    """The rules that a node of a snapshot had. Raises InputError."""
+    from kproxy.cluster.snapshot.host import HostFacts
+
     with working(f"reading {path}"):
         found = HostFacts(files, node).host_rules
     if found is None:

@@ -22,7 +22,7 @@ from kproxy.cluster.journey.path import Journey
 from kproxy.cluster.journey.question import Question
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
-from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.dataplane.compare.causes import by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import comparison_record
@@ -108,8 +108,12 @@ def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Jou
 
 def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
     """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
+    return _drawn(Model(Known(cluster.label, cluster, cluster.files), 1), node, missing)
+
+
+def _drawn(model: Model, node: str, missing: list[str]) -> MapView | None:
     try:
-        return draw_map(Model(Known(cluster.label, cluster, cluster.files), 1), node, Work(_SECONDS))
+        return draw_map(model, node if node in model.nodes else "", Work(_SECONDS))
     except KproxyError as error:
         missing.append(f"There is no map: {' '.join(str(error).splitlines())}")
         return None
@@ -149,16 +153,20 @@ def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
 
 
 def diff_page(
-    found: Comparison, labels: Sequence[str], text: str, sides: Sequence[Rendered | None] = (None, None)
+    found: Comparison,
+    labels: Sequence[str],
+    text: str,
+    sides: Sequence[Rendered | NodeOfSnapshot | None] = (None, None),
 ) -> str:
     """Where two rule sets differ, each difference with both ways of a packet, and the map of sides with objects.
 
     Args:
         text: what `kproxy diff` prints.
-        sides: what each was rendered from; None of one that was not.
+        sides: the cluster that each is of; None of rules of which that is not known.
     """
     missing: list[str] = []
     models = [None if side is None else Model(side.known(label), 1) for side, label in zip(sides, labels, strict=True)]
+    nodes = tuple(dict.fromkeys(side.node for side in sides if side is not None and side.node))[:1]
     maps = [
         None if side is None or model is None else _side_map(model, side.node, missing)
         for side, model in zip(sides, models, strict=True)
@@ -167,6 +175,7 @@ def diff_page(
     record = comparison_record(replace(found, differences=tuple(differences)), labels)
     findings = [
         {
+            "nodes": nodes,
             "services": _services_of(item, models),
             "destinations": item.destinations,
             "from": item.sources,
@@ -208,7 +217,7 @@ def _side_map(model: Model, node: str, missing: list[str]) -> MapView | None:
     if _is_large(model.cluster):
         missing.append("There is no map of so large a cluster in this file.")
         return None
-    return draw_map(model, node if node in model.nodes else "", Work(_SECONDS))
+    return _drawn(model, node, missing)
 
 
 @dataclass(frozen=True)
@@ -231,6 +240,20 @@ class Rendered:
         cluster = RenderedCluster(files, self.config, self.features, mode)
         cluster.label = label
         return Known(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
+
+
+@dataclass(frozen=True)
+class NodeOfSnapshot:
+    """A node of a snapshot, with the rules that it had."""
+
+    files: Files
+    node: str
+
+    def known(self, label: str) -> Known:
+        """The cluster."""
+        cluster = Cluster(self.files)
+        cluster.label = label
+        return Known(label, cluster, self.files)
 
 
 def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:

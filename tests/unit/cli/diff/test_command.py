@@ -8,11 +8,13 @@ import re
 import tarfile
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import paths
 from tests.support.cli import Run
+from tests.support.cluster.snapshots import damaged_files, vxlan_cluster, write_files
 
 ROOT = paths.ROOT
 EXAMPLES = ROOT / "docs" / "examples"
@@ -410,10 +412,36 @@ def test_the_page_has_the_map_of_sides_whose_objects_are_known(
     page = tmp_path / "diff.html"
     done = kproxy("diff", GOLDEN / "minikube/cluster.yaml", GOLDEN / second, *more, "--html", page)
     assert done.returncode == 1
-    found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    held = json.loads(found[1])
+    held = _held(page)
     assert "svc/default/crd-array-watchers" in {each["id"] for each in held["map"]["services"]}
     assert [each["source"] for each in held["compare"]["sides"]] == ["", "against" if of_both else ""]
     assert list(held.get("maps", ())) == (["against"] if of_both else [])
     assert any("svc/default/crd-array-watchers" in each["services"] for each in held["compare"]["findings"])
+
+
+def test_the_page_of_nodes_of_snapshots_has_their_maps(kproxy: Run, tmp_path: Path) -> None:
+    """As clients on the node have them; findings are the node's, and about the Services of both."""
+    before = write_files(tmp_path / "before", vxlan_cluster())
+    after = write_files(tmp_path / "after", damaged_files())
+    page = tmp_path / "diff.html"
+    assert kproxy("diff", f"{before}@n1", f"{after}@n1", "--html", page).returncode == 1
+    held = _held(page)
+    chances = [
+        {edge["target"]: edge["chance"] for edge in each["edges"]} for each in (held["map"], held["maps"]["against"])
+    ]
+    assert chances == [
+        {"pod/shop/web-0": "1/2", "pod/shop/web-1": "1/2"},
+        {"pod/shop/web-0": "1/2", "pod/shop/web-1": "0/1", "outside/10.244.2.77": "1/2"},
+    ]
+    assert {(*each["nodes"], *each["services"]) for each in held["compare"]["findings"]} == {("n1", "svc/shop/web")}
+    assert kproxy("diff", f"{before}@n1", RULES, "--html", page).returncode == 1
+    held = _held(page)
+    assert held["map"]["view"] == "n1"
+    assert "maps" not in held, "of rules alone nothing is known beside them"
+
+
+def _held(page: Path) -> Any:
+    """The answers in a page."""
+    found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
