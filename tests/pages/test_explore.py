@@ -176,7 +176,7 @@ def test_a_copy_is_changed_saved_and_everything_taken_back(page: Page, tmp_path:
     page.open(place("whatif", sel="node/worker-2"))
     page.button("Take the node away").click()
     page.shows('[data-test="verdict"]', "for packets")
-    assert "removed" in page.item("node/worker-2").get_attribute("class"), "what is gone is still drawn"
+    page.until(lambda: page.all('.map .removed[data-id="node/worker-2"]'), "what is gone, still drawn")
     page.shows(".edge.gone text", "50% → 0%")
     page.shows(".edge.strong:not(.gone) text", "50% → 100%")
 

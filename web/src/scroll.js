@@ -45,9 +45,14 @@ export function keepPlaces() {
   history.scrollRestoration = "manual";
   view = viewOf();
   known();
+  const keep = () => {
+    if (!running) kept.set(entry, [scrollY, document.querySelector(LIST)?.scrollTop ?? 0]);
+  };
   addEventListener("scroll", ({ target }) => {
-    if (!running && (target === document || target.matches?.(LIST))) kept.set(entry, [scrollY, document.querySelector(LIST)?.scrollTop ?? 0]);
+    if (target === document || target.matches?.(LIST)) keep();
   }, { capture: true, passive: true });
+  // A scroll is told with the next frame: what is clicked before may lead away.
+  addEventListener("click", keep, { capture: true });
   addEventListener("popstate", () => {
     stop();
     const before = view;

@@ -4,7 +4,7 @@ import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { FEW_NODES, marksOf } from "../map/marks.js";
-import { nearTo } from "../map/shape.js";
+import { alongWays, nearTo } from "../map/shape.js";
 import { bothWays, byNode, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, plain } from "../words.js";
@@ -75,7 +75,8 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
     const nodes = card.nodes.map((name) => `node/${name}`);
     return new Set([...card.services, ...(nodes.length < map.nodes.length || map.nodes.length <= FEW_NODES ? nodes : []), ...(ways?.lines ?? []).flatMap((line) => line.hops.map((hop) => hostId(hop.host)).filter((id) => id.startsWith("pod/") || id.startsWith("node/")))]);
   }, [card, cards, ways, touched, map]);
-  const shown = useMemo(() => nearTo(map, hit), [map, hit]);
+  const along = useMemo(() => (ways ? alongWays(map, ways, card.services) : null), [map, ways, card]);
+  const shown = useMemo(() => along ?? nearTo(map, hit), [along, map, hit]);
   const layout = useLayout(shown, EMPTY);
   const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
   const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
@@ -85,7 +86,7 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
     <>
       {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} /> : found.busy && <p class="map-caption">Asking…</p>}
       <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
-      {ways && <WaysLegend ways={ways} sides={sides} />}
+      {ways && <WaysLegend ways={ways} sides={sides}>{along && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
     </>
   );
 }
@@ -129,8 +130,8 @@ function Caption({ card, number, found, said }) {
   return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
-/** What the lines mean. */
-function WaysLegend({ ways, sides }) {
+/** What the lines mean; `children`: more items. */
+function WaysLegend({ ways, sides, children }) {
   const kinds = new Set(ways.lines.map((line) => line.side));
   const bad = ways.lines.some((line) => line.side === "is" && line.end !== "ok");
   return (
@@ -138,6 +139,7 @@ function WaysLegend({ ways, sides }) {
       {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
       {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
       {kinds.has("both") && <li><Sample kind="both" /> both</li>}
+      {children}
     </ul>
   );
 }

@@ -209,6 +209,9 @@ const SMALLEST = 0.66;
 const LARGEST = 1.4;
 /** What is wide enough is not drawn smaller than this to be seen whole. */
 const LOWEST = 0.72;
+/** How much of the window's height the frame has at most (`.drawing` in style.css), and what its border takes. */
+const FRAME = 0.74;
+const BORDER = 2;
 /** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
 const widths = new Map();
 
@@ -228,7 +231,7 @@ function useFit(holder, layout, around) {
     return () => watch.disconnect();
   }, []);
   if (!width) return 1;
-  const [wide, tall] = [width / layout.width, (innerHeight - around) / layout.height];
+  const [wide, tall] = [width / layout.width, (Math.min(innerHeight - around, innerHeight * FRAME) - BORDER) / layout.height];
   return Math.max(SMALLEST, layout.slim ? Math.min(1, wide) : Math.min(LARGEST, wide, Math.max(LOWEST, tall)));
 }
 

@@ -101,9 +101,10 @@ function grouped(map, podsOf, size, names, slim) {
     // Few nodes have numbers of findings, above which is room for words about the tile before.
     const between = size === "dot" ? DOT.gap : map.nodes.length <= FEW_NODES ? SLIM_HOST_GAP : TILE.above;
     const fits = slim ? Math.floor((SLIM.frame + gap) / (wide + gap)) : size === "dot" ? Math.floor(DOT_ROW / (wide + gap)) : Infinity;
-    const columns = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + between)) / (wide + gap)))));
+    const most = Math.max(1, Math.min(nodes.length, fits, size === "dot" ? Infinity : Math.ceil(Math.sqrt((nodes.length * across * (tall + between)) / (wide + gap)))));
+    const rows = Math.ceil(nodes.length / most);
+    const columns = Math.ceil(nodes.length / rows);
     const edge = slim ? 4 : 14;
-    const rows = Math.ceil(nodes.length / columns);
     const head = size === "dot" ? 28 : 22 + TILE.above;
     return {
       id: `zone/${zone}`, zone, nodes, columns, wide, tall, gap, between, head, edge,

@@ -2,6 +2,7 @@
 
 import { faultsOf } from "./faults.js";
 import { MAX_SERVICES, byName, isNode } from "./layout.js";
+import { hostId } from "../words.js";
 
 /** Gives endpoints without a Pod object a box of their own: in their node's room, or beside the nodes. */
 export function withEndpoints(map) {
@@ -59,6 +60,15 @@ export function nearTo(map, touched) {
   ]);
   if (!nodes.size && !services.size) return map;
   return narrow(map, { only: nodes.size ? new Set([...nodes].slice(0, FEW_NODES)) : null, services: services.size ? services : null });
+}
+
+/** Of a map of more nodes than have rooms, those on the ways with the Pods there; null where these are too many, too. */
+export function alongWays(map, ways, services) {
+  const hosts = new Set(ways.lines.flatMap((line) => line.hops.map((hop) => hostId(hop.host))));
+  const pods = map.pods.filter((pod) => hosts.has(pod.id));
+  const nodes = new Set([...map.nodes.filter((node) => hosts.has(node.id)).map((node) => node.id), ...pods.map((pod) => pod.node)]);
+  if (map.nodes.length <= FEW_NODES || nodes.size > FEW_NODES) return null;
+  return { ...narrow(map, { only: nodes, services: new Set(services) }), pods, outside: [...hosts].some((id) => id.startsWith("outside/")) ? map.outside : [] };
 }
 
 const ends = new WeakMap();
