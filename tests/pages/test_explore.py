@@ -773,6 +773,22 @@ def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
         assert page.complaints() == []
 
 
+def test_services_of_a_dump_lead_to_what_its_rules_tell(browser: Any, snapshot: Path) -> None:
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.leave()
+        page.open(place("services"))
+        next(item for item in page.all("tbody a") if item.text == "shop/web").click()
+        page.shows(".panel h2", "Service web")
+        assert page.text(".panel .shares").count("50%") == 2
+        assert not any(item.text == "Open its page" for item in page.all(".panel a"))
+        # So do links from elsewhere, as from a rule's comment.
+        page.open(place("service/shop/checkout"))
+        page.shows(".panel h2", "Service checkout")
+        assert not page.all("[role=alert]")
+
+
 def test_what_is_open_has_a_switch_for_each_assumption(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.save").write_text(OPEN)
     with exploring("--rules", "rules.save", directory=tmp_path) as url:

@@ -83,6 +83,17 @@ def texts(browser: Any, css: str) -> list[str]:
     return [item.text for item in browser.find_elements("css selector", css)]
 
 
+def test_rules_stand_where_there_is_no_map(browser: Any, tmp_path: Path) -> None:
+    """Below the header, and as wide."""
+    page = Page(browser, write_page(tmp_path / "page.html", *WATCHERS).as_uri())
+    page.size(1400, 900)
+    page.open("")
+    above, rules = page.one(".player").rect, page.one("section.rules").rect
+    assert (rules["x"], rules["width"]) == (above["x"], above["width"])
+    assert rules["y"] > above["y"] + above["height"]
+    assert rules["y"] + rules["height"] <= 900
+
+
 def test_outcomes_hooks_and_the_header_step_by_step(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -108,7 +119,8 @@ def test_outcomes_hooks_and_the_header_step_by_step(browser: Any, tmp_path: Path
     assert texts(browser, ".hooks .station.now text") == ["PREROUTING"]
     assert "DNAT" in page.text(".rule.now")
     page.press(Keys.END)
-    page.shows("p.outcome-line", "accepted: 10.244.0.36 → 10.244.0.37:8080")
+    page.shows("p.outcome-line", "10.244.0.36 → 10.244.0.37:8080, leaves")
+    assert page.text("p.outcome-line").endswith("they do not tell whether it arrives.")
 
 
 def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ export const ENDS = {
   lost: { mark: "✕", kind: "bad", words: "lost" },
   unreachable: { mark: "✕", kind: "bad", words: "unreachable" },
   open: { mark: "?", kind: "open", words: "open" },
-  accepted: { mark: "✓", kind: "ok", words: "accepted" },
+  accepted: { mark: "✓", kind: "ok", words: "accepted by the rules" },
   dropped: { mark: "✕", kind: "bad", words: "dropped" },
   rejected: { mark: "✕", kind: "bad", words: "rejected" },
   mixed: { mark: "◐", kind: "open", words: "mixed" },
@@ -170,7 +170,10 @@ export const longWhere = (way) => whereOf(way).length + Math.max(8, (ENDS[endOf(
 /** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
 export function endWords(way) {
   const end = ENDS[endOf(way)]?.words ?? way.end;
-  if (end === "accepted") return `accepted: ${way.source} → ${way.target}, ${leavesHost(way.there.at(-1))}`;
+  if (endOf(way) === "accepted") {
+    const last = way.there.at(-1);
+    return `${end}: ${way.source} → ${way.target}, ${leavesHost(last)}${last.via === "local" ? "" : "; they do not tell whether it arrives"}`;
+  }
   if (way.end === "answered") {
     const seen = way.source ? `, which sees ${way.source}` : "";
     return `${end} by ${plain(way.at)} at ${way.target}${seen}`;

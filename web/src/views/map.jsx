@@ -61,7 +61,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
       </div>
       <aside class={sel ? "panel sheet" : "panel"} aria-label="What is selected">
         {sel && <Close href={to({ sel: "" })} />}
-        {sel ? <Selected map={map} id={sel} to={to} query={query} /> : <Empty audited={audited ?? []} total={nodes} />}
+        {sel ? <Selected map={map} id={sel} to={to} query={query} pages={source.can?.services !== false} /> : <Empty audited={audited ?? []} total={nodes} />}
       </aside>
     </section>
   );
@@ -142,13 +142,14 @@ function Legend({ map, size, selected }) {
   );
 }
 
-function Selected({ map, id, to, query }) {
+/** `pages`: whether Services have pages of their own. */
+function Selected({ map, id, to, query, pages }) {
   const node = map.nodes.find((item) => item.id === id);
   if (node) return <NodePanel node={node} map={map} to={to} query={query} />;
   const pod = map.pods.find((item) => item.id === id);
   if (pod) return <PodPanel pod={pod} map={map} to={to} />;
   const service = map.services.find((item) => item.id === id);
-  if (service) return <ServicePanel service={service} map={map} to={to} query={query} />;
+  if (service) return <ServicePanel service={service} map={map} to={to} query={query} pages={pages} />;
   const outside = map.outside.find((item) => item.id === id);
   if (outside) return <><h2>{outside.label || "Outside"}</h2><Facts rows={[["address", outside.address]]} /><Asks id={id} /></>;
   const network = map.networks.find((item) => item.id === id);
@@ -222,7 +223,7 @@ function PodPanel({ pod, map, to }) {
   );
 }
 
-function ServicePanel({ service, map, to, query }) {
+function ServicePanel({ service, map, to, query, pages }) {
   const edges = edgesBy(map, "service", service.id);
   // A file has the map of one node's clients.
   const view = (!embedded && query.node) || map.view;
@@ -237,7 +238,7 @@ function ServicePanel({ service, map, to, query }) {
         ["affinity", service.affinity === "None" ? "" : service.affinity],
       ]} />
       <p class="actions">
-        {holds("services") && <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Open its page</a>}
+        {holds("services") && pages && <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Open its page</a>}
         {holds("ask") && <a class="button" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
       </p>
       {service.ports.map((port) => {

@@ -1,6 +1,6 @@
 // One Service: what it becomes, in the order a packet meets it, and who reaches it from where.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "../api.js";
 import { serviceTarget } from "../names.js";
 import { Busy, End, Field, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
@@ -9,7 +9,7 @@ import { edgesBy } from "../map/shape.js";
 import { faultOf } from "../map/faults.js";
 import { ENDS, count, fit, percent, plain, ratio, sum } from "../words.js";
 
-export function ServiceList({ route, map, error, busy }) {
+export function ServiceList({ route, map, source, error, busy }) {
   const { q = "", ns = "" } = route.query;
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q));
@@ -26,7 +26,7 @@ export function ServiceList({ route, map, error, busy }) {
         const used = new Set(edges.filter((edge) => edge.used).map((edge) => edge.endpoint));
         const left = new Set(edges.filter((edge) => !used.has(edge.endpoint)).map((edge) => edge.endpoint));
         return [
-          <a href={href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
+          <a href={source.can?.services === false ? onMap(item.namespace, item.name) : href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
           <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
           item.skipped ? "" : <span class={used.size ? "" : map.faults.has(item.id) ? "bad-text" : "soft"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
         ];
@@ -35,6 +35,9 @@ export function ServiceList({ route, map, error, busy }) {
     </section>
   );
 }
+
+/** Of a source without objects what its rules tell of a Service is on the map. */
+const onMap = (namespace, name) => href("map", { sel: `svc/${namespace}/${name}` });
 
 const MANY = 6;
 
@@ -51,10 +54,14 @@ function Squares({ used, left }) {
 
 export function ServiceView({ route, map, source, revision }) {
   const [, namespace = "", name = ""] = route.path;
+  const elsewhere = source.can?.services === false;
+  useEffect(() => {
+    if (elsewhere) go(onMap(namespace, name), true);
+  }, [elsewhere]);
   const { node = "", family = "", source: side = "" } = route.query;
   const path = `api/services/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
   const wanted = new URLSearchParams(Object.entries({ node, family, source: side }).filter(([, value]) => value)).toString();
-  const { data, error, busy } = useAnswer(wanted ? `${path}?${wanted}` : path, undefined, revision);
+  const { data, error, busy } = useAnswer(!elsewhere && (wanted ? `${path}?${wanted}` : path), undefined, revision);
   const service = side ? null : map?.services.find((item) => item.namespace === namespace && item.name === name);
   const labels = source?.against?.kind && source.against.kind !== "rules" ? [source.label, source.against.label] : [];
   const several = data && !embedded && (data.nodes.length > 1 || data.families.length > 1);
@@ -75,7 +82,7 @@ export function ServiceView({ route, map, source, revision }) {
         )}
         <span class="actions">
           {service && !service.skipped && holds("ask") && <a class="button primary" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
-          {!side && <a class="button" href={href("map", { sel: `svc/${namespace}/${name}` })}>On the map</a>}
+          {!side && <a class="button" href={onMap(namespace, name)}>On the map</a>}
         </span>
       </div>
       <Problem error={error} />
