@@ -82,6 +82,12 @@ class Journey:
         return self.at.removeprefix(POD) if self.end == ANSWERED and self.at.startswith(POD) else ""
 
     @property
+    def why(self) -> str:
+        """`reason`, with the host where the packet ended if that is not said; "" if it was answered."""
+        said = not self.reason or "/" in self.at or self.at in self.reason.split()
+        return self.reason if said else f"{self.reason} on {self.at}"
+
+    @property
     def waits(self) -> bool:
         """Whether the sender learns it only when a host has asked for its neighbour in vain (`NEIGHBOUR_SECONDS`)."""
         return self.end == UNREACHABLE and self.there[-1].held

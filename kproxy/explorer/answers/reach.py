@@ -212,15 +212,9 @@ def _summary(found: Sequence[Journey]) -> MatrixCell:
         key = (item.end, item.at, item.source)
         ways[key] = ways.get(key, Fraction(0)) + item.probability
     ends = {item.end for item in found}
-    reasons = dict.fromkeys(_reason(item) for item in found if item.reason)
+    reasons = dict.fromkeys(item.why for item in found if item.reason)
     shown = tuple(
         MatrixWay(end, percent(chance), exact(chance), at, source)
         for (end, at, source), chance in sorted(ways.items(), key=lambda pair: -pair[1])
     )
     return MatrixCell(ends.pop() if len(ends) == 1 else _MIXED, shown, "; ".join(reasons))
-
-
-def _reason(item: Journey) -> str:
-    """Why it was not answered, with the node where it ended."""
-    known = "/" in item.at or item.at in item.reason.split()
-    return item.reason if known else f"{item.reason} on {item.at}"

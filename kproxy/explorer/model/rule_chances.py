@@ -1,4 +1,5 @@
-"""The chances that rules really give: one packet to each address of a Service is sent through all of a node's rules.
+"""The chances that rules really give: one packet to each address of a Service is sent through all of a node's rules,
+and then on its way: what another host drops, or does not answer, is lost.
 
 For nodes whose rules were read, and not made from the objects. A question takes the model some milliseconds, so answers
 are kept, and whoever asks says how long it may take: what is not known by then is known later.
@@ -9,12 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
+from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey, journeys
 from kproxy.dataplane import ACCEPT, INDETERMINATE, DataplaneError, Outcome, Step, trace
 from kproxy.dataplane.model.packet import LOCAL, make_packet
 from kproxy.errors import InputError, KproxyError
@@ -132,6 +134,16 @@ class RuleChances:
         return known
 
 
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Who sends a packet: a host of the cluster or outside, its address, None for one that routing chooses, and the
+    device by which the packet comes to the node, "" from the node itself."""
+
+    host: str
+    address: str | None
+    device: str
+
+
 class NodeRules:
     """Asks the nodes of a cluster: for a cluster IP as a pod of the node, or, where no pod is known, as the node
     itself; for other addresses as a client outside, whose packets come by the device with the node's address."""
@@ -142,7 +154,8 @@ class NodeRules:
         self._outside = outside
         services = network.cluster.manifests.services
         self._inside = frozenset(address for each in services for address in each.spec.cluster_ips)
-        self._clients: dict[tuple[str, Family], tuple[str, str] | None] = {}
+        self._clients: dict[tuple[str, Family], _Client] = {}
+        self._known = frozenset(address for each in network.cluster.pods.values() for address in each.addresses)
 
     def __call__(self, node: str, family: Family, destination: str, protocol: str) -> Asked:
         host = self._network.host(node)
@@ -155,31 +168,58 @@ class NodeRules:
             device = self._network.uplink(node)
             if device is None:
                 return Asked({}, open="by which device packets from outside come is not known")
-            client = self._outside[family], device
+            client = _Client(f"{OUTSIDE}{self._outside[family]}", self._outside[family], device)
         try:
-            packet = make_packet(None if client is None else client[0], destination, protocol)
-            if client is None:
-                packet = packet.replace(origin=LOCAL)
+            packet = make_packet(client.address, destination, protocol)
+            if client.device:
+                packet = packet.replace(in_interface=client.device)
             else:
-                packet = packet.replace(in_interface=client[1])
-            return asked_of(trace(host.indexes[family], host.host, packet).outcomes)
+                packet = packet.replace(origin=LOCAL)
+            found = asked_of(trace(host.indexes[family], host.host, packet).outcomes)
         except (DataplaneError, InputError) as error:
             return Asked({}, open=" ".join(str(error).splitlines()))
+        return self._followed(found, node, client, destination, protocol)
 
-    def _client(self, node: str, family: Family) -> tuple[str, str] | None:
-        """The address of a pod of the node, and the device that it is behind."""
+    def _followed(self, found: Asked, node: str, client: _Client, destination: str, protocol: str) -> Asked:
+        """The same without the chances of what is lost after the node, if it comes by the node, or has no answer."""
+        if not found.chances:
+            return found
+        try:
+            ways = journeys(self._network, client.host, destination, protocol, source=client.address)
+        except KproxyError:
+            return found
+        chances, lost, why = dict(found.chances), dict(found.lost), dict(found.why_lost)
+        for way in ways:
+            end = way.target
+            if end in chances and self._is_lost(way, node):
+                part = min(way.probability, chances[end])
+                chances[end] -= part
+                lost[end] = lost.get(end, Fraction(0)) + part
+                why[end] = "; ".join(dict.fromkeys(filter(None, (why.get(end), way.why))))
+        return replace(found, chances={end: each for end, each in chances.items() if each}, lost=lost, why_lost=why)
+
+    def _is_lost(self, way: Journey, node: str) -> bool:
+        """Whether a way by the node does not end as it should. Who else has an address than pods is not known here."""
+        if way.end in (ANSWERED, OPEN) or host_of(way.target) not in self._known:
+            return False
+        return any(hop.host == node for hop in way.there)
+
+    def _client(self, node: str, family: Family) -> _Client:
+        """A pod of the node, or the node."""
         key = node, family
         if key not in self._clients:
             self._clients[key] = self._find_client(node, family)
         return self._clients[key]
 
-    def _find_client(self, node: str, family: Family) -> tuple[str, str] | None:
+    def _find_client(self, node: str, family: Family) -> _Client:
         for pod in self._network.cluster.pods.values():
             own = [each for each in pod.addresses if family_of(each) is family]
             if pod.node == node and own and not pod.host_network and pod.phase in ("", "Running"):
                 try:
                     device = self._network.out_of_pod(self._network.host(f"{POD}{pod.name}"), "").device
                 except KproxyError:
-                    return None
-                return None if device is None else (own[0], device)
-        return None
+                    break
+                if device is not None:
+                    return _Client(f"{POD}{pod.name}", own[0], device)
+                break
+        return _Client(node, None, "")

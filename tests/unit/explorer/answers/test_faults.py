@@ -60,7 +60,25 @@ def test_a_node_port_has_what_the_rules_do_from_outside(damaged: Page) -> None:
     assert node_port["10.244.2.77:8080"] == ("1/2", "wrong")
     # Node ports are known to worker-1, whose rules lack the cluster IP.
     one, other = damaged.get("api/services/shop/web?node=worker-1")["ports"][0]["fan"]
-    assert (one["verdict"], other["verdict"], other["fault"], other["by"]) == ("missing", "endpoints", "", "rules")
+    assert (one["verdict"], other["verdict"], other["by"]) == ("missing", "endpoints", "rules")
+
+
+def test_what_another_node_drops_is_lost(damaged: Page) -> None:
+    """worker-2 drops what it forwards, also to its own Pods: of Services that worker-1's and worker-3's rules know."""
+    dropped = "dropped by a rule in FORWARD on worker-2"
+    for node in ("worker-1", "worker-3"):
+        found = edges(damaged, node, "svc/shop/cart")
+        assert {
+            each["target"]: (each["used"], each["fault"], each["lost"], each["why"]) for each in found.values()
+        } == {
+            "pod/shop/cart-0": (True, "", "", ""),
+            "pod/shop/cart-1": (False, "lost", "1/2", dropped),
+        }
+    _, node_port = damaged.get("api/services/shop/web?node=worker-1")["ports"][0]["fan"]
+    assert node_port["fault"] == "lost"
+    assert {each["target"]: each["why"] for each in node_port["endpoints"] if each["lost"]} == {
+        "pod/shop/web-1": dropped
+    }
 
 
 def test_rules_are_missing_also_where_another_program_drops_some_packets(tmp_path: Path) -> None:
