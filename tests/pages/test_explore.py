@@ -121,7 +121,7 @@ def test_rules_in_order_and_those_that_did_not_match_on_demand(page: Page) -> No
 
 def test_a_service_with_what_is_left_out_and_who_reaches_it(page: Page) -> None:
     page.open(place("service/shop/web"))
-    assert "any node :30080" in page.text(".fan")
+    assert "worker-1 :30080" in page.text(".fan")
     page.shows(".service-port", "terminating, and there are ready endpoints")
     rows = page.all(".matrix tbody tr")
     assert len(rows) >= 4

@@ -53,12 +53,16 @@ def test_rules_that_are_missing_are_one_story_in_all_places(page: Page) -> None:
 def test_an_endpoint_that_one_address_still_gives_packets_is_not_red(page: Page) -> None:
     page.open(place("service/shop/web", node="worker-1"))
     page.shows(".fan .policy.missing", "rules missing on worker-1")
-    assert not page.all(".fan .item.pod.bad")
-    assert told(page, ".fan .item.pod .why.broken") == {"cluster IP: rules missing on worker-1"}
+    # worker-2 drops what comes to web-1, also by worker-1's node port.
+    assert [each.text.split("\n")[0] for each in page.all(".fan .item.pod.bad")] == ["shop/web-1"]
+    assert told(page, ".fan .item.pod .why.broken") == {
+        "cluster IP: rules missing on worker-1",
+        "node port: 50% lost: dropped by a rule in FORWARD on worker-2",
+    }
     assert told(page, ".fan .item.pod .gets") == {"node port: 50%"}
     assert [each.text.split("\n")[0] for each in page.all(".fan .item.service.faulty")] == ["10.96.0.10:80"]
     assert len(page.all(".fan .edge-line")) == 2
-    assert not page.all(".fan .edge-line.lost, .fan .edge-line.wrong")
+    assert len(page.all(".fan .edge-line.lost")) == 1
     heads = [each.text for each in page.all(".matrix thead th")]
     assert [each.split()[3] for each in heads if each.startswith("node port")] == ["worker-1", "worker-2", "worker-3"]
 
@@ -155,3 +159,20 @@ def test_no_drift_is_not_said_to_be_all(browser: Any, tmp_path: Path) -> None:
         page.until(lambda: page.all('.map .mark[aria-label*="A rule of another program"]'), "the audit's error")
         page.one('[data-test="verdict"] a').click()
         page.shows(".finding.chosen", "A rule of another program")
+
+
+def test_the_list_of_services_says_what_clients_of_a_node_lose(page: Page) -> None:
+    def row(name: str) -> str:
+        return str(next(item.text for item in page.all("tbody tr") if name in item.text))
+
+    page.open(place("services"))
+    page.shows("thead", "for clients on worker-1")
+    assert "50% lost, 1 used" in row("shop/cart"), "what worker-2 drops is lost"
+    assert "rules missing on worker-1, 1 left out" in row("shop/web")
+    assert "2 used" in row("shop/checkout")
+    assert page.all(".squares .bad")
+    page.until(lambda: page.all("tbody .number.bad"), "the audit's numbers")
+    assert page.one("tbody .number.bad").get_attribute("href").endswith("#/audit?finding=2")
+    page.open(place("services", node="worker-2"))
+    page.shows("thead", "for clients on worker-2")
+    page.until(lambda: "100% lost" in row("shop/cart"), "what its own rules drop")

@@ -28,7 +28,7 @@ const CORE = [
 function mapOf({ path: [view], query }, known) {
   const found = new URLSearchParams();
   const asker = view === "ask" && known?.nodes.find((node) => isNode(node) && node.id === (known.pods.find((pod) => pod.id === query.from || pod.addresses.includes(query.from))?.node ?? query.from));
-  if (query.node && view === "map") found.set("node", query.node);
+  if (query.node && (view === "map" || view === "services")) found.set("node", query.node);
   if (asker) found.set("node", asker.name);
   if (query.source && view === "ask") found.set("source", query.source);
   return `api/map${found.size ? `?${found}` : ""}`;

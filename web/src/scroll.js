@@ -46,7 +46,8 @@ export function keepPlaces() {
   view = viewOf();
   known();
   const keep = () => {
-    if (!running) kept.set(entry, [scrollY, document.querySelector(LIST)?.scrollTop ?? 0]);
+    const place = [scrollY, document.querySelector(LIST)?.scrollTop ?? 0];
+    if (!running && (kept.has(entry) || place.some(Boolean))) kept.set(entry, place);
   };
   addEventListener("scroll", ({ target }) => {
     if (target === document || target.matches?.(LIST)) keep();

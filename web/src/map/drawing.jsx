@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Bar, Frame, Labels, Node, Outside, Service } from "./items.jsx";
 import { noneOf } from "./faults.js";
-import { arrange } from "./layout.js";
+import { arrange, isNode } from "./layout.js";
 import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
 import { markSpots } from "./labels.jsx";
 import { Ends, Marks, Tips, Ways } from "./ways.jsx";
@@ -116,6 +116,7 @@ function Still({ map, layout, hrefOf, selected, touched, way, ways, before, doub
   const hops = way ?? ways?.lines.flatMap((line) => line.hops);
   const passed = hops ? new Set(hops.map((hop) => hostId(hop.host))) : null;
   const amounts = amountsOf(map, layout, selected);
+  const several = map.nodes.filter(isNode).length > 1;
   // Of endpoints outside they run beneath the nodes.
   const lines = (under) => <ServiceLines map={map} layout={layout} selected={selected} asked={Boolean(hops)} before={ways ? null : before} under={under} />;
   const common = { hrefOf, selected, touched, passed, picks, strong: related(map, selected) };
@@ -126,7 +127,7 @@ function Still({ map, layout, hrefOf, selected, touched, way, ways, before, doub
       <Cables map={map} layout={layout} doubted={doubted} />
       {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
       {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
-      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} doubted={doubted} {...common} />)}
+      {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} doubted={doubted} viewed={!hops && several && node.name === map.view} {...common} />)}
       {map.services.map((service) => {
         const box = layout.boxes.get(service.id);
         return box ? <Service key={service.id} service={service} box={box} fault={map.faults.get(service.id) ?? ""} none={service.skipped || map.served.has(service.id) ? "" : noneOf(edgesBy(map, "service", service.id))} {...common} /> : null;

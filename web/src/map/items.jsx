@@ -80,7 +80,7 @@ export function Outside({ item, box, ...rest }) {
   );
 }
 
-export function Node({ node, layout, ...rest }) {
+export function Node({ node, layout, viewed = false, ...rest }) {
   const box = layout.boxes.get(node.id);
   const { slim } = box;
   const bad = node.ready === false || node.linkUp === false;
@@ -97,6 +97,7 @@ export function Node({ node, layout, ...rest }) {
       <Item id={node.id} label={label} kind={kind} {...rest}>
         <Rect box={box} rx={12} />
         <text class="name" x={box.x + (slim ? 9 : 14)} y={box.y + 21}>{fit(node.name, slim ? 21 : 30)}</text>
+        {viewed && !slim && <text class="tiny end" x={box.x + box.w - 14} y={box.y + 21}>clients here</text>}
         <text class="small" x={box.x + (slim ? 9 : 14)} y={box.y + 37}>{slim && state ? fit(state, 26) : fit(node.addresses.join(" "), slim ? 26 : 34)}</text>
         {!slim && <text class="small end" x={box.x + box.w - 14} y={box.y + 21}>{state}</text>}
         {!slim && node.podCIDRs.length > 0 && <text class="small end" x={box.x + box.w - 14} y={box.y + 37}>Pods {fit(node.podCIDRs.join(" "), 28)}</text>}
@@ -254,7 +255,7 @@ function LongService({ service, box, type, shown, fault }) {
 /** A Service in one line of a long list, or on a phone: its name, and its namespace where there is room. */
 function ShortService({ service, box, words }) {
   const low = box.h < 40;
-  const beside = fit(words || service.namespace, low ? 14 : 40);
+  const beside = fit((low ? words.replace(/ on \S+$/, "") : words) || service.namespace, low ? 14 : 40);
   const most = Math.floor((box.w - (low && box.w > 150 ? beside.length * 6.3 + 26 : 16)) / 7.6);
   return (
     <>

@@ -14,7 +14,7 @@ export function marksOf(items, map, more = null) {
   for (const item of items) {
     const on = item.nodes.map((name) => `node/${name}`).filter((id) => drawn.has(id));
     // What is so on every node says nothing at each.
-    const everywhere = item.services.length > 0 && drawn.size > 1 && on.length === drawn.size && !item.current;
+    const everywhere = drawn.size > 1 && on.length === drawn.size && !item.current;
     for (const id of new Set([...(everywhere ? [] : on), ...item.services])) {
       if (!found.has(id)) found.set(id, []);
       found.get(id).push(item);

@@ -5,7 +5,7 @@ import { Drawing, useLayout, useSlim } from "../map/drawing.jsx";
 import { narrow } from "../map/shape.js";
 import { serviceOf, serviceTarget } from "../names.js";
 import { href } from "../route.js";
-import { ENDS, failsOn, hostId, shortName, sum } from "../words.js";
+import { ENDS, failsOn, hostId, percent, shortName, sum } from "../words.js";
 
 const FEW_HOSTS = 6;
 
@@ -34,7 +34,7 @@ export function AskMap({ map, query, answer, way, moment, ask, to }) {
     return ask({ to: name });
   }, [map, ask({})]);
   // What is known of each node's rules is told by chances of all its clients; the answer has those of the one who asks.
-  const drawn = useMemo(() => (answer && target ? { ...shown, edges: edgesOf(answer, shown, target) } : shown), [answer, shown, target]);
+  const drawn = useMemo(() => (answer && target ? { ...shown, edges: edgesOf(answer, shown, target), faults: faultsOf(shown, answer, target) } : shown), [answer, shown, target]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
     <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} lost={ENDS[way?.end]?.kind === "bad" && moment?.direction === failsOn(way)} picks={{ from: query.from, to: query.to }} around={way ? 445 : 190}
@@ -53,6 +53,13 @@ function edgesOf(answer, map, target) {
     return { service: target, port: "", protocol: answer.protocol, family: "", node: nodeOf.get(at) ?? (at.startsWith("node/") ? at : ""), target: at, endpoint, ...known && { node: known.node, target: known.target }, used: true, chance: sum(all) };
   });
   return [...map.edges.filter((edge) => edge.service !== target), ...found];
+}
+
+/** What is wrong with Services: with the one that is asked, what the answer says. */
+function faultsOf(map, answer, target) {
+  const bad = answer.journeys.filter((way) => ENDS[way.end]?.kind === "bad");
+  const words = [...Map.groupBy(bad, (way) => way.end)].map(([end, ways]) => `${percent(sum(ways.map((way) => way.probability)))} ${end}`).join(", ");
+  return new Map([...[...map.faults].filter(([id]) => id !== target), ...(words ? [[target, words]] : [])]);
 }
 
 /** What the ways touch: all of it, and its nodes; first those of the way that is shown, of which there are `own`. */

@@ -117,26 +117,30 @@ function Empty({ audited, total }) {
       )}
       <h2>Look around</h2>
       <p>Choose anything on the map: a node, a Pod, a Service, a network. Then ask where packets go.</p>
-      <ul class="hints">
-        <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
-        <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
-        <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
-      </ul>
+      {!audited.length && (
+        <ul class="hints">
+          <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
+          <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
+          <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
+        </ul>
+      )}
       <p><a class="button primary" href="#/ask">Ask a question</a></p>
     </>
   );
 }
 
 function Legend({ map, size, selected }) {
-  const tunnels = map.nodes.some((node) => node.tunnels?.length);
+  // On tiles tunnels are not drawn, nor lines before something is chosen.
+  const rooms = size === "room";
+  const lines = rooms || Boolean(selected);
   return (
     <ul class="legend" aria-label="Legend">
-      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>
-      {tunnels && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
-      <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>
+      {map.networks.length > 0 && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>}
+      {rooms && map.nodes.some((node) => node.tunnels?.length) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
+      {lines && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down, or not as the objects ask for</li>
       {map.services.some((service) => !service.skipped && !map.served.has(service.id) && !map.faults.has(service.id)) && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="empty-box" width="12" height="10" rx="2" /></svg> no endpoints</li>}
-      {map.edges.some((edge) => edge.lost) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><g class="edge gone"><path d="M0 5H26" stroke-width="3" /></g></svg> packets that are lost</li>}
+      {lines && map.edges.some((edge) => edge.lost) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><g class="edge gone"><path d="M0 5H26" stroke-width="3" /></g></svg> packets that are lost</li>}
       {size === "dot" && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class={selected.startsWith("svc/") ? "amount chosen" : "amount"} width="12" height="10" rx="2" /></svg> a node, the fuller the more {selected.startsWith("svc/") ? "packets of the Service" : "Pods"}</li>}
     </ul>
   );

@@ -1,7 +1,9 @@
 // One Service: what it becomes, in the order a packet meets it, and who reaches it from where.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "../api.js";
+import { auditMarks, useAudited } from "../map/audited.js";
+import { isNode } from "../map/layout.js";
 import { serviceTarget } from "../names.js";
 import { Busy, End, Field, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
 import { go, href } from "../route.js";
@@ -9,28 +11,33 @@ import { edgesBy } from "../map/shape.js";
 import { faultOf } from "../map/faults.js";
 import { ENDS, count, fit, percent, plain, ratio, sum } from "../words.js";
 
-export function ServiceList({ route, map, source, error, busy }) {
-  const { q = "", ns = "" } = route.query;
+export function ServiceList({ route, map, source, revision, error, busy }) {
+  const { query } = route;
+  const { q = "", ns = "" } = query;
+  const { audited } = useAudited(map, source, revision);
+  const marks = useMemo(() => (audited?.length && map ? auditMarks(audited, map) : new Map()), [audited, map]);
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
-  const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q));
+  const wrong = (item) => Number(map.faults.has(item.id)) * 2 + Number(marks.has(item.id));
+  const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q)).sort((one, other) => wrong(other) - wrong(one));
+  const nodes = embedded ? [] : map.nodes.filter(isNode);
+  const to = (changes) => go(href("services", { ...query, ...changes }));
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
   return (
     <section class="view">
       <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => go(href("services", { ...route.query, q: text }))} />
-        <Select label="Namespace" value={ns} onChange={(value) => go(href("services", { ...route.query, ns: value }))} options={[["", "all"], ...names.map((name) => [name, name])]} />
+        <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => to({ q: text })} />
+        <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
+        {nodes.length > 1 && <Select label="For clients on" value={query.node ?? map.view} onChange={(value) => to({ node: value })} options={nodes.map((node) => [node.name, node.name])} />}
       </form>
-      <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", "endpoints"]} rows={found} cells={(item) => {
-        const edges = edgesBy(map, "service", item.id);
-        const used = new Set(edges.filter((edge) => edge.used).map((edge) => edge.endpoint));
-        const left = new Set(edges.filter((edge) => !used.has(edge.endpoint)).map((edge) => edge.endpoint));
-        return [
-          <a href={source.can?.services === false ? onMap(item.namespace, item.name) : href(["service", item.namespace, item.name])}>{plain(item.id)}</a>, item.skipped || item.type,
-          <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>, item.ports.map((port) => `${port.port}/${port.protocol}`).join(" "),
-          item.skipped ? "" : <span class={used.size ? "" : map.faults.has(item.id) ? "bad-text" : "soft"}><Squares used={used.size} left={left.size} />{used.size ? `${used.size} used` : "none used"}{left.size ? `, ${left.size} left out` : ""}</span>,
-        ];
-      }} />
+      <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", `endpoints${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`, ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
+        <a href={source.can?.services === false ? onMap(item.namespace, item.name) : href(["service", item.namespace, item.name], { node: query.node })}>{plain(item.id)}</a>,
+        <>{item.skipped || item.type}{item.externalPolicy === "Local" && /^(NodePort|LoadBalancer)$/.test(item.type) && <small> external Local</small>}{item.internalPolicy === "Local" && <small> internal Local</small>}</>,
+        <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
+        item.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (node port ${port.nodePort})` : ""}`).join(", "),
+        item.skipped ? "" : <Ends edges={edgesBy(map, "service", item.id)} fault={map.faults.get(item.id)} />,
+        ...(marks.size ? [<span class="audit-marks">{(marks.get(item.id) ?? []).map((mark) => <a key={mark.number} class={`number ${mark.tone}`} href={mark.href} title={mark.label} aria-label={mark.label}>{mark.number}</a>)}</span>] : []),
+      ]} />
       {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
     </section>
   );
@@ -39,15 +46,26 @@ export function ServiceList({ route, map, source, error, busy }) {
 /** Of a source without objects what its rules tell of a Service is on the map. */
 const onMap = (namespace, name) => href("map", { sel: `svc/${namespace}/${name}` });
 
+/** The endpoints of a Service: what becomes of packets to them. */
+function Ends({ edges, fault }) {
+  const of = (test) => new Set(edges.filter(test).map((edge) => edge.endpoint));
+  const bad = of((edge) => edge.fault);
+  const used = of((edge) => edge.used && !bad.has(edge.endpoint));
+  const left = of((edge) => !used.has(edge.endpoint) && !bad.has(edge.endpoint));
+  const said = [fault, (used.size > 0 || !fault) && (used.size ? `${used.size} used` : "none used"), left.size > 0 && `${left.size} left out`];
+  return <span class={fault ? "bad-text" : used.size ? "" : "soft"}><Squares used={used.size} bad={bad.size} left={left.size} />{said.filter(Boolean).join(", ")}</span>;
+}
+
 const MANY = 6;
 
-/** A square for each endpoint, filled if it gets packets. */
-function Squares({ used, left }) {
-  const [full, empty] = [Math.min(used, MANY), Math.min(left, Math.max(0, MANY - used))];
+/** A square for each endpoint, filled if it gets packets; of many in proportion. */
+function Squares({ used, bad, left }) {
+  const all = used + bad + left;
+  const kinds = [["full", used], ["bad", bad], ["", left]].flatMap(([kind, number]) => Array(all > MANY ? Math.ceil((number * MANY) / all) : number).fill(kind)).slice(0, MANY);
   return (
     <svg class="squares" viewBox="0 0 72 12" aria-hidden="true">
-      {Array.from({ length: full + empty }, (_, place) => <rect key={place} class={place < full ? "full" : ""} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
-      {used + left === 0 && <rect class="none" x={1} y={1.5} width={9} height={9} rx={2} />}
+      {kinds.map((kind, place) => <rect key={place} class={kind} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
+      {all === 0 && <rect class="none" x={1} y={1.5} width={9} height={9} rx={2} />}
     </svg>
   );
 }
@@ -76,7 +94,7 @@ export function ServiceView({ route, map, source, revision }) {
         {(labels.length > 0 || several) && (
           <form class="filters" onSubmit={(event) => event.preventDefault()}>
             {labels.length > 0 && <Select label="Source" value={side} onChange={(value) => go(to({ source: value, node: "" }))} options={[["", labels[0] === labels[1] ? "first" : labels[0]], ["against", labels[0] === labels[1] ? "second" : labels[1]]]} />}
-            {several && data.nodes.length > 1 && <Select label="Rules of node" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
+            {several && data.nodes.length > 1 && <Select label="For clients on" value={node || data.explanation.node} onChange={(value) => go(to({ node: value }))} options={data.nodes.map((item) => [item, item])} />}
             {several && data.families.length > 1 && <Select label="Family" value={family || data.explanation.family} onChange={(value) => go(to({ family: value }))} options={data.families.map((item) => [item, item])} />}
           </form>
         )}
@@ -118,6 +136,7 @@ function Port({ port, explained: facts, node }) {
         <Table caption="Endpoints that are left out" classes="fan-table cards-on-phone" head={["endpoint", "state", "node", "why"]} rows={left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
       )}
       {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
+      {port.fan.some((item) => item.fault) && holds("compare") && !embedded && <p>What the node’s rules lack, or have too much: <a href={href("compare", { kind: "drift" })}>drift</a></p>}
       {facts?.rules?.length > 0 && (
         <Later class="tables" summary={`${count(facts.rules.length, "rule")} that kube-proxy ${port.fan.some((item) => item.by === "rules") ? "should write" : "writes"} on ${node}`}>{() => (
           <LongTable hidden caption={`Rules of ${port.name || "the port"}`} classes="cards-on-phone" head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
@@ -128,7 +147,7 @@ function Port({ port, explained: facts, node }) {
 }
 
 const KINDS = { clusterIP: "cluster IP", externalIP: "external IP", loadBalancerIP: "load balancer", nodePort: "node port" };
-const MAX_FAN = 16;
+const MAX_FAN = 8;
 
 /** The fan-out: addresses at the left, what the rules decide, endpoints with their chances, and those left out with the reason. */
 function Fan({ port, node }) {
@@ -205,6 +224,9 @@ const leftOut = (port) => {
   return port.left.filter((item) => !chosen.has(item.address));
 };
 
+/** Who an address takes packets from: with the external policy Local Pods are treated as with the cluster IP. */
+const fromWords = (item) => (item.from === "anywhere" && item.kind !== "clusterIP" && item.policy === "Local" ? "outside" : item.from);
+
 const DEAD = { drop: "dropped", reject: "rejected", missing: "not translated" };
 
 function FanAddress({ item, node, y }) {
@@ -215,8 +237,8 @@ function FanAddress({ item, node, y }) {
   return (
     <g>
       <g class={`item service${faulty ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
-        <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `any node :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
-        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(item.from, 26)}` : ""}</text></g>
+        <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `${item.by === "rules" ? node : "any node"} :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
+        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(fromWords(item), 26)}` : ""}</text></g>
       <path class="cable" d={`M242 ${y}H280`} />
       <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
         <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>
