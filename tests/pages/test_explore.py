@@ -70,10 +70,11 @@ def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Pa
     page.until(lambda: len(page.all(".way-item")) == 2, "two ways")
     assert [item.text for item in page.all(".way-item .chance b")] == ["50%", "50%"]
     page.all(".way-item")[1].click()
-    page.shows(".way-item[aria-current=true]", "exactly 1/2")
+    page.shows(".way-item[aria-current=true]", "answered by shop/web-1")
+    assert "1/2" not in page.text(".way-item"), "50% says it all"
 
     step_to(page, ".field.dst.lit")
-    assert page.one('[data-test="now"]').text.startswith("worker-1")
+    assert page.one('[data-test="now"]').text.startswith("On worker-1")
     assert page.text(".field.dst dd").split() == ["10.96.0.10", "10.244.1.5"]
     assert page.text(".field.dport dd").split() == ["80", "8080"]
     assert page.all(".hooks .station.now text")[0].text == "PREROUTING"

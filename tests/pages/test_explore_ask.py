@@ -47,6 +47,29 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
+MIDDLES = """return [...document.querySelectorAll(arguments[0])].map((item) => {
+    const box = item.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+})"""
+STILL = "return document.getAnimations().every((each) => !each.effect.target.matches('.packet'))"
+
+
+def middles(page: Page, css: str) -> list[list[float]]:
+    """Where things on the map are, once the packet has come to where it goes."""
+    page.until(lambda: page.browser.execute_script(STILL), "a packet that does not move")
+    return [list(each) for each in page.browser.execute_script(MIDDLES, css)]
+
+
+def fields(page: Page) -> dict[str, str]:
+    """The header strip."""
+    return {each.text.split("\n")[0]: each.text.split("\n")[-1] for each in page.all(".strip .field")}
+
+
+def passed(page: Page) -> set[str]:
+    """The stations of the drawing of hooks that the packet passes."""
+    return {str(item.get_attribute("data-station")) for item in page.all(".hooks .station.passed")}
+
+
 def shares(page: Page) -> list[str]:
     return [item.text for item in page.all(".map .share text")]
 
@@ -107,7 +130,28 @@ def test_what_is_rejected_is_shown_where_it_is_and_not_where_the_sender_learns_i
     assert "shop/orders:grpc has no endpoints" in page.text("p.outcome-line.bad")
     assert page.all(".rule.fatal.now")
     assert page.all(".rail .there.here")
-    assert page.all(".map > .cross")
+    where = middles(page, ".map > .cross")
+    # What comes back is told as what it is, and the cross stays where the packet was rejected.
+    page.button("next host").click()
+    page.shows("p.now", "On worker-1: an ICMP error (port unreachable) is sent")
+    assert fields(page) == {
+        "protocol": "icmp", "source": "10.244.0.1", "destination": "10.244.0.6", "says": "port unreachable",
+        "mark": "0x0", "conntrack": "–",
+    }  # fmt: skip
+    assert passed(page) == {"host", "OUTPUT", "POSTROUTING", "out"}
+    page.button("next host").click()
+    page.shows("p.now", "At cart-0: arrives")
+    assert fields(page)["protocol"] == "icmp"
+    assert middles(page, ".map > .cross") == where
+
+
+def test_hooks_without_rules_are_passed_too(page: Page) -> None:
+    """The rules of nat are not asked about an answer, which leaves by POSTROUTING all the same."""
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/cart"))
+    page.until(lambda: page.all(".rail .back a"), "the way back")[1].click()
+    page.until(lambda: page.all(".rail .back.here"), "a host on the way back")
+    assert passed(page) == {"in", "PREROUTING", "routing", "FORWARD", "POSTROUTING", "out"}
+    page.shows(".rules", "no rule of nat is asked")
     step, steps = page.text(".position").split("/")
     assert int(step) < int(steps), "the sender is told of it afterwards"
     page.step()
@@ -120,7 +164,14 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
 
     page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web"))
     page.shows(".way-item.bad[aria-current=true]", "lost")
-    assert page.text(".position").startswith("1/")
+    assert page.one("p.outcome-line.bad"), "it opens where it is lost"
+    assert page.all(".scrubber line.bad"), "which the slider marks"
+    position = page.text(".position")
+    page.button("from the start").click()
+    page.until(lambda: page.text(".position").startswith("1/"), "the first step")
+    assert "step=0" in page.fragment
+    page.button("where it is lost").click()
+    page.until(lambda: page.text(".position") == position, "where it is lost")
     page.until(lambda: shares(page) == ["50%"], "the chance of the way that is answered")
     # The other one, by its link, and with its address.
     page.one(".way-item.ok").click()
@@ -137,9 +188,17 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
     page.shows("p.outcome-line.bad", "Lost at worker-2: 10.96.0.10 is a Service's address")
     assert page.all(".map > .cross")
     assert shares(page) == []
-    # Where nothing is lost it is the first one.
+    # It has left by its node's interface, and no way leads on from there.
+    [cross], [packet] = middles(page, ".map > .cross"), middles(page, ".packet .letter")
+    assert cross == pytest.approx(packet, abs=2)
+    _, worker_2, _ = (each for each in page.all(".above .port") if each.text.startswith("eth0"))
+    assert cross[0] < worker_2.rect["x"]
+    assert worker_2.rect["y"] < cross[1] < worker_2.rect["y"] + worker_2.rect["height"]
+    # Where nothing is lost it is the first one, from its beginning.
     page.open(place("ask", _from="pod/shop/cart-0", to="svc/kube-system/kube-dns:dns"))
     page.until(lambda: page.all(".way-item")[0].get_attribute("aria-current") == "true", "the first way")
+    assert page.text(".position").startswith("1/")
+    assert not page.all(".scrubber line")
 
 
 def test_axe_finds_nothing_serious_where_a_packet_is_lost(page: Page) -> None:
@@ -174,7 +233,8 @@ def test_both_ways_are_in_the_address_and_back_leads_to_them(page: Page) -> None
     # What stands above the ways is who asks in them.
     asked = page.text(".both-ways .asked-words")
     assert asked.startswith("TCP from shop/")
-    page.browser.execute_script("document.querySelector('.pair').scrollIntoView()")
+    # What a reader does ends the scrolling to where one was before.
+    page.browser.execute_script("dispatchEvent(new Event('wheel')); document.querySelector('.pair').scrollIntoView()")
     was = page.until(lambda: next((each for each in [scrolled(page)] if any(each)), None), "another place on the page")
     here = page.fragment
     lost = page.one(".pair .way-item.bad")

@@ -45,12 +45,13 @@ export function ratio(exact) {
 /** As a number; of many endpoints in a row both are too large for one. */
 const quotient = (top, below) => Number((top * 10n ** 18n) / below) / 1e18;
 
-/** What is exact about it, in few digits: "1/3", or "1/3 of 2³¹ steps: 715827883/2147483648". */
+/** What a percentage leaves open: "exactly 1/3", or that it is nearly so; "" where it leaves nothing. */
 export function exactly(exact) {
   const [top, below] = fraction(exact);
-  if (below <= 100000n) return below === 1n ? "" : `exactly ${top}/${below}`;
+  if ((1000n * top) % below === 0n) return "";
+  if (below <= 100000n) return `exactly ${top}/${below}`;
   const near = simple(quotient(top, below));
-  if (String(below).length > 40) return near ? `about ${near}; the exact fraction has ${String(below).length} digits` : "";
+  if (String(below).length > 40) return near ? `about ${near}` : "";
   return `exactly ${top}/${below}${near && below % THIRTY_ONE === 0n ? `, as the kernel's 31 random bits give ${near}` : ""}`;
 }
 

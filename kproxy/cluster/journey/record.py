@@ -12,6 +12,7 @@ from kproxy.cluster.journey.path import Hop, Journey
 from kproxy.cluster.journey.question import Question
 from kproxy.dataplane import Connection, format_endpoint
 from kproxy.dataplane.concrete.graph import Step
+from kproxy.dataplane.concrete.reply import error_name
 from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.query.assumptions import assumed_source
 from kproxy.dataplane.query.json import RuleStep, rule_step
@@ -57,6 +58,7 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
     """A packet's stay on one host: as it came or was made there (`src`, `dst`), and as it left.
 
     Attributes:
+        error: of an answer that refuses, what it is, as `--reject-with` says it: `icmp-port-unreachable`, `tcp-reset`.
         held: it was to leave and did not: its next hop does not answer, or the interface has no carrier.
         mark: the packet's when it left, `0x4000`.
         ctstate: what conntrack called it. conntrack: the entry, if it is translated. dnat, snat: whether it was.
@@ -76,6 +78,7 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
     reason: str = ""
     outer: OuterRecord | None = None
     rules: tuple[RuleStep, ...] = ()
+    error: str = ""
     held: bool = False
     mark: str = ""
     ctstate: str = ""
@@ -178,6 +181,7 @@ def _hop(hop: Hop, steps: bool) -> HopRecord:
         reason=hop.outcome.reason or "; ".join(hop.outcome.reasons),
         outer=None if hop.outer is None else _outer(hop.outer),
         rules=tuple(rule_step(step) for step in hop.outcome.path),
+        error=error_name(came),
         held=hop.held,
         mark=f"0x{left.mark:x}" if left.mark else "",
         ctstate=(entry.state or "") if entry is not None else "",

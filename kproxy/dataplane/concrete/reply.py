@@ -102,6 +102,18 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     return answer, following
 
 
+def error_name(packet: Packet) -> str:
+    """What an answer that refuses is called, as `--reject-with` says it: `icmp-port-unreachable`, `tcp-reset`; "" for
+    any other packet."""
+    if packet.protocol == TCP:
+        return "tcp-reset" if packet.tcp_flags is not None and packet.tcp_flags & _RST else ""
+    prefix, kind = ("icmp-", 3) if packet.family is Family.IPV4 else ("icmp6-", 1)
+    if packet.protocol not in _ECHO_REPLY or packet.icmp_type != kind:
+        return ""
+    found = (name for name, code in _UNREACHABLE.items() if code == packet.icmp_code and name.startswith(prefix))
+    return next(found, "")
+
+
 def _is_sent_directly(outcome: Outcome) -> bool:
     if outcome.verdict != REJECT:
         return False

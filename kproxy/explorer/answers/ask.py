@@ -341,7 +341,12 @@ def _host_way(item: Reported, sent: Packet) -> Way:
     back: tuple[HopRecord, ...] = ()
     if item.reply is not None:
         (src, dst), (left_src, left_dst) = item.reply.sent, item.reply.received
-        back = (HopRecord(HOST, src, dst, left_src, left_dst, item.reply.verdict, reason=item.reply.reason),)
+        reply = item.reply
+        back = (
+            HopRecord(
+                HOST, src, dst, left_src, left_dst, reply.verdict, reason=reply.reason, error=outcome.reject
+            ),
+        )  # fmt: skip
     there = record.there
     return Way(
         probability=exact(outcome.probability), end=end, at=HOST, there=there, back=back, source=outcome.src,

@@ -57,7 +57,7 @@ export function useSlim() {
  * @param hrefOf what an item leads to, by its identifier; as long as it is the same function nothing is drawn again
  * @param selected identifier of what is looked at; its Services' or endpoints' lines are drawn strong
  * @param way hops of a packet's way, and `moment` where on it the packet is
- * @param lost whether the way ends before anybody answers
+ * @param lost hops of the way to where the packet or its answer is lost; null if it is not
  * @param touched identifiers that a change touched
  * @param before the map before the change: chances that differ are drawn with both
  * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
@@ -67,7 +67,7 @@ export function useSlim() {
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = false, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
@@ -103,7 +103,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {ways && <Ends layout={layout} ways={ways} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
-          {line && <Cross line={line} way={way} lost={lost} />}
+          {lost && <Cross layout={layout} hops={lost} />}
         </svg>
       </div>
       <Zoom zoom={zoom} setZoom={setZoom}>{more}</Zoom>

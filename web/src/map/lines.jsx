@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Label, placed, sizeOf } from "./labels.jsx";
-import { rounded } from "./paths.js";
+import { rounded, walk } from "./paths.js";
 import { edgesBy } from "./shape.js";
 import { tunnelsOf } from "./tunnels.js";
 import { hostId, percent, ratio, sum } from "../words.js";
@@ -160,15 +160,15 @@ function shareWords({ chance, lost, ends }) {
 }
 
 export function packetAt(line, moment) {
-  const leg = moment.wire ? line.legs[moment.hop] : null;
-  return leg ? leg.mid : (line.stops[moment.hop] ?? [0, 0]);
+  if (moment.wire) return line.legs[moment.hop].mid;
+  return (moment.kind === "end" ? line.end : line.stops[moment.hop]) ?? [0, 0];
 }
 
 export function Line({ line, way, moment }) {
   return (
     <g class={`way ${moment?.direction ?? "there"}`}>
       {line.legs.map((leg, number) => (
-        <g key={number} class={moment && (number < moment.hop || (number === moment.hop && moment.wire)) ? "gone" : ""}>
+        <g key={number} class={moment && (number < moment.hop || (number === moment.hop && (moment.wire || moment.kind === "end"))) ? "gone" : ""}>
           {leg.casing && <path class="casing" d={rounded(leg.casing)} />}
           <path class="track" d={rounded(leg.points)} marker-end="url(#tip)" />
         </g>
@@ -177,11 +177,9 @@ export function Line({ line, way, moment }) {
   );
 }
 
-/** A cross where a packet gets no further, above the packet itself. */
-export function Cross({ line, way, lost }) {
-  const { verdict, held } = way.at(-1);
-  if (verdict === "INDETERMINATE" || (verdict === "ACCEPT" && !held && !lost)) return null;
-  const [x, y] = line.stops.at(-1);
+/** A cross where a packet gets no further, above the packet itself; `hops` lead there. */
+export function Cross({ layout, hops }) {
+  const [x, y] = walk(layout, hops).end;
   return <path class="cross" d={`M${x - 9} ${y - 9}l18 18m0 -18l-18 18`} />;
 }
 

@@ -7,7 +7,8 @@ import { hostId } from "../words.js";
 /**
  * The legs of a way between its hops.
  *
- * @returns {stops: [x, y] for each hop, legs: [{points, casing, mid}] between them; casing: the points inside a tunnel, or null}
+ * @returns {stops: [x, y] for each hop, legs: [{points, casing, mid}] between them; casing: the points inside a tunnel, or null;
+ *   end: [x, y] where it ends, with a leg of its own to the interface by which a packet leaves that nobody takes}
  */
 export function walk(layout, hops) {
   const stops = hops.map((hop) => (hop.at === "bridge" && bridgeOf(layout, hop.host)) || stopOf(layout, hop.host));
@@ -15,8 +16,16 @@ export function walk(layout, hops) {
   for (let number = 0; number + 1 < hops.length; number += 1) {
     legs.push(leg(layout, hops[number], hops[number + 1], stops[number], stops[number + 1]));
   }
-  return { stops, legs };
+  const last = hops.at(-1);
+  const box = layout.boxes.get(hostId(last?.host));
+  if (last?.verdict !== "ACCEPT" || last.via !== "out" || box?.kind !== "room") return { stops, legs, end: stops.at(-1) };
+  const points = tidy([stops.at(-1), ...out(layout, hostId(last.host), last.out, stops.at(-1))]);
+  if (!box.slim) points.push([points.at(-1)[0] - BESIDE, points.at(-1)[1]]);
+  return { stops, legs: [...legs, { points, casing: null, mid: half(points) }], end: points.at(-1) };
 }
+
+/** How far from an interface a packet is that has left by it, so that it hides no address. */
+const BESIDE = 14;
 
 /** Where a packet is while a host handles it. */
 export function stopOf(layout, host) {
@@ -26,7 +35,7 @@ export function stopOf(layout, host) {
   if (box.kind === "room") return coreOf(box);
   // Where no name is.
   if (box.kind === "outside") return layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2];
-  if (box.kind === "pod") return [box.x + 1, box.y + box.h / 2];
+  if (box.kind === "pod") return [box.x - 4, box.y + box.h / 2];
   return middle(box);
 }
 

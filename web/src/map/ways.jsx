@@ -27,7 +27,7 @@ export function Ways({ layout, ways }) {
               <path class="run" d={rounded(leg.points)} marker-end={number === line.path.legs.length - 1 ? `url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})` : undefined} />
             </g>
           ))}
-          {line.end === "bad" && <path class="cross" d={crossAt(line.path.stops.at(-1))} />}
+          {line.end === "bad" && <path class="cross" d={crossAt(line.path.end)} />}
         </g>
       )))}
     </g>

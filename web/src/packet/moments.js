@@ -24,15 +24,16 @@ export function momentsOf(way) {
 }
 
 function hopMoments(found, direction, hops, hop, number) {
-  const header = { src: hop.src, dst: hop.dst, mark: "0x0", ctstate: "", outer: null, device: hop.in ?? "", host: hop.host };
+  const header = { src: sourceOf(hop), dst: hop.dst, error: hop.error ?? "", mark: "0x0", ctstate: "", outer: null, device: hop.in ?? "", host: hop.host };
   const push = (kind, words, more = {}) => {
     found.push({ direction, hop: number, host: hop.host, kind, words, header: { ...header }, step: -1, hook: "", ...more });
   };
   const first = number === 0;
   const before = hops[number - 1];
-  if (first && hop.host === "host") push(begins(hop) === "sent" ? "begin" : "arrive", direction === "back" ? "the answer comes" : begins(hop) === "sent" ? "this host sends it" : `it arrives${hop.in ? ` by ${hop.in}` : ""}`);
-  else if (first) push("begin", direction === "there" ? "sends it" : "answers");
-  else push("arrive", hop.in ? `it arrives by ${hop.in}` : "it arrives", { unwrapped: Boolean(before?.outer) });
+  const made = hop.host !== "host" || stationsOf(hop)[0] === "host";
+  const name = direction === "there" ? "the packet" : errorWords(hop.error) || "the answer";
+  if (first && made) push("begin", `${name} is sent`);
+  else push("arrive", `${first ? `${name} ` : ""}arrives${hop.in ? ` by ${hop.in}` : ""}`, { unwrapped: Boolean(before?.outer) });
   const steps = hop.steps ?? [];
   steps.forEach((step, place) => {
     if (!tells(step, steps[place - 1])) return;
@@ -55,8 +56,18 @@ function hopMoments(found, direction, hops, hop, number) {
   }
 }
 
-/** Whether the one host of a dump sends a packet itself. */
-const begins = (hop) => (hooksOf(hop)[0] === "OUTPUT" ? "sent" : "arrives");
+/** "an ICMP error (port unreachable)", "a TCP RST"; "" for what is none. */
+function errorWords(error) {
+  if (!error) return "";
+  return error === "tcp-reset" ? "a TCP RST" : `an ICMP error (${error.replace(/^icmp6?-/, "").replaceAll("-", " ")})`;
+}
+
+/** The source that a packet begins with. That of what a host sends is chosen by routing, before any rule: of a connection its
+ *  entry has it, and of an error nothing else writes it. */
+function sourceOf(hop) {
+  if (hop.src && !hop.src.startsWith("?")) return hop.src;
+  return (hop.error ? "" : hop.conntrack?.original[0]) || hop.leftSrc;
+}
 
 /** Whether a step is worth a stop: jumps between chains and policies that only let through are not, nor is a translation
  *  beside the rule that asked for it. */
@@ -94,14 +105,14 @@ function leaves(hop, next) {
   if (hostId(hop.host) === hostId(next.host)) return "comes round by the loopback interface";
   const by = hop.out ? ` by ${hop.out}` : "";
   // The addresses of the outer header stand beside the packet's own.
-  if (hop.outer) return `goes${by} to ${to}, inside ${hop.outer.kind.toUpperCase()}${hop.outer.vni ? ` ${hop.outer.vni}` : ""}`;
-  return `goes${by} to ${to}`;
+  if (hop.outer) return `leaves${by} to ${to}, inside ${hop.outer.kind.toUpperCase()}${hop.outer.vni ? ` ${hop.outer.vni}` : ""}`;
+  return `leaves${by} to ${to}`;
 }
 
 function ended(hop) {
   if (hop.verdict === "ACCEPT") {
     if (hop.held) return "waits for a neighbour that does not answer";
-    if (hop.host === "host") return hop.via === "local" ? "is delivered to this host" : `leaves this host${hop.out ? ` by ${hop.out}` : ""}`;
+    if (hop.host === "host" && hop.via !== "local") return `leaves${hop.out ? ` by ${hop.out}` : ""}`;
     return hop.via === "out" ? `leaves${hop.out ? ` by ${hop.out}` : ""}, and nobody takes it` : "is delivered";
   }
   if (hop.verdict === "INDETERMINATE") return "what happens here is open";
@@ -128,9 +139,19 @@ function changed(before, now) {
   return lit;
 }
 
-/** The hooks that a hop's steps name, in the order they are met. */
-export function hooksOf(hop) {
-  const found = [];
-  for (const step of hop.steps ?? []) if (step.hook && found.at(-1) !== step.hook) found.push(step.hook);
-  return found;
+const FORWARDED = ["in", "PREROUTING", "routing", "FORWARD", "POSTROUTING", "out"];
+const DELIVERED = ["in", "PREROUTING", "routing", "INPUT", "host"];
+const SENT = ["host", "OUTPUT", "POSTROUTING", "out"];
+
+/** What a packet passes on a host, in order: hooks also where no rule is asked; as far as it gets. */
+export function stationsOf(hop) {
+  const steps = (hop.steps ?? []).filter((step) => step.hook);
+  const last = steps.at(-1);
+  const local = steps.length ? steps[0].hook === "OUTPUT" : !hop.in;
+  const here = hop.via === "local" || last?.hook === "INPUT" || (local && last?.hook === "PREROUTING");
+  // What a host sends to itself leaves and comes in by its loopback interface.
+  const all = local ? [...SENT, ...(here ? DELIVERED : [])] : here ? DELIVERED : FORWARDED;
+  if (hop.verdict === "ACCEPT" || !last) return all;
+  const end = last.kind === "route" && last.hook === "PREROUTING" ? "routing" : last.hook;
+  return all.slice(0, all.indexOf(end) + 1 || all.length);
 }

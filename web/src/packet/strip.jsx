@@ -3,25 +3,30 @@
 import { outerWords } from "./moments.js";
 import { splitPort } from "../words.js";
 
-const FIELDS = [
-  ["src", "source", (header) => splitPort(header.src)[0]],
-  ["sport", "port", (header) => splitPort(header.src)[1] || "any"],
-  ["dst", "destination", (header) => splitPort(header.dst)[0]],
-  ["dport", "port", (header) => splitPort(header.dst)[1] || "–"],
+const SOURCE = ["src", "source", (header) => splitPort(header.src)[0]];
+const DESTINATION = ["dst", "destination", (header) => splitPort(header.dst)[0]];
+const OTHERS = [
   ["mark", "mark", (header) => header.mark || "0x0"],
   ["ctstate", "conntrack", (header) => header.ctstate || "–"],
 ];
+const PACKET = [
+  SOURCE, ["sport", "port", (header) => splitPort(header.src)[1] || "any"],
+  DESTINATION, ["dport", "port", (header) => splitPort(header.dst)[1] || "–"], ...OTHERS,
+];
+/** An ICMP error has no ports, but says what is the matter. */
+const ERROR = [SOURCE, DESTINATION, ["says", "says", (header) => header.error.replace(/^icmp6?-/, "").replaceAll("-", " ")], ...OTHERS];
 
 /**
- * @param header {src, dst, mark, ctstate, outer, host, device}
+ * @param header {src, dst, error, mark, ctstate, outer, host, device}
  * @param lit names of fields that have just been written
  * @param before the header of the moment before, for what was there
  */
 export function Strip({ header, protocol, lit = new Set(), before = null }) {
+  const icmp = /^icmp6?(?=-)/.exec(header.error)?.[0];
   const fields = (
-    <dl class="strip" data-test="strip">
-      <div class="field proto"><dt>protocol</dt><dd>{protocol}</dd></div>
-      {FIELDS.map(([name, label, read]) => {
+    <dl class={icmp ? "strip error" : "strip"} data-test="strip">
+      <div class="field proto"><dt>protocol</dt><dd>{icmp ? icmp.replace("6", "v6") : protocol}{header.error === "tcp-reset" ? " RST" : ""}</dd></div>
+      {(icmp ? ERROR : PACKET).map(([name, label, read]) => {
         const now = read(header);
         const was = lit.has(name) && before ? read(before) : "";
         return (
@@ -49,16 +54,15 @@ const STATIONS = {
 };
 const LINES = [["in", "PREROUTING"], ["PREROUTING", "routing"], ["routing", "FORWARD"], ["FORWARD", "POSTROUTING"], ["POSTROUTING", "out"], ["routing", "INPUT"], ["INPUT", "host"], ["host", "OUTPUT"], ["OUTPUT", "POSTROUTING"]];
 
-/** The hooks of one host; those that the packet passes, and the one where it is now. */
-export function Hooks({ passed, now = "", local, delivered, verdict = "ACCEPT", label }) {
-  const route = routeOf(passed, local, delivered, verdict === "ACCEPT");
+/** The hooks of one host; those that the packet passes, as `stationsOf` gives them, and the one where it is now. */
+export function Hooks({ route, now = "", verdict, label }) {
   const end = verdict === "ACCEPT" ? "" : route.at(-1);
   const taken = new Set(route.slice(1).map((name, place) => `${route[place]} ${name}`));
   return (
     <svg class="hooks" viewBox="3 4 456 94" role="img" aria-label={label}>
       {LINES.map(([one, other]) => <path key={`${one} ${other}`} class={taken.has(`${one} ${other}`) ? "line taken" : "line"} d={lineOf(one, other)} />)}
       {Object.entries(STATIONS).map(([name, [x, y, w, text]]) => (
-        <g key={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
+        <g key={name} data-station={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
           <rect x={x - w / 2} y={y - 14} width={w} height={28} rx={/^(in|out|host)$/.test(name) ? 14 : 6} />
           <text x={x} y={y + 4}>{text}</text>
           {end === name && <text class="verdict" x={x} y={y + 25}>{verdict}</text>}
@@ -66,20 +70,6 @@ export function Hooks({ passed, now = "", local, delivered, verdict = "ACCEPT", 
       ))}
     </svg>
   );
-}
-
-function routeOf(passed, local, delivered, goesOn) {
-  const route = [local ? "host" : "in"];
-  for (const hook of passed) {
-    if (!STATIONS[hook]) continue;
-    if (route.at(-1) === "PREROUTING" && hook !== "PREROUTING") route.push("routing");
-    if (route.at(-1) !== hook) route.push(hook);
-  }
-  if (delivered) {
-    if (route.at(-1) === "PREROUTING") route.push("routing", "INPUT");
-    route.push("host");
-  } else if (goesOn && route.at(-1) === "POSTROUTING") route.push("out");
-  return route;
 }
 
 function lineOf(one, other) {

@@ -5,7 +5,7 @@ import { command, embedded, useAnswer } from "../api.js";
 import { Captured } from "./live.jsx";
 import { AskMap } from "./askmap.jsx";
 import { FAULT, faultOf, wayOf } from "../packet/fault.js";
-import { hooksOf, momentsOf } from "../packet/moments.js";
+import { momentsOf, stationsOf } from "../packet/moments.js";
 import { receivers, senders, serviceTarget } from "../names.js";
 import { Bar, Busy, Chance, End, Field, Problem } from "../parts.jsx";
 import { go, href } from "../route.js";
@@ -40,7 +40,10 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
   const number = useMemo(() => wayOf(answer?.journeys ?? [], query.way), [answer, query.way]);
   const way = answer?.journeys[number] ?? null;
   const moments = useMemo(() => (way ? momentsOf(way) : []), [way]);
-  const step = query.step === FAULT ? faultOf(moments, way, query.way) : Math.min(Number(query.step) || 0, Math.max(0, moments.length - 1));
+  const lost = way && failsOn(way) ? faultOf(moments, way) : -1;
+  // What is lost is looked at for where it is lost.
+  const asked = query.step || (lost >= 0 ? FAULT : "0");
+  const step = asked === FAULT ? faultOf(moments, way, query.way) : Math.min(Number(asked) || 0, Math.max(0, moments.length - 1));
   const moment = moments[step] ?? null;
   const followed = embedded?.follows?.find((item) => item.from === query.from && item.to === query.to);
   const to = (changes) => href("ask", { ...query, ...changes });
@@ -53,7 +56,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
-        {way && <Player way={way} moments={moments} number={number} step={step} to={to} protocol={answer.protocol} />}
+        {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
         {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} /></section>}
       </div>
@@ -196,11 +199,11 @@ function Ways({ answer, number, to, query, taken }) {
 }
 
 /** Steps through a way: the strip, what happens, the scrubber. */
-function Player({ way, moments, number, step, to, protocol }) {
+function Player({ way, moments, number, step, lost, to, protocol }) {
   const moment = moments[step];
   const ends = moment.last || (moment.kind === "end" && moment.direction === failsOn(way));
   const before = step > 0 && moments[step - 1].direction === moment.direction ? moments[step - 1].header : null;
-  const at = (place) => to({ way: number, step: place || "" });
+  const at = (place) => to({ way: number, step: String(place) });
   const seek = (place) => go(at(Math.max(0, Math.min(moments.length - 1, place))), true);
   const hopStart = (offset) => {
     const key = (item) => `${item.direction} ${item.hop}`;
@@ -233,10 +236,14 @@ function Player({ way, moments, number, step, to, protocol }) {
       <div class="controls">
         <button type="button" onClick={() => seek(step - 1)} disabled={step === 0} aria-label="One step back">◀</button>
         <button type="button" onClick={() => seek(step + 1)} disabled={step === moments.length - 1} aria-label="One step on" class="primary">▶</button>
-        <input type="range" min={0} max={moments.length - 1} value={step} aria-label="Where on the way" aria-valuetext={`${moment.words}, at ${shortName(hostId(moment.host))}`}
-          onInput={(event) => seek(Number(event.currentTarget.value))} />
+        <span class="scrubber">
+          {lost >= 0 && <svg aria-hidden="true"><line class={ENDS[way.end]?.kind} x1={`${100 * lost / (moments.length - 1)}%`} x2={`${100 * lost / (moments.length - 1)}%`} y1="0" y2="100%" /></svg>}
+          <input type="range" min={0} max={moments.length - 1} value={step} aria-label="Where on the way" aria-valuetext={`${moment.words}, at ${shortName(hostId(moment.host))}`}
+            onInput={(event) => seek(Number(event.currentTarget.value))} />
+        </span>
         <span class="position">{step + 1}/{moments.length}</span>
         <button type="button" class="small-button" onClick={() => seek(hopStart(1))} disabled={hopStart(1) < 0}>next host</button>
+        {lost >= 0 && <button type="button" class="small-button" onClick={() => seek(step === lost ? 0 : lost)}>{step === lost ? "from the start" : ENDS[way.end]?.kind === "bad" ? "where it is lost" : "where it is open"}</button>}
       </div>
       <ol class="rail" aria-label="Hosts on the way">
         {[["there", way.there], ["back", way.back ?? []]].map(([direction, list]) => list.map((item, place) => {
@@ -250,7 +257,7 @@ function Player({ way, moments, number, step, to, protocol }) {
         }))}
       </ol>
       <p class={ends ? `now outcome-line ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
-        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{hostName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null} {moment.words}{moment.last ? `: ${endWords(way)}.` : ""}</>}
+        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{placeName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null}: {moment.words}{moment.last ? `; ${endWords(way)}.` : ""}</>}
       </p>
       <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
     </section>
@@ -261,6 +268,9 @@ const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const isRuleHost = (hop) => (hop.steps ?? []).length > 0 && !hop.host.startsWith("pod/") && !hop.host.startsWith("outside/");
 
+/** What connection tracking calls packets whose translation is decided. */
+const KNOWN = /^(ESTABLISHED|RELATED)$/;
+
 /** The rules of the hop where the packet is: those that matched, and on demand those that were asked in vain. */
 function Rules({ way, moment, step, number, question, query, to }) {
   const hops = moment.direction === "there" ? way.there : way.back;
@@ -270,8 +280,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
   const asked = all ? { ...question, journey: number, direction: moment.direction, hop: moment.hop } : null;
   const { data, error, busy } = useAnswer(asked && "api/rules", asked ?? undefined);
   const delivered = hop.verdict === "ACCEPT" && hop.via === "local";
-  const passed = hooksOf(hop);
-  const local = passed.length ? passed[0] === "OUTPUT" : !hop.in;
+  const route = stationsOf(hop);
   const fatal = fatalOf(hop);
   const current = moment.detail ?? (moment.kind === "end" ? fatal : undefined);
   const is = (step, table, chain, rule) => step && step.table === table && step.chain === chain && step.rule === rule;
@@ -282,7 +291,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
     const here = box.current.querySelector(".rule.now") ?? box.current.querySelector(".hook-rules.here");
     const frame = box.current;
     // At its end a packet has met all of them.
-    if (frame.scrollHeight > frame.clientHeight) frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : moment.kind === "end" ? frame.scrollHeight : 0;
+    if (frame.scrollHeight > frame.clientHeight) frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : /^(end|wire)$/.test(moment.kind) ? frame.scrollHeight : 0;
   }, [step, number, data, all]);
   return (
     <section class="rules" aria-label={`Rules of ${hop.host}`}>
@@ -292,9 +301,10 @@ function Rules({ way, moment, step, number, question, query, to }) {
         {!embedded && (isRuleHost(hop) || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
       </div>
       {isRuleHost(hop) && (
-        <Hooks passed={passed} verdict={hop.verdict} now={moment.kind === "route" ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
-          local={local} delivered={delivered} label={`Hooks of ${hostName(hop.host)} that the packet passes: ${passed.join(", ") || "none"}; then ${hop.verdict}`} />
+        <Hooks route={route} verdict={hop.verdict} now={moment.kind === "route" && route.includes("routing") ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
+          label={`Hooks of ${hostName(hop.host)} that the packet passes: ${route.filter((name) => /^[A-Z]/.test(name)).join(", ")}; then ${hop.verdict}`} />
       )}
+      {isRuleHost(hop) && KNOWN.test(hop.ctstate ?? "") && <p class="note">Of a known connection: no rule of nat is asked; connection tracking translates it as it did the first packet.</p>}
       <Problem error={all ? error : null} />
       <div class="rule-list" ref={box} tabIndex={0} role="group" aria-label="Rules in the order in which the packet meets them">
         {hooks.length === 0 && <p class="note">{hop.host.startsWith("pod/") ? "A Pod has no rules of its own here." : hop.verdict === "INDETERMINATE" ? "Which rules apply is open; see above what would settle it." : "No rule here says anything about this packet."}</p>}
@@ -337,6 +347,9 @@ function RuleText({ text }) {
 
 /** A host for people: a dump's one host has no name. */
 const hostName = (host) => (host === "host" ? "this host" : shortName(hostId(host)));
+
+/** Where something happens: a packet is on a node, and at whoever has no rules. */
+const placeName = (host) => `${host.includes("/") ? "At" : "On"} ${hostName(host)}`;
 
 /** Names a rule's Service, as a link where it says one. */
 function Provenance({ text }) {

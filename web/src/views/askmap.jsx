@@ -34,17 +34,17 @@ export function AskMap({ map, query, answer, way, moment, ask, to }) {
     return ask({ to: name });
   }, [map, ask({})]);
   // What is known of each node's rules is told by chances of all its clients; the answer has those of the one who asks.
-  const drawn = useMemo(() => (answer && target ? { ...shown, edges: edgesOf(answer, shown, target), faults: faultsOf(shown, answer, target) } : shown), [answer, shown, target]);
+  const drawn = useMemo(() => (answer && target ? askedOf(answer, shown, target) : shown), [answer, shown, target]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
-    <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} lost={ENDS[way?.end]?.kind === "bad" && moment?.direction === failsOn(way)} picks={{ from: query.from, to: query.to }} around={way ? 445 : 190}
+    <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} lost={ENDS[way?.end]?.kind === "bad" ? way[failsOn(way)] : null} picks={{ from: query.from, to: query.to }} around={way ? 445 : 190}
       more={answer && large ? <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a> : null}
       label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
   );
 }
 
-/** Edges of a map, those of the Service that is asked with the chances that the answer says. */
-function edgesOf(answer, map, target) {
+/** The map with what the answer says as what is known of the Service that is asked. */
+function askedOf(answer, map, target) {
   const chances = new Map();
   for (const way of answer.journeys) if (way.end === "answered") chances.set(way.target, { at: hostId(way.at), all: [...(chances.get(way.target)?.all ?? []), way.probability] });
   const nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
@@ -52,7 +52,7 @@ function edgesOf(answer, map, target) {
     const known = map.edges.find((edge) => edge.service === target && edge.endpoint === endpoint);
     return { service: target, port: "", protocol: answer.protocol, family: "", node: nodeOf.get(at) ?? (at.startsWith("node/") ? at : ""), target: at, endpoint, ...known && { node: known.node, target: known.target }, used: true, chance: sum(all) };
   });
-  return [...map.edges.filter((edge) => edge.service !== target), ...found];
+  return { ...map, edges: [...map.edges.filter((edge) => edge.service !== target), ...found], faults: faultsOf(map, answer, target), served: found.length ? new Set([...map.served, target]) : map.served };
 }
 
 /** What is wrong with Services: with the one that is asked, what the answer says. */

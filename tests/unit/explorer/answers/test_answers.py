@@ -17,9 +17,10 @@ from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import journeys_record
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.explorer.model.chances import chances
-from kproxy.explorer.sources.source import ManifestSource
+from kproxy.explorer.sources.source import ManifestSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
+from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
 
 CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
@@ -70,6 +71,18 @@ def test_endpoints_without_pods_among_the_objects_are_on_the_node_of_their_slice
     assert found["edges"]
     assert {each["node"] for each in found["edges"]} == {"node/minikube"}
     assert "outside/10.244.0.2" in {each["target"] for each in found["edges"]}
+
+
+@pytest.mark.parametrize("error", ["icmp-host-prohibited", "tcp-reset"])
+def test_an_answer_that_refuses_says_what_it_is(tmp_path: Path, error: str) -> None:
+    files = dict(vxlan_cluster())
+    rules = files["nodes/n1/iptables-save"].decode()
+    reject = f"-A FORWARD -p tcp -d 10.244.1.99/32 -j REJECT --reject-with {error}\n-A FORWARD "
+    files["nodes/n1/iptables-save"] = rules.replace("-A FORWARD ", reject, 1).encode()
+    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+        (way,) = page.post("api/ask", {"from": "pod/shop/cart-0", "to": "10.244.1.99:80"})["journeys"]
+    assert (way["end"], [hop["error"] for hop in way["back"]]) == ("refused", [error, error])
+    assert not any("error" in hop for hop in way["there"])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
