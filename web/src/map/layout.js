@@ -19,6 +19,8 @@ const OUTSIDE = { width: 136, height: 46 };
 const SLIM = { width: 98, frame: 200, bar: 22, before: 54, top: 20 };
 const BAR = 24;
 const LANE = 38;
+/** Between a network without nodes and its hosts, to the left of them. */
+const BEYOND = 16;
 /** Above all: for numbers of findings, which stand on the upper border of what they are about. */
 const TOP = 20;
 /** Between hosts is room for such numbers, and for what is said at the lower border of a host. */
@@ -206,10 +208,12 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   restack(graph, anchors, shown, Boolean(groups), slim, card);
   const lanes = lanesOf(graph, map, anchors, slim);
   const lane = slim ? SLIM.bar + 8 : LANE;
-  const shift = Math.max(0, ...lanes.values()) * lane;
+  // Where there is room networks without nodes stand on the far side of their hosts, so that no cable crosses another network.
+  const far = slim ? 0 : -Math.min(0, ...lanes.values()) * lane;
+  const shift = far + Math.max(0, ...lanes.values()) * lane;
   if (slim) columns(graph, map, anchors, shown);
   else for (const id of anchors.outside) graph.node(id).x = Math.min(...anchors.outside.map((each) => graph.node(each).x));
-  const moved = new Map([...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : groups ? BEFORE_GROUPED : BEFORE)])]);
+  const moved = new Map([...anchors.outside.map((id) => [id, far]), ...map.networks.map((network) => [network.id, far]), ...anchors.hosts.map((id) => [id, shift]), ...shown.map((id) => [id, shift + (slim ? 0 : groups ? BEFORE_GROUPED : BEFORE)])]);
   const box = (id) => {
     const found = graph.node(id);
     return { x: found.x - found.width / 2 + (moved.get(id) ?? 0), y: found.y - found.height / 2, w: found.width, h: found.height };
@@ -268,23 +272,25 @@ function stack(graph, ids, gap, top = 0) {
   return y - gap - TOP;
 }
 
-/** Networks beside one another where their hosts' heights overlap: a lane for each, but for those without nodes on a phone,
- *  which stand beside clients outside. */
+/** Networks beside one another where their hosts' heights overlap: a lane for each. Those without nodes have others, -1, -2
+ *  and so on, beyond the clients outside; on a phone they stand beside these. */
 function lanesOf(graph, map, { anchor }, slim) {
-  const ends = [];
+  const [near, far] = [[], []];
   const lanes = new Map();
   for (const network of map.networks) {
-    if (slim && !network.members.some((member) => anchor.has(member.host))) {
+    const apart = !network.members.some((member) => anchor.has(member.host)) && network.members.length > 0;
+    if (slim && apart) {
       lanes.set(network.id, 0);
       continue;
     }
+    const ends = apart ? far : near;
     const members = network.members.map((member) => graph.node(anchor.get(member.host) ?? member.host)).filter(Boolean);
     const top = Math.min(...members.map((item) => item.y - item.height / 2), Infinity);
     const end = Math.max(...members.map((item) => item.y + item.height / 2), -Infinity);
     let lane = 0;
     while (ends[lane]?.some(([one, other]) => top < other + 8 && one < end + 8)) lane += 1;
     (ends[lane] ??= []).push([top, end]);
-    lanes.set(network.id, lane);
+    lanes.set(network.id, apart ? -1 - lane : lane);
   }
   return lanes;
 }
@@ -345,7 +351,9 @@ function placeBars(map, box, boxes, frames, lanes, lane, slim) {
     const spans = slim && inside.length ? inside : [...inside, ...members.filter((item) => item.kind === "outside")];
     const top = Math.min(...spans.map((item) => item.y), spans.length ? Infinity : at.y);
     const end = Math.max(...spans.map((item) => item.y + item.h), spans.length ? -Infinity : at.y + at.h);
-    const found = { x: apart ? Math.max(...members.map((item) => item.x + item.w)) + 10 : at.x + lanes.get(network.id) * lane, y: top, w: at.w, h: end - top, id: network.id, network };
+    const number = lanes.get(network.id);
+    const beside = number < 0 ? Math.min(...members.map((item) => item.x)) - BEYOND - at.w + (number + 1) * lane : at.x + number * lane;
+    const found = { x: apart ? Math.max(...members.map((item) => item.x + item.w)) + 10 : beside, y: top, w: at.w, h: end - top, id: network.id, network };
     boxes.set(network.id, { ...found, kind: "network" });
     return found;
   });

@@ -32,6 +32,7 @@ function toBar(box, bar, slim) {
   if (slim && bar.x > box.x + box.w) return `M${box.x + box.w} ${box.y + box.h / 2}H${bar.x}`;
   if (slim) return `M${box.x + 11} ${box.y + box.h}L${bar.x + bar.w / 2} ${bar.y}`;
   const [x, y] = [box.x + box.w, box.y + box.h / 2];
+  if (bar.x < box.x) return `M${box.x} ${y}H${bar.x + bar.w}`;
   return `M${x} ${y}C${x + 20} ${y} ${bar.x - 20} ${clamp(y, bar)} ${bar.x} ${clamp(y, bar)}`;
 }
 
@@ -59,7 +60,7 @@ export function ServiceLines({ map, layout, selected, asked, before, under }) {
         const line = from.kind === "outside" && layout.channel ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
         return (
           <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : less ? " gone less" : ""}${wrong ? " wrong" : ""}`}>
-            <path d={line} stroke-width={(1 + width * 4).toFixed(1)} />
+            <path d={line} stroke-width={under && !strong && layout.channel ? 1.2 : (1 + width * 4).toFixed(1)} />
             {lost && <path class="cross" d={`M${x1 + 3} ${y1 - 5}l10 10m0 -10l-10 10`} />}
           </g>
         );

@@ -74,11 +74,14 @@ function leg(layout, from, to, start, end) {
   } else {
     const bar = sharedBar(layout, oneNode ?? one, otherNode ?? other);
     points.push(...out(layout, oneNode ?? one, from.out, start));
+    // To a network on its other side a host beside the nodes has no way through itself.
+    if (isBeyond(layout, one, bar)) points.splice(0, 2, [layout.boxes.get(one).x, start[1]]);
     if (bar) {
       const x = bar.x + bar.w / 2;
       points.push([x, points.at(-1)[1]]);
       const way = out(layout, otherNode ?? other, to.in, end).reverse();
-      points.push([x, (way[0] ?? end)[1]], ...way);
+      points.push([x, (way[0] ?? end)[1]], ...(isBeyond(layout, other, bar) ? [] : way));
+      if (isBeyond(layout, other, bar)) end = [layout.boxes.get(other).x, end[1]];
     } else {
       points.push(...out(layout, otherNode ?? other, to.in, end).reverse());
     }
@@ -88,6 +91,9 @@ function leg(layout, from, to, start, end) {
   if (from.outer) casing ??= tidy(points);
   return { points: tidy(points), casing, mid: half(casing ?? tidy(points)) };
 }
+
+/** Whether a network is to the left of a host outside, where others have none. */
+const isBeyond = (layout, id, bar) => !layout.slim && layout.boxes.get(id)?.kind === "outside" && bar?.x < layout.boxes.get(id).x;
 
 /** The points by which a packet leaves a host: where it is drawn as a room from the bridge, if it is of a Pod there, by the
  *  rules, whose words it does not touch, to its port. */

@@ -13,7 +13,7 @@ export function tunnelsOf(layout) {
 }
 
 function arranged(layout) {
-  const [bar] = layout.bars;
+  const bar = layout.bars.find((item) => item.network.members.some((member) => layout.boxes.get(member.host)?.kind === "room"));
   if (!bar) return [];
   const nets = new Map();
   for (const box of layout.boxes.values()) {
