@@ -171,6 +171,8 @@ def _ends(model: Model, asked: Ask) -> tuple[str, str, str | None]:
         sender = CLIENT6 if asked.family == Family.IPV6.value or ":" in receiver.partition("/")[0][:5] else CLIENT
     elif kind == "node" and name in model.cluster.hosts and not model.cluster.hosts[name].has_node:
         sender = f"host/{name}"
+    elif sender in model.cluster.hosts:  # as a lab's commands name hosts
+        sender = f"{'node' if model.cluster.hosts[sender].has_node else 'host'}/{sender}"
     if not sender or not receiver:
         field = "to" if sender else "from"
         raise bad_input(f"{field}: expected", field)
