@@ -246,7 +246,7 @@ def test_explore_shows_a_change_a_fault_and_a_capture(lab: Lab) -> None:
         assert followed["ask"]["journeys"][followed["journey"]]["end"] == "answered"
         assert {row["same"] for row in followed["rows"]} == {True}
         counted = page.get("api/counters")["node-1"]
-        assert any(packets for packets, _ in counted.values())
+        assert any(packets for packets, _, _ in counted.values())
         assert (
             page.post("api/lab/fail", {"kind": "link", "name": "node/node-2"})["done"] == "the link of node-2 is down"
         )

@@ -59,6 +59,12 @@ def test_the_page_is_one_file_that_may_load_nothing(file: Path) -> None:
     assert "default-src 'none'; script-src 'sha256-" in text
 
 
+_CUT = """
+const edge = document.querySelector('.player').getBoundingClientRect().right;
+return [...document.querySelectorAll('.rail a')].filter((item) => item.getBoundingClientRect().right > edge);
+"""
+
+
 def test_topology_and_the_way_of_the_chosen_connection(browser: Any, file: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -70,6 +76,9 @@ def test_topology_and_the_way_of_the_chosen_connection(browser: Any, file: Path)
     assert len(flows) == 3
     assert all("as the model says" in item.text for item in flows)
     assert flows[0].get_attribute("aria-current") == "true"
+    page.shows('[data-test="now"]', "DNAT")
+    assert "?" not in page.text(".strip"), "its sender's address was captured"
+    assert page.browser.execute_script(_CUT) == []
     passed = {item.get_attribute("data-id") for item in page.all(".map .item.passed")}
     assert {"node/client", "node/node-1", "node/node-2", pod} <= passed
     rows = page.all('[data-test="captured"] tbody tr')
@@ -81,7 +90,7 @@ def test_topology_and_the_way_of_the_chosen_connection(browser: Any, file: Path)
     flows[1].send_keys(Keys.ENTER)
     page.until(lambda: page.all(".flow")[1].get_attribute("aria-current") == "true", "the second connection")
     page.shows(".rail", "node-2")
-    page.press("N")
+    page.press("P")
     page.shows(".rules code", "KUBE-SERVICES")
 
     page.all(".flow")[2].click()
@@ -94,6 +103,9 @@ def test_a_link_that_is_down_and_ways_that_are_lost_there(browser: Any, file: Pa
     assert "bad" in page.item("node/node-2").get_attribute("class")
     ends = [item.text for item in page.all(".flow .more-words")]
     assert all("lost" in text or "unreachable" in text for text in ends), ends
+    assert page.all(".flow.ok") == [], "as the model says, and lost"
+    page.shows(".sent .outcome-line.bad", "the link of node-2 is down")
+    page.shows(".agreement.ok", "hops agree")
     assert page.all(".map .cross, .map .way")
     assert page.complaints() == []
 

@@ -8,29 +8,34 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED
 from kproxy.cluster.rules import read_rule_file
 from kproxy.errors import KproxyError
-from kproxy.explorer.answers.ask import Answer, Ask, answer
+from kproxy.explorer.answers.ask import MAX_WAYS, Answer, Way, way_record
 from kproxy.explorer.errors import Refusal, bad_input
 from kproxy.explorer.model.model import Model
 from kproxy.explorer.sources.live import LabSource
 from kproxy.lab import faults
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.spec import CLIENT, LabSpec
+from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.rules import output_of
 from kproxy.linux.iptables.binaries import installed
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.netfilter import Family, parse_save
+from kproxy.netfilter import Family, Rule, parse_save
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.matches import CommentMatch
 from kproxy.netfilter.nftables.stateful import Counter
 
 if TYPE_CHECKING:
     from kproxy.lab.capture.dissect import PacketAtInterface
+    from kproxy.lab.cluster import ClusterView
     from kproxy.lab.inspect.follow import Followed
 
+Counts = tuple[int, int, str]
+"""Packets and bytes that a rule has met, and its comment."""
 TIMEOUT: Final = 1.5
 """Seconds for which silence must last, of a connection that is followed."""
 
@@ -44,6 +49,20 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Done(msgspec.Struct, frozen=True):
     done: str
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """Something that is broken now, as `Fault` names it, and in words."""
+
+    kind: str
+    name: str
+    words: str
+
+
+class AllBroken(msgspec.Struct, frozen=True):
+    """In the order in which it is to be healed: Pods need the API server and their nodes."""
+
+    broken: tuple[Broken, ...]
 
 
 class Follow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sender": "from"}):
@@ -66,14 +85,28 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class FollowAnswer(msgspec.Struct, frozen=True):
-    """`journey` is the place of the way that came about in `ask.journeys`, -1 if it is none of them."""
+    """What became of a connection, and whether it is what the model says.
+
+    Attributes:
+        agrees: whether every packet was where the model says, and the client got what it says; `open`: the model leaves
+            it open.
+        answer: the outcome in words; `end` is its kind: answered, refused, lost or unreachable.
+        service: whose address was asked, `NAMESPACE/NAME`; "" if nobody's.
+        journey: the place of the way that came about in `ask.journeys`, -1 if it is none of those that are listed.
+        hops: at how many places the model or the capture has a packet; `same`: at how many it is the same one.
+        ask: what the model holds possible.
+    """
 
     agrees: bool
     open: bool
     answer: str
+    end: str
+    service: str
     journey: int
+    hops: int
+    same: int
     rows: tuple[Row, ...]
-    ask: Answer | None
+    ask: Answer
 
 
 def break_or_heal(source: LabSource, fault: Fault, *, heal: bool) -> Done:
@@ -89,9 +122,29 @@ def break_or_heal(source: LabSource, fault: Fault, *, heal: bool) -> Done:
         raise bad_input(f"name: {error}", "name") from error
     except KproxyError as error:
         raise Refusal(409, str(error)) from error
-    # Links are looked at again at once, without waiting for the poller.
-    source.look([name] if fault.kind in ("node", "link") else ())
+    # Links are looked at again at once, without waiting for the poller; a node's cable ends at the fabric, too.
+    source.look([name, FABRIC] if fault.kind in ("node", "link") else ())
     return Done(done)
+
+
+def all_broken(source: LabSource) -> AllBroken:
+    """What is broken now, whoever broke it. Of a node that is off its link is not told, too."""
+    from kproxy.lab.cluster import read_cluster
+
+    return AllBroken(tuple(_broken(read_cluster(source.lab, source.record))))
+
+
+def _broken(cluster: ClusterView) -> Iterator[Broken]:
+    if not cluster.api_running:
+        yield Broken("apiserver", "", "the API server does not run")
+    for node in cluster.nodes:
+        if not node.processes:
+            yield Broken("node", node.name, f"{node.name} is off")
+        elif not node.link:
+            yield Broken("link", node.name, f"the link of {node.name} is down")
+    for pod in cluster.pods:
+        if pod.failed:
+            yield Broken("pod", pod.key, f"pod {pod.key} has crashed")
 
 
 def follow_connection(source: LabSource, model: Model, asked: Follow) -> FollowAnswer:
@@ -117,9 +170,30 @@ def follow_connection(source: LabSource, model: Model, asked: Follow) -> FollowA
         raise bad_input(str(error), "to" if asked.to in str(error) else "from") from error
     except LinuxError as error:
         raise Refusal(409, str(error)) from error
-    known = _answer(model, client, found)
-    place = place_of(found) if known is not None else -1
-    return FollowAnswer(found.agrees, found.is_open, said(found), place, rows_of(found), known)
+    return follow_answer(found, model.revision)
+
+
+def follow_answer(found: Followed, revision: int = 1) -> FollowAnswer:
+    """A connection that was made, as it is told."""
+    target, compared = found.target, found.compared
+    sender = found.client if found.client.startswith(POD) else f"node/{found.client}"
+    ways = tuple(_sent(way_record(each)) for each in found.journeys[:MAX_WAYS])
+    known = Answer(
+        revision, sender, target.destination, target.protocol.lower(), ways, (), (), (), (), len(found.journeys)
+    )  # fmt: skip
+    place, hops = place_of(found), len(compared.pairs)
+    return FollowAnswer(
+        found.agrees, found.is_open, said(found), found.answer.end, target.service,
+        place if place < len(ways) else -1, hops, hops - compared.differences, rows_of(found), known,
+    )  # fmt: skip
+
+
+def _sent(way: Way) -> Way:
+    """A way whose sender has the address that routing chose for it: it was sent, so nobody need be kept in doubt."""
+    first = way.there[0]
+    if first.snat or not first.src.startswith("?"):
+        return way
+    return msgspec.structs.replace(way, there=(msgspec.structs.replace(first, src=first.left_src), *way.there[1:]))
 
 
 def place_of(found: Followed) -> int:
@@ -158,16 +232,6 @@ def said(found: Followed) -> str:
     return f"answered{who}{f', which sees {seen.source}' if seen.source else ''}"
 
 
-def _answer(model: Model, client: str, found: Followed) -> Answer | None:
-    """The same question to the model of the page; None if it does not know one of the ends."""
-    target = found.target
-    sender = client if client.startswith("pod/") else f"node/{client}"
-    try:
-        return answer(model, Ask(sender, target.destination, protocol=target.protocol.lower()))
-    except KproxyError:
-        return None
-
-
 def _plain(name: str) -> str:
     """A reference of the map as the lab's commands name hosts."""
     if name.startswith("outside/"):
@@ -175,8 +239,9 @@ def _plain(name: str) -> str:
     return name.removeprefix("node/").removeprefix("host/")
 
 
-def counters(source: LabSource) -> dict[str, dict[str, tuple[int, int]]]:
-    """Packets and bytes of every rule of every node, by `TABLE CHAIN RULE`, with the table's name as steps have it.
+def counters(source: LabSource) -> dict[str, dict[str, Counts]]:
+    """Packets, bytes and the comment of every rule of every node that has met a packet, by `TABLE CHAIN RULE`, with the
+    table's name as steps have it.
 
     Raises:
         Refusal: a node cannot be read.
@@ -195,10 +260,7 @@ def counters(source: LabSource) -> dict[str, dict[str, tuple[int, int]]]:
     return found
 
 
-Counted = Iterator[tuple[str, tuple[int, int]]]
-
-
-def _iptables(namespace: Namespace, spec: LabSpec) -> Counted:
+def _iptables(namespace: Namespace, spec: LabSpec) -> Iterator[tuple[str, Counts]]:
     for version in spec.families:
         family = Family.IPV4 if version == 4 else Family.IPV6
         binaries = installed(family)[Variant(spec.variant)]
@@ -206,10 +268,14 @@ def _iptables(namespace: Namespace, spec: LabSpec) -> Counted:
         for table, chain, number, rule in parse_save(text, f"{spec.name}", family=family).rules():
             if rule.counters is not None and rule.counters.packets:
                 key = f"{table.name} {chain.name} {number}"
-                yield key, (rule.counters.packets, rule.counters.bytes)
+                yield key, (rule.counters.packets, rule.counters.bytes, _comment(rule))
 
 
-def _native(text: str, label: str) -> Counted:
+def _comment(rule: Rule) -> str:
+    return next((match.comment for match in rule.matches if isinstance(match, CommentMatch)), "")
+
+
+def _native(text: str, label: str) -> Iterator[tuple[str, Counts]]:
     rules = read_rule_file(text, label).nftables if text.strip() else None
     for table in rules.tables if rules is not None else ():
         for chain in table.chains:
@@ -217,4 +283,4 @@ def _native(text: str, label: str) -> Counted:
                 counted = next((each for each in rule.statements if isinstance(each, Counter)), None)
                 if counted is not None and counted.packets:
                     name = f"{table.family.value} {table.name} {chain.name} {number}"
-                    yield name, (counted.packets, counted.bytes)
+                    yield name, (counted.packets, counted.bytes, rule.comment or "")

@@ -29,7 +29,7 @@ from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
-from kproxy.explorer.answers.ask import MAX_WAYS, Answer, Ask, host_answer, journeys_answer, way_record
+from kproxy.explorer.answers.ask import Answer, Ask, host_answer, journeys_answer
 from kproxy.explorer.answers.map import draw_map
 from kproxy.explorer.answers.service import ServiceQuery, service_page
 from kproxy.explorer.compare.compare import SideWords, migrate_answer
@@ -312,39 +312,24 @@ def lab_page(known: Known, flows: Sequence[tuple[Followed, str]]) -> str:
         flows: each with its text, as `kproxy lab trace` prints it.
     """
     # Imported here: only a lab needs what namespaces are read with.
-    from kproxy.explorer.answers.lab_actions import place_of, rows_of, said
+    from kproxy.explorer.answers.lab_actions import follow_answer
 
     model = Model(known, 1)
     asks, follows = [], []
     for found, _ in flows:
-        target, sender = found.target, found.client
-        request = {
-            "from": sender if sender.startswith(POD) else f"node/{sender}",
-            "to": target.destination,
-            "protocol": target.protocol.lower(),
-        }
-        ways = tuple(map(way_record, found.journeys))
-        answer = Answer(
-            1, request["from"], request["to"], request["protocol"], ways[:MAX_WAYS], (), (), (), (), len(ways)
-        )
-        asks.append({"request": request, "answer": answer})
-        follows.append(
-            {
-                **request,
-                "label": f"{target.service}: {target.label}" if target.service else target.label,
-                "agrees": found.agrees,
-                "open": found.is_open,
-                "answer": said(found),
-                "journey": place_of(found),
-                "rows": rows_of(found),
-            }
-        )
+        told, target = follow_answer(found), found.target
+        request = {"from": told.ask.client, "to": told.ask.to, "protocol": told.ask.protocol}
+        asks.append({"request": request, "answer": told.ask})
+        label = f"{target.service}: {target.label}" if target.service else target.label
+        rest = {name: getattr(told, name) for name in told.__struct_fields__ if name != "ask"}
+        follows.append({**request, "label": label, **rest})
     missing = [] if flows else ["No Service with endpoints is there yet, so no connection was followed."]
     data = {"map": draw_map(model, "", Work(_SECONDS)), "asks": asks, "follows": follows, "missing": missing}
     start: tuple[str, dict[str, object]] = ("map", {})
     if follows:
         first = follows[0]
-        start = ("ask", {"from": first["from"], "to": first["to"], "proto": first["protocol"], "way": first["journey"]})
+        shown = {"from": first["from"], "to": first["to"], "proto": first["protocol"], "way": first["journey"]}
+        start = ("ask", {**shown, "step": "fault"})
     return _page("lab view", start, known.label, known.label, data, "\n\n".join(text for _, text in flows))
 
 

@@ -22,7 +22,15 @@ from starlette.routing import Route
 
 from kproxy.explorer.answers.ask import Ask, AskRule, answer
 from kproxy.explorer.answers.hop_rules import hop_rules
-from kproxy.explorer.answers.lab_actions import Done, Fault, Follow, break_or_heal, counters, follow_connection
+from kproxy.explorer.answers.lab_actions import (
+    Done,
+    Fault,
+    Follow,
+    all_broken,
+    break_or_heal,
+    counters,
+    follow_connection,
+)
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, WhatIf
@@ -101,6 +109,7 @@ class Api:
             Route("/api/counters", self._counters, methods=get),
             Route("/api/lab/fail", functools.partial(self._fault, heal=False), methods=post),
             Route("/api/lab/heal", functools.partial(self._fault, heal=True), methods=post),
+            Route("/api/lab/broken", self._broken),
             Route("/api/lab/follow", self._follow, methods=post),
             Route("/api/events", self._events, methods=get),
         ]
@@ -222,6 +231,11 @@ class Api:
             return done
 
         return await self._run(change, heavy=True)
+
+    async def _broken(self, request: Request) -> Response:
+        read_query(request)
+        lab = self.explorer.lab()
+        return await self._run(lambda _work: all_broken(lab))
 
     async def _follow(self, request: Request) -> Response:
         lab = self.explorer.lab()

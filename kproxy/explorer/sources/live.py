@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,8 @@ from kproxy.render import Features
 
 POLL: Final = 0.5
 """Seconds between two looks at a lab's nodes."""
+UPLINK: Final = "eth0"
+"""A node's end of its cable."""
 SETTLING: Final = 1.0
 """Seconds after a change of objects after which nodes are read again whose rules have no generation."""
 
@@ -83,6 +85,40 @@ class ClusterSource:
         self._client.close()
 
 
+class HostState(NamedTuple):
+    """What tells cheaply that a host has changed.
+
+    Attributes:
+        rules: their generation, or why the host cannot be read.
+        links: whether each is up, and its bridge.
+    """
+
+    rules: object
+    links: Mapping[str, tuple[bool, str]]
+
+
+def changes(name: str, before: HostState | None, now: HostState) -> list[str]:
+    """What is another of a host, in words; cables are called as those who break them do."""
+    if before is None or before == now:
+        return [] if before == now else [f"host {name}"]
+    found = [f"rules of {name}"] if before.rules != now.rules else []
+    others = {link for link in {*before.links, *now.links} if before.links.get(link) != now.links.get(link)}
+    # The fabric's end of a cable has the name of its node.
+    cables = {link: link for link in others if name == FABRIC and _bridged(link, before, now)}
+    if name not in (FABRIC, CLIENT) and UPLINK in others:
+        cables = {UPLINK: name}
+    for link, node in cables.items():
+        found.append(f"the link of {node} is {'up' if now.links.get(link, (False, ''))[0] else 'down'}")
+    if others - cables.keys():
+        found.append(f"interfaces of {name}")
+    return found
+
+
+def _bridged(link: str, *states: HostState) -> bool:
+    """Whether a link is on a bridge before and after."""
+    return all(link in each.links and each.links[link][1] for each in states)
+
+
 class LabSource:
     """A lab: its objects, and of each host what its namespace holds.
 
@@ -99,7 +135,7 @@ class LabSource:
         self._record = record
         self._client = lab_client(lab)
         self._hosts: dict[str, dict[str, bytes]] = {}
-        self._seen: dict[str, object] = {}
+        self._seen: dict[str, HostState] = {}
         self._stale: dict[str, None] = {}
         self._due = 0.0
         self._lock = threading.Lock()
@@ -160,15 +196,15 @@ class LabSource:
                 self._hosts[name] = {path: found.read(path) or b"" for path in found.paths() if path.startswith(prefix)}
 
     @staticmethod
-    def _state(netns: str) -> object:
+    def _state(netns: str) -> HostState:
         """What changes when a host's rules or links do, as far as that can be seen cheaply."""
         try:
             with Namespace.named(netns) as inside:
                 generation = nft_generation(inside)
-            links = {name: (link.up, link.carrier, link.bridge) for name, link in read_links(netns).items()}
+            links = {name: (link.up and link.carrier, link.bridge) for name, link in read_links(netns).items()}
         except LinuxError as error:
-            return str(error)
-        return generation, links
+            return HostState(str(error), {})
+        return HostState(generation, links)
 
     @property
     def _without_generation(self) -> bool:
@@ -198,11 +234,14 @@ class LabSource:
             if found:
                 with self._lock:
                     self._stale |= dict.fromkeys(found)
-                changed([f"host {name}" for name in found])
+                changed(list(dict.fromkeys(words for each in found.values() for words in each)))
 
-    def _changed_hosts(self) -> list[str]:
+    def _changed_hosts(self) -> dict[str, list[str]]:
+        """Hosts that are others than they were when they were read, each with what changed in words."""
         hosts = self.hosts()
-        found = [name for name, netns in hosts.items() if self._state(netns) != self._seen.get(name)]
+        states = {name: self._state(netns) for name, netns in hosts.items()}
+        found = {name: changes(name, self._seen.get(name), now) for name, now in states.items()}
+        found = {name: words for name, words in found.items() if words}
         with self._lock:
             settled = self._due and time.monotonic() > self._due
             if settled:
@@ -211,8 +250,10 @@ class LabSource:
             known = dict(self._hosts)
             nodes = {name: netns for name, netns in hosts.items() if name not in (FABRIC, CLIENT)}
             self._collect(nodes)
-            found += [name for name in nodes if self._hosts.get(name) != known.get(name)]
-        return list(dict.fromkeys(found))
+            for name in nodes:
+                if name not in found and self._hosts.get(name) != known.get(name):
+                    found[name] = [f"rules of {name}"]
+        return found
 
     def look(self, hosts: Iterable[str] | None = None) -> None:
         """The hosts are read anew with the next `read`."""

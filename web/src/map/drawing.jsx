@@ -2,6 +2,7 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Bar, Frame, Labels, Node, Outside, Service } from "./items.jsx";
+import { Captures } from "./captures.jsx";
 import { noneOf } from "./faults.js";
 import { arrange, isNode } from "./layout.js";
 import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
@@ -58,6 +59,7 @@ export function useSlim() {
  * @param selected identifier of what is looked at; its Services' or endpoints' lines are drawn strong
  * @param way hops of a packet's way, and `moment` where on it the packet is
  * @param lost hops of the way to where the packet or its answer is lost; null if it is not
+ * @param captured places where the packet was captured, with what the model says there: rows of `api/lab/follow`
  * @param touched identifiers that a change touched
  * @param before the map before the change: chances that differ are drawn with both
  * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
@@ -67,7 +69,7 @@ export function useSlim() {
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
@@ -100,6 +102,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {ways && <Ways layout={layout} ways={ways} />}
           {line && <Line line={line} way={way} moment={moment} />}
           {hops && <Labels layout={layout} hops={hops} doubted={doubted} />}
+          {captured && <Captures layout={layout} rows={captured} />}
           {ways && <Ends layout={layout} ways={ways} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}

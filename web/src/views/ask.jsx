@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { command, embedded, useAnswer } from "../api.js";
-import { Captured } from "./live.jsx";
+import { Captured } from "./captured.jsx";
 import { AskMap } from "./askmap.jsx";
 import { FAULT, faultOf, wayOf } from "../packet/fault.js";
 import { momentsOf, stationsOf } from "../packet/moments.js";
@@ -58,7 +58,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         <Problem error={error ?? (map ? null : mapError)} />
         {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
-        {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} /></section>}
+        {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} way={answer?.journeys[followed.journey]} /></section>}
       </div>
       <div class="side">
         <aside class="panel" aria-label="Ways">
@@ -80,10 +80,10 @@ function Connections({ query }) {
       <ol class="ways">
         {embedded.follows.map((item) => (
           <li key={`${item.from} ${item.to}`}>
-            <a class={`way-item flow ${item.agrees ? "ok" : item.open ? "open" : "bad"}`} href={href("ask", { from: item.from, to: item.to, proto: item.protocol, way: item.journey < 0 ? "" : item.journey })}
+            <a class={`way-item flow ${item.agrees ? ENDS[item.end]?.kind ?? "open" : "bad"}`} href={href("ask", { from: item.from, to: item.to, proto: item.protocol, way: item.journey < 0 ? "" : item.journey, step: FAULT })}
               aria-current={item.from === query.from && item.to === query.to ? "true" : undefined}>
               <b>{plain(item.from)} → {item.label}</b>
-              <span class="more-words">{item.answer}, {item.agrees ? "as the model says" : "not as the model says"}</span>
+              <span class="more-words">{ENDS[item.end]?.words ?? item.end}, {item.agrees ? "as the model says" : "not as the model says"}</span>
             </a>
           </li>
         ))}

@@ -1,15 +1,18 @@
-// A source that lives: what changed, the rules' counters as heat, and of a lab breaking, healing and one real connection.
+// A source that lives: what changed, and of a lab one real connection on its map, breaking and healing, and the busiest rules.
 
-import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useMemo, useState } from "preact/hooks";
 import { get, post } from "../api.js";
+import { BusiestRules } from "./busiest.jsx";
+import { Faults } from "./faults.jsx";
+import { Laid, Sent, wayOfSent } from "./captured.jsx";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { receivers, senders } from "../names.js";
-import { Busy, Close, Field, Problem } from "../parts.jsx";
+import { Busy, Chance, Close, End, Field, Problem } from "../parts.jsx";
 import { go, href } from "../route.js";
-import { count, plain } from "../words.js";
+import { ENDS, count, endOf, endWords, failsOn, hostId, whereOf } from "../words.js";
 
 const EMPTY = new Set();
-const SECONDS = 2;
+const NOTHING = { data: null, error: null, busy: false, at: null, before: null };
 
 export function LiveView({ route, map, source, events, revision }) {
   const { query } = route;
@@ -17,18 +20,28 @@ export function LiveView({ route, map, source, events, revision }) {
   const touched = useMemo(() => new Set(events.last.flatMap(idsOf)), [events.last]);
   const to = (changes) => href("live", { ...query, ...changes });
   const hrefOf = useCallback((id) => (id.startsWith("open ") ? href("map", { open: id.slice(5) }) : to({ sel: id })), [route]);
+  const [sent, setSent] = useState(NOTHING);
+  const { data } = sent;
+  const way = data && wayOfSent(data);
+  const hops = useMemo(() => (way && layout ? drawable(layout, failsOn(way) === "back" ? way.back : way.there) : null), [way, layout]);
   const lab = source.can?.lab;
   return (
-    <section class="view split">
+    <section class="view split live">
       <div class="main">
-        <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision">{events.away ? "away" : `following · revision ${events.revision}`}</p></div>
-        {map && layout && <Drawing map={map} layout={layout} hrefOf={hrefOf} selected={query.sel ?? ""} touched={touched} label="Map, which follows the source" />}
-        {lab && map && <Follow map={map} query={query} to={to} />}
-        {source.can?.counters !== false && <Heat revision={revision} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
+        <div class="bar-top"><h1>Live</h1><p class="counts" role="status" data-test="revision" data-revision={events.revision}>{events.away ? "away" : "following"}</p></div>
+        {lab && map && <Send map={map} query={query} to={to} sent={sent} setSent={setSent} counts={source.can.counters !== false} />}
+        {map && layout && (
+          <Drawing map={map} layout={layout} hrefOf={hrefOf} selected={query.sel ?? ""} touched={touched}
+            way={hops} picks={hops ? { from: data.ask.from, to: `svc/${data.service}` } : undefined} lost={ENDS[way?.end]?.kind === "bad" ? hops : null} captured={hops ? data.rows : null} around={lab ? (data ? 290 : 230) : 190}
+            label={hops ? "The way of the packet that was sent" : "Map, which follows the source"} />
+        )}
+        {data && <section class="rules" data-test="captured"><h2>Model and capture</h2><Laid rows={data.rows} /></section>}
+        {source.can?.counters !== false && map && <BusiestRules map={map} revision={revision} since={sent.before} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
       </div>
-      <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes and faults">
+      <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Ways, changes and faults">
         {query.sel && <Close href={to({ sel: "" })} />}
-        {lab && map && <Faults sel={query.sel ?? ""} />}
+        {data && <Held data={data} />}
+        {lab && map && <Faults map={map} query={query} told={`${revision} ${events.away}`} />}
         <h2>What changed</h2>
         {events.log.length === 0 && <p class="note">Nothing since this page was opened.</p>}
         <ol class="plain" aria-live="polite" data-test="log">
@@ -46,179 +59,74 @@ function Change({ item, map, to }) {
   const gone = id && map?.revision >= item.revision && !there && !item.name.startsWith("EndpointSlice");
   return (
     <li>
-      <small>{item.at.toLocaleTimeString()}</small> {there ? <a href={to({ sel: id })}>{item.name}</a> : item.name.replace(/^host /, "rules or links of ")}
+      <small>{item.at.toLocaleTimeString()}</small> {there ? <a href={to({ sel: id })}>{item.name}</a> : item.name}
       {gone && " is gone"}{item.times > 1 && <small> · {item.times} changes</small>}
     </li>
   );
 }
 
+/** What on the map a change is about, whose words begin with its kind, or say what happened to a host. */
 function idsOf(text) {
   const [kind, name] = text.split(" ");
+  const host = /^(?:rules of|interfaces of|the link of|host) (\S+)|^(\S+) is (?:off|on again)$/.exec(text);
+  if (host) return [`node/${host[1] ?? host[2]}`];
   if (!name) return [];
-  return { Service: [`svc/${name}`], Pod: [`pod/${name}`], Node: [`node/${name}`], EndpointSlice: [`svc/${name.replace(/-[^-]+$/, "")}`] }[kind] ?? [];
+  return { Service: [`svc/${name}`], Pod: [`pod/${name}`], pod: [`pod/${name}`], Node: [`node/${name}`], EndpointSlice: [`svc/${name.replace(/-[^-]+$/, "")}`] }[kind] ?? [];
 }
 
-/** Breaks and heals nodes, links and Pods of a lab. */
-function Faults({ sel }) {
-  const [said, setSaid] = useState(null);
-  const [busy, setBusy] = useState(false);
-  const node = sel.startsWith("node/") ? sel.slice(5) : "";
-  const pod = sel.startsWith("pod/") ? plain(sel) : "";
-  const act = async (verb, kind, name) => {
-    setBusy(true);
-    setSaid(null);
-    try {
-      setSaid({ words: (await post(`api/lab/${verb}`, { kind, name })).done });
-    } catch (error) {
-      setSaid({ error });
-    }
-    setBusy(false);
-  };
-  const pair = (kind, name, words) => (
-    <p class="fault" key={kind}>
-      <span>{words}</span>
-      <button type="button" class="breaks" disabled={busy} aria-label={`Break ${words}`} onClick={() => act("fail", kind, name)}>Break</button>
-      <button type="button" disabled={busy} aria-label={`Heal ${words}`} onClick={() => act("heal", kind, name)}>Heal</button>
-    </p>
-  );
-  return (
-    <section data-test="faults">
-      <h2>Break and heal</h2>
-      {!node && !pod && <p>Choose a node or a Pod on the map.</p>}
-      {node && <>{pair("link", node, `the link of ${node}`)}{pair("node", node, `node ${node}`)}</>}
-      {pod && pair("pod", pod, `Pod ${pod}`)}
-      <Busy busy={busy} words="Working…" />
-      {said?.words && <p class="note" role="status">{said.words}</p>}
-      <Problem error={said?.error} />
-    </section>
-  );
-}
-
-/** One real connection through the lab, captured, beside what the model says: one row a place. */
-function Follow({ map, query, to }) {
-  const [state, setState] = useState({ data: null, error: null, busy: false });
-  const follow = async (event) => {
+/** Asks for one real connection, and says what became of it. */
+function Send({ map, query, to, sent, setSent, counts }) {
+  const { data, error, busy, at } = sent;
+  const send = async (event) => {
     event.preventDefault();
-    const given = Object.fromEntries(new FormData(event.currentTarget));
+    const given = Object.fromEntries([...new FormData(event.currentTarget)].map(([name, text]) => [name, text.trim()]));
     go(to({ from: given.from, to: given.to }), true);
-    setState({ data: null, error: null, busy: true });
+    setSent({ ...NOTHING, busy: true });
+    // Counters are those since this connection; if they cannot be read it is sent all the same.
+    const before = counts ? await get("api/counters").catch(() => null) : null;
     try {
-      setState({ data: await post("api/lab/follow", { from: given.from, to: given.to }), error: null, busy: false });
-    } catch (error) {
-      setState({ data: null, error, busy: false });
+      setSent({ ...NOTHING, data: await post("api/lab/follow", given), at: new Date(), before });
+    } catch (failure) {
+      setSent({ ...NOTHING, error: failure, before });
     }
   };
-  const { data } = state;
   return (
-    <section class="rules" data-test="follow">
-      <div class="bar-top"><h2>One real connection</h2><Busy busy={state.busy} words="Sending and capturing…" /></div>
-      <form class="filters" onSubmit={follow}>
-        <Field label="From" name="from" value={query.from ?? ""} options={senders(map)} classes="wide" />
-        <Field label="To" name="to" value={query.to ?? ""} options={receivers(map)} classes="wide" />
-        <button class="primary" type="submit" disabled={state.busy}>Send it</button>
+    <section class="said-above" data-test="follow" aria-label="One real connection">
+      <form class="filters question" onSubmit={send}>
+        <Field label="From" name="from" value={query.from ?? ""} options={senders(map)} hint="client or pod/default/web-0" bad={error?.field === "from"} classes="wide" />
+        <Field label="To" name="to" value={query.to ?? ""} options={receivers(map)} hint="svc/default/web" bad={error?.field === "to"} classes="wide" />
+        <button class="primary" type="submit" disabled={busy}>Send one connection</button>
+        {data && <button type="button" onClick={() => setSent(NOTHING)}>Clear</button>}
       </form>
-      <Problem error={state.error} />
-      {data && <Captured data={data} />}
+      <Busy busy={busy} words="Sending and capturing…" />
+      <Problem error={error} />
+      {data && <Sent data={data} at={at} />}
     </section>
   );
 }
 
-/** What was captured of one connection, a row for each interface, beside what the model says. */
-export function Captured({ data }) {
+/** What the model holds possible, and which of it came about. */
+function Held({ data }) {
+  const ways = data.ask.journeys;
   return (
-    <>
-      <p class={`outcome-line ${data.agrees ? "" : data.open ? "open" : "bad"}`}>{data.agrees ? "The capture is what the model says:" : data.open ? "What the model leaves open, the capture shows:" : "The capture differs from the model:"} {data.answer}</p>
-      <div class="scroll" tabIndex={0} role="group" aria-label="Model and capture">
-        <table class="laid">
-          <caption class="visually-hidden">Model and capture, a row for each place; where they differ the row has both</caption>
-          <thead><tr><th scope="col">where</th><th scope="col">packet</th></tr></thead>
-          <tbody>{data.rows.map((row, place) => <Laid key={place} row={row} before={data.rows[place - 1]} />)}</tbody>
-        </table>
-      </div>
-    </>
-  );
-}
-
-/** One place on the way: what both say in one line; where they differ the row opens, and each has its own. */
-function Laid({ row, before }) {
-  const turns = row.direction === "back" && before?.direction !== "back";
-  return (
-    <tr class={`${row.same ? "" : "differs"}${turns ? " turns" : ""}`}>
-      <th scope="row"><span aria-hidden="true">{row.direction === "back" ? "← " : "→ "}</span>{row.place.replace(/^pod\/[^/]+\//, "")}{turns && <small> the answer</small>}</th>
-      <td>
-        {row.same ? <Seen text={row.model ?? row.captured} before={turns ? "" : (before?.model ?? before?.captured)} /> : (
-          <dl class="apart">
-            <div><dt>model</dt><dd><Seen text={row.model} /></dd></div>
-            <div><dt>captured</dt><dd><Seen text={row.captured} before={row.model} /></dd></div>
-          </dl>
-        )}
-      </td>
-    </tr>
-  );
-}
-
-const SEEN = /^(\S+) -> (\S+)(?:\s+in (.+))?$/;
-
-/** A packet's header in one line; lit is what is another one than before, and what is around it in a tunnel stands apart. */
-function Seen({ text, before = "" }) {
-  const found = SEEN.exec(text ?? "");
-  if (!found) return <code>{text ?? "no packet here"}</code>;
-  const was = SEEN.exec(before ?? "");
-  const [src, dst] = [1, 2].map((place) => (was && was[place] !== found[place] ? <mark>{found[place]}</mark> : found[place]));
-  return <span class="seen"><code>{src} → {dst}</code>{found[3] && <span class="tunnelled"><span class="visually-hidden"> in </span>{found[3].replace("->", "→")}</span>}</span>;
-}
-
-/** Packets and bytes of rules since the page asked first, the busiest first. */
-function Heat({ node }) {
-  const [state, setState] = useState({ first: null, now: null, error: null, on: true });
-  useEffect(() => {
-    if (!state.on) return undefined;
-    let stop = false;
-    let timer = 0;
-    const ask = async () => {
-      try {
-        const now = await get("api/counters");
-        if (!stop) setState((old) => ({ ...old, first: old.first ?? now, now, error: null }));
-      } catch (error) {
-        if (!stop) setState((old) => ({ ...old, error }));
-      }
-      if (!stop) timer = setTimeout(ask, SECONDS * 1000);
-    };
-    ask();
-    return () => {
-      stop = true;
-      clearTimeout(timer);
-    };
-  }, [state.on]);
-  const rows = useMemo(() => heat(state.first, state.now, node), [state.now, node]);
-  const most = Math.max(1, ...rows.map((row) => row.packets));
-  return (
-    <section class="rules">
-      <div class="bar-top"><h2>Busiest rules{node ? ` of ${node}` : ""}</h2><button type="button" onClick={() => setState((old) => ({ ...old, on: !old.on, first: old.on ? old.first : null }))}>{state.on ? "Pause" : "Count from now"}</button></div>
-      <Problem error={state.error} />
-      {rows.length === 0 && !state.error && <p class="note">No rule has met a packet since this page was opened.</p>}
-      <ol class="heat">
-        {rows.slice(0, 30).map((row) => (
-          <li key={`${row.node} ${row.rule}`}>
-            <svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect width={(row.packets / most) * 100} height={6} /></svg>
-            <b>{count(row.packets, "packet")}</b> <small>{count(row.bytes, "byte")}</small> <span>{row.node}</span> <code>{row.rule}</code>
+    <section data-test="held">
+      <h2>The model: {count(ways.length, "way")}</h2>
+      <ol class="ways">
+        {ways.slice(0, MOST_WAYS).map((way, place) => (
+          <li key={place} class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} aria-current={place === data.journey ? "true" : undefined}>
+            <Chance chance={way.probability} kind={ENDS[way.end]?.kind} /><End end={endOf(way)} /><span class="where long">{whereOf(way)}</span>
+            {way.end !== "answered" && <span class="more-words">{endWords(way)}</span>}
+            {place === data.journey && <span class="more-words">this one came about</span>}
           </li>
         ))}
       </ol>
+      {ways.length > MOST_WAYS && <p class="note">{count(ways.length - MOST_WAYS, "more way")}</p>}
+      <p><a href={href("ask", { from: data.ask.from, to: data.ask.to, proto: data.ask.protocol })}>Ask, and step through them</a></p>
     </section>
   );
 }
 
-function heat(first, now, node) {
-  const rows = [];
-  for (const [name, rules] of Object.entries(now ?? {})) {
-    if (node && name !== node) continue;
-    for (const [rule, [packets, bytes]] of Object.entries(rules)) {
-      const before = first?.[name]?.[rule] ?? [0, 0];
-      if (packets > before[0]) rows.push({ node: name, rule, packets: packets - before[0], bytes: bytes - before[1] });
-    }
-  }
-  return rows.sort((one, other) => other.packets - one.packets);
-}
+const MOST_WAYS = 8;
 
-
+/** Hops, if all of their hosts are still on the map. */
+const drawable = (layout, hops) => (hops.every((hop) => layout.boxes.has(hostId(hop.host)) || layout.nodeOf.has(hostId(hop.host))) ? hops : null);

@@ -88,6 +88,7 @@ def test_every_answer_has_the_headers(page: Page) -> None:
         ("POST", "api/ask", b" " * ((4 << 20) + 1), {}, 413),
         ("POST", "api/lab/fail", b'{"kind": "node", "name": "n1"}', {}, 409),
         ("GET", "api/counters", None, {}, 409),
+        ("GET", "api/lab/broken", None, {}, 409),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(

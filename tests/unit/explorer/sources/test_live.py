@@ -12,10 +12,10 @@ import pytest
 from kproxy.apiserver.testing import RunningServer, running_apiserver
 from kproxy.client import RestClient, load_client_config
 from kproxy.collect.objects import collect_objects
-from kproxy.explorer.answers.lab_actions import rows_of
+from kproxy.explorer.answers.lab_actions import follow_answer, rows_of
 from kproxy.explorer.sources import follow
 from kproxy.explorer.sources.follow import FollowedObjects
-from kproxy.explorer.sources.live import ClusterSource
+from kproxy.explorer.sources.live import ClusterSource, HostState, changes
 from kproxy.explorer.sources.rendering import RenderedCluster
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
@@ -133,3 +133,26 @@ def test_a_capture_that_differs_is_in_the_row_of_its_place(snapshot: Path) -> No
         ("n2 cni0 in", None, to.format("10.244.2.5"), False),
     ]
     assert not found.agrees
+
+
+def test_outcome_and_agreement_are_told_apart(snapshot: Path) -> None:
+    _, found = followed(snapshot)
+    told = follow_answer(found)
+    assert (told.end, told.agrees, told.same, told.hops, told.service) == ("lost", False, 1, 5, "shop/web")
+
+
+def test_what_changed_of_a_host_is_said_in_words() -> None:
+    cable, port = {"eth0": (True, ""), "cni0": (True, "")}, {"node-1": (True, "fabric"), "outside": (True, "")}
+    down = {**cable, "eth0": (False, "")}
+    assert changes("node-1", HostState(1, cable), HostState(1, cable)) == []
+    assert changes("node-1", HostState(1, cable), HostState(2, cable)) == ["rules of node-1"]
+    assert changes("node-1", HostState(1, cable), HostState(1, down)) == ["the link of node-1 is down"]
+    assert changes("node-1", HostState(1, down), HostState(2, cable)) == [
+        "rules of node-1",
+        "the link of node-1 is up",
+    ]
+    more = {**cable, "veth1": (True, "cni0")}
+    assert changes("node-1", HostState(1, cable), HostState(1, more)) == ["interfaces of node-1"]
+    pulled = {**port, "node-1": (False, "fabric")}
+    assert changes("fabric", HostState(1, port), HostState(1, pulled)) == ["the link of node-1 is down"]
+    assert changes("node-1", None, HostState(1, cable)) == ["host node-1"]
