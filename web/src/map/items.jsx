@@ -97,9 +97,8 @@ export function Node({ node, layout, viewed = false, ...rest }) {
       <Item id={node.id} label={label} kind={kind} {...rest}>
         <Rect box={box} rx={12} />
         <text class="name" x={box.x + (slim ? 9 : 14)} y={box.y + 21}>{fit(node.name, slim ? 21 : 30)}</text>
-        {viewed && !slim && <text class="tiny end" x={box.x + box.w - 14} y={box.y + 21}>clients here</text>}
         <text class="small" x={box.x + (slim ? 9 : 14)} y={box.y + 37}>{slim && state ? fit(state, 26) : fit(node.addresses.join(" "), slim ? 26 : 34)}</text>
-        {!slim && <text class="small end" x={box.x + box.w - 14} y={box.y + 21}>{state}</text>}
+        {!slim && <text class="small end" x={box.x + box.w - 14} y={box.y + 21}>{[viewed && "clients here", state].filter(Boolean).join(" · ")}</text>}
         {!slim && node.podCIDRs.length > 0 && <text class="small end" x={box.x + box.w - 14} y={box.y + 37}>Pods {fit(node.podCIDRs.join(" "), 28)}</text>}
       </Item>
       <g class="inner">

@@ -10,8 +10,9 @@ const SECONDS = 2;
 const MOST = 30;
 
 /** Packets and bytes since the last connection that was sent, or since the page asked first: of rules that are about a
- *  Service, and apart from these all others, which a lab's own packets meet all the time. */
-export function BusiestRules({ map, since, node }) {
+ *  Service, and apart from these all others, which a lab's own packets meet all the time. `native`: the proxy is in nftables
+ *  mode. */
+export function BusiestRules({ map, native, since, node }) {
   const [state, setState] = useState({ first: null, now: null, error: null, on: true });
   useEffect(() => {
     if (since) setState((old) => ({ ...old, first: since }));
@@ -43,7 +44,7 @@ export function BusiestRules({ map, since, node }) {
     <section class="rules" data-test="busiest">
       <div class="bar-top"><h2>Busiest rules{node ? ` of ${node}` : ""} <small>{when}</small></h2><button type="button" onClick={() => setState((old) => ({ ...old, on: !old.on, first: old.on ? old.first : null }))}>{state.on ? "Pause" : "Count from now"}</button></div>
       <Problem error={state.error} />
-      {mine.length === 0 && !state.error && <p class="note">No rule of a Service has met a packet {when}.</p>}
+      {mine.length === 0 && !state.error && <p class="note">{native ? "In nftables mode kube-proxy’s rules for Services count no packets." : `No rule of a Service has met a packet ${when}.`}</p>}
       <Rows rows={mine} />
       {rest.length > 0 && <Later summary={count(rest.length, "other rule")}>{() => <Rows rows={rest} />}</Later>}
     </section>

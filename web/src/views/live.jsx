@@ -36,7 +36,7 @@ export function LiveView({ route, map, source, events, revision }) {
             label={hops ? "The way of the packet that was sent" : "Map, which follows the source"} />
         )}
         {data && <section class="rules" data-test="captured"><h2>Model and capture</h2><Laid rows={data.rows} /></section>}
-        {source.can?.counters !== false && map && <BusiestRules map={map} revision={revision} since={sent.before} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
+        {source.can?.counters !== false && map && <BusiestRules map={map} native={source.modes?.includes("nftables")} since={sent.before} node={query.sel?.startsWith("node/") ? query.sel.slice(5) : ""} />}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Ways, changes and faults">
         {query.sel && <Close href={to({ sel: "" })} />}
