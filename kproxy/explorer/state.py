@@ -312,9 +312,7 @@ def _compares(has_cluster: bool, rendered: bool, has_second: bool) -> tuple[str,
 
 def _modes(model: Model) -> tuple[str, ...]:
     if model.known.cluster is None:
-        rules = model.known.rules
-        native = rules is not None and rules.nftables is not None
-        return (*(("iptables",) if rules is not None and rules.rulesets else ()), *(("nftables",) if native else ()))
+        return model.modes_told
     modes: dict[str, None] = {}
     for name in model.nodes:
         try:

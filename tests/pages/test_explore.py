@@ -758,19 +758,107 @@ COMMIT
 
 
 def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
-    """Nothing is strong that nobody chose, and no line runs under a box."""
+    """From left to right: a client, the host with its Services, and their endpoints in the same order; nothing is
+    joined to nothing, nothing is strong that nobody chose, and all of it is in sight."""
     with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
         page = Page(browser, url)
-        page.size(1280, 800)
+        page.size(1400, 900)
         page.leave()
         page.open(place("map"))
-        assert page.text(".counts").startswith("1 host")
-        assert page.all(".map .edge path")
+        assert page.text(".counts") == "1 host · 5 Services that its rules name"
+        host, client = page.item("node/host").rect, page.item("outside/203.0.113.9").rect
+        rows = [("kube-system/kube-dns", ("10.244.1.7", "10.244.2.7")), ("shop/web", ("10.244.0.5", "10.244.1.5"))]
+        heights = []
+        for name, addresses in rows:
+            service = page.item(f"svc/{name}").rect
+            assert client["x"] + client["width"] < host["x"] < service["x"] < host["x"] + host["width"]
+            ends = [page.item(f"outside/{address}").rect for address in addresses]
+            assert all(end["x"] > host["x"] + host["width"] for end in ends)
+            heights += [end["y"] for end in ends]
+            assert ends[0]["y"] < service["y"] + service["height"] / 2 < ends[1]["y"] + ends[1]["height"]
+        assert heights == sorted(heights)
+        ends = [item for item in page.all(".map .item.outside") if item.rect["x"] > host["x"]]
+        assert len(ends) == len(page.all(".map .edge path")) == 8
         assert not page.all(".map .share")
-        left = {item.location["x"] for item in page.all(".map .item.outside > rect")}
-        assert len(left) == 1, "host, clients and endpoints stand in one column"
+        assert "cable" not in page.text(".legend")
+        drawing = page.one(".drawing")
+        assert int(drawing.get_property("scrollHeight")) <= int(drawing.get_property("clientHeight"))
+        assert int(drawing.get_property("scrollWidth")) <= int(drawing.get_property("clientWidth"))
         page.item("svc/shop/web").click()
         page.until(lambda: page.text(".share").split() == ["50%", "50%"], "the chosen Service's chances")
+        assert page.complaints() == []
+
+
+def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> None:
+    """From who asks, whose address need not be on the map, along the hooks to the endpoint."""
+    question = {"_from": "10.244.0.99", "to": "svc/shop/web", "way": "0"}
+    with exploring("--rules", str(snapshot / "nodes/worker-1/iptables-save")) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.leave()
+        page.open(place("ask", **question))
+        page.shows(".way-item[aria-current=true] .ending", "accepted by the rules")
+        page.shows(".way-item[aria-current=true] .more-words", "do not tell whether it arrives")
+        assert page.text(".map .item.from").split("\n") == ["who asks", "10.244.0.99"]
+        assert [item.text for item in page.all(".hook.met text")] == ["PREROUTING", "FORWARD", "POSTROUTING"]
+        end = page.item("outside/10.244.0.5")
+        assert "passed" in end.get_attribute("class")
+        places = []
+        for _ in range(5):
+            places.append(float(page.one(".packet").get_attribute("style").split("(")[1].split("px")[0]))
+            page.press("n")
+        assert places == sorted(places)
+        assert len(set(places)) == 5, "who asks, PREROUTING, after its rules, routing, the endpoint"
+        assert page.one(".drawing").get_property("scrollTop") == 0
+        # Who asks from the host itself is the host.
+        page.open(place("ask", _from="node/host", to="10.1.2.3:80"))
+        page.until(lambda: page.all(".map .item.node.from"), "the host is lit")
+        assert page.complaints() == []
+
+
+def test_a_packet_that_a_dump_drops_stops_in_its_hook(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules").write_bytes(damaged_showcase()["nodes/worker-2/iptables-save"])
+    with exploring("--rules", "rules", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.leave()
+        page.open(place("ask", _from="10.244.0.99", to="svc/shop/cart", step="fault"))
+        page.shows("p.outcome-line", "Dropped in FORWARD")
+        forward = page.all(".hook rect")[1].rect
+        cross = page.one(".map > .cross").rect
+        assert forward["x"] < cross["x"] + cross["width"] / 2 < forward["x"] + forward["width"]
+        assert page.text(".map .share").split() == ["50%", "lost", "50%", "lost"]
+        assert page.complaints() == []
+
+
+def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> None:
+    """All of it stays in sight; a Service's panel has each."""
+    rules = ["*nat", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -j KUBE-SERVICES"]
+    for service in range(12):
+        comment = f'-m comment --comment "shop/s{service} cluster IP"'
+        rules.append(
+            f"-A KUBE-SERVICES -d 10.96.0.{service}/32 -p tcp {comment} -m tcp --dport 80 -j KUBE-SVC-{service}"
+        )
+        for end in range(12, 0, -1):
+            chance = f"-m statistic --mode random --probability {1 / end:.10f} " if end > 1 else ""
+            rules.append(
+                f"-A KUBE-SVC-{service} {chance}-p tcp -j DNAT --to-destination 10.244.{service}.{13 - end}:8080"
+            )
+    rules[2:2] = [f":{name} - [0:0]" for name in ("KUBE-SERVICES", *(f"KUBE-SVC-{number}" for number in range(12)))]
+    (tmp_path / "rules").write_text("\n".join([*rules, "COMMIT", ""]))
+    with exploring("--rules", "rules", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.leave()
+        page.open(place("map"))
+        page.until(lambda: len(page.all(".map .item.more")) == 12, "a box for each Service's endpoints")
+        assert {item.text for item in page.all(".map .item.more")} == {"12 endpoints"}
+        drawing = page.one(".drawing")
+        assert int(drawing.get_property("scrollHeight")) <= int(drawing.get_property("clientHeight"))
+        page.all(".map .item.more")[3].click()
+        page.shows(".panel h2", "Service s3")
+        page.shows(".share", "100% (12)")
+        assert len(page.all(".panel .shares li")) == 12
         assert page.complaints() == []
 
 

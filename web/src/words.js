@@ -173,7 +173,8 @@ export function endWords(way) {
   const end = ENDS[endOf(way)]?.words ?? way.end;
   if (endOf(way) === "accepted") {
     const last = way.there.at(-1);
-    return `${end}: ${way.source} → ${way.target}, ${leavesHost(last)}${last.via === "local" ? "" : "; they do not tell whether it arrives"}`;
+    const leaves = [`${end}: ${way.source} → ${way.target}`, leavesHost(last)].filter(Boolean).join(", ");
+    return last.via === "local" ? leaves : `${leaves}; they do not tell whether it arrives`;
   }
   if (way.end === "answered") {
     const seen = way.source ? `, which sees ${way.source}` : "";

@@ -111,7 +111,9 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
 
 
 def _one_host(model: Model, work: Work) -> MapView:
-    host = NodeView("node/host", "host", (), (), "", None, False, True, "", True, "", (), ())
+    host = NodeView(
+        "node/host", "host", (), (), "", None, False, True, " and ".join(model.modes_told), True, "", (), ()
+    )
     outside = tuple(
         OutsideView(f"{OUTSIDE}{address}", address, "a client outside", ())
         for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6))

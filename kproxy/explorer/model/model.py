@@ -199,6 +199,13 @@ class Model:
         """Where Services answer, as far as the rules of the one host of a dump tell."""
         return () if self.known.rules is None else doors_told(self.known.rules)
 
+    @property
+    def modes_told(self) -> tuple[str, ...]:
+        """The kinds of rules that the one host of a dump has."""
+        rules = self.known.rules
+        native = rules is not None and rules.nftables is not None
+        return (*(("iptables",) if rules is not None and rules.rulesets else ()), *(("nftables",) if native else ()))
+
     def index(self, family: Family) -> Index:
         """The rules of the one host of a dump. Raises InputError: there are none of the family."""
         if family not in self._indexes:

@@ -1,6 +1,7 @@
 // The map as a drawing. It draws what it is given; what a click means is up to who shows it.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { HostHooks } from "./hostroom.jsx";
 import { Bar, Frame, Labels, Node, Outside, Service } from "./items.jsx";
 import { Captures } from "./captures.jsx";
 import { noneOf } from "./faults.js";
@@ -9,6 +10,7 @@ import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx
 import { markSpots } from "./labels.jsx";
 import { Ends, Marks, Tips, Ways } from "./ways.jsx";
 import { Zoom } from "../parts.jsx";
+import { onHostWay } from "./onehost.js";
 import { walk } from "./paths.js";
 import { parseHash } from "../route.js";
 import { edgesBy } from "./shape.js";
@@ -30,6 +32,7 @@ function layoutOf(map, open, slim) {
   const found = arrange(map, { open, slim });
   found.nodeOf = new Map(map.pods.map((pod) => [pod.id, pod.node]));
   found.linksOf = new Map(map.outside.map((item) => [item.id, item.links ?? []]));
+  found.asker = map.asker ?? map.outside.find((item) => !item.end)?.id;
   found.of = of;
   if (!open.size) laid.set(map.services, found);
   return found;
@@ -72,7 +75,8 @@ export function useSlim() {
 export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
-  const line = useMemo(() => (way ? walk(layout, way) : null), [layout, way]);
+  const back = moment?.direction === "back";
+  const line = useMemo(() => (way ? walk(layout, way, selected, back) : null), [layout, way, selected, back]);
   const hops = way ?? ways?.lines.flatMap((each) => each.hops);
   const spots = useMemo(() => markSpots(layout, marks), [layout, marks]);
   const scale = zoom * useFit(holder, layout, around);
@@ -81,15 +85,15 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
   const keys = useArrows(holder, layout, selected);
   // What stands still is drawn once, however the packet moves and the size changes.
   const still = useMemo(
-    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} ways={ways} before={before} doubted={doubted} picks={picks} />,
-    [map, layout, hrefOf, selected, touched, way, ways, before, doubted, picks.from, picks.to],
+    () => <Still map={map} layout={layout} hrefOf={hrefOf} selected={selected} touched={touched} way={way} back={back} ways={ways} before={before} doubted={doubted} picks={picks} />,
+    [map, layout, hrefOf, selected, touched, way, back, ways, before, doubted, picks.from, picks.to],
   );
   return (
     <div class="map-frame">
       <div class="drawing" ref={holder} tabIndex={-1}>
         <svg
           viewBox={`0 0 ${Math.ceil(layout.width)} ${Math.ceil(layout.height)}`}
-          width={Math.ceil(layout.width * scale)} height={Math.ceil(layout.height * scale)}
+          width={Math.floor(layout.width * scale)} height={Math.ceil(layout.height * scale)}
           role="group" aria-label={label} class={`map ${layout.size}${layout.slim ? " slim" : ""}${way || ways ? " asked" : ""}`} {...keys}
         >
           <defs>
@@ -101,12 +105,13 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {still}
           {ways && <Ways layout={layout} ways={ways} />}
           {line && <Line line={line} way={way} moment={moment} />}
+          {layout.hooks && <HostHooks layout={layout} hops={hops} />}
           {hops && <Labels layout={layout} hops={hops} doubted={doubted} />}
           {captured && <Captures layout={layout} rows={captured} />}
           {ways && <Ends layout={layout} ways={ways} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
-          {lost && <Cross layout={layout} hops={lost} />}
+          {lost && <Cross layout={layout} hops={lost} service={selected} back={lost === way ? back : !back} />}
         </svg>
       </div>
       <Zoom zoom={zoom} setZoom={setZoom}>{more}</Zoom>
@@ -115,9 +120,9 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
 }
 
 /** Everything on the map but the packet and its way. */
-function Still({ map, layout, hrefOf, selected, touched, way, ways, before, doubted, picks }) {
+function Still({ map, layout, hrefOf, selected, touched, way, back, ways, before, doubted, picks }) {
   const hops = way ?? ways?.lines.flatMap((line) => line.hops);
-  const passed = hops ? new Set(hops.map((hop) => hostId(hop.host))) : null;
+  const passed = hops ? new Set([...hops.map((hop) => hostId(hop.host)), ...(layout.hooks ? onHostWay(layout, hops, back) : [])]) : null;
   const amounts = amountsOf(map, layout, selected);
   const several = map.nodes.filter(isNode).length > 1;
   // Of endpoints outside they run beneath the nodes.
@@ -129,7 +134,7 @@ function Still({ map, layout, hrefOf, selected, touched, way, ways, before, doub
       {layout.frames.map((frame) => <Frame key={frame.id} frame={frame} names={layout.names} />)}
       <Cables map={map} layout={layout} doubted={doubted} />
       {layout.bars.map((bar) => <Bar key={bar.id} bar={bar} hrefOf={hrefOf} selected={selected} />)}
-      {map.outside.map((item) => <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
+      {map.outside.map((item) => layout.boxes.has(item.id) && <Outside key={item.id} item={item} box={layout.boxes.get(item.id)} {...common} />)}
       {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} doubted={doubted} viewed={!hops && several && node.name === map.view} {...common} />)}
       {map.services.map((service) => {
         const box = layout.boxes.get(service.id);

@@ -1,5 +1,6 @@
 // What is drawn on the map, each as something that can be chosen: networks, hosts with what is in them, Services.
 
+import { HostRoom } from "./hostroom.jsx";
 import { coreOf } from "./layout.js";
 import { count, fit, hostId, plain } from "../words.js";
 
@@ -71,6 +72,14 @@ function CoreName({ box }) {
 }
 
 export function Outside({ item, box, ...rest }) {
+  if (box.kind === "end") {
+    return (
+      <Item id={item.id} kind="outside" label={`endpoint ${item.address}`} {...rest}>
+        <Rect box={box} rx={8} />
+        <text x={box.x + box.w / 2} y={box.y + box.h / 2 + 4.5}>{fit(item.address, Math.floor((box.w - 8) / 6.6))}</text>
+      </Item>
+    );
+  }
   return (
     <Item id={item.id} kind="outside" label={`outside client ${item.address}`} {...rest}>
       <Rect box={box} rx={23} />
@@ -87,6 +96,7 @@ export function Node({ node, layout, viewed = false, ...rest }) {
   const state = [node.removed && "gone", node.ready === false && "not ready", node.linkUp === false && "link down", node.rulesKnown === false && "rules not known"].filter(Boolean).join(", ");
   const label = `${node.isNode === false ? "host" : "node"} ${node.name}${state ? `, ${state}` : ""}`;
   const kind = `${box.kind} node${node.removed ? " removed" : ""}${bad ? " bad" : ""}${node.rulesKnown === false ? " unknown" : ""}`;
+  if (box.kind === "host") return <HostRoom node={node} layout={layout} label={`this host, ${node.mode} rules`} item={Item} {...rest} />;
   if (box.kind === "outside") return <Beside node={node} box={box} label={label} {...rest} />;
   if (box.kind !== "room") return <Tile node={node} box={box} layout={layout} state={state} label={label} kind={kind} {...rest} />;
   const pods = [...layout.boxes.entries()].filter(([, item]) => item.kind === "pod" && item.node === node.id);

@@ -7,6 +7,7 @@
 
 import { graphlib, layout as dagre } from "@dagrejs/dagre";
 import { FEW_NODES } from "./marks.js";
+import { arrangeHost, isOneHost } from "./onehost.js";
 
 const ROOM = { width: 404, head: 46, row: 28, pad: 12, ports: [10, 74], core: [100, 70], bridge: [184, 9], pods: 206 };
 const SLIM_ROOM = { ...ROOM, width: 200, ports: [7, 66], core: [7, 66], bridge: [81, 6], pods: 95, pad: 12 };
@@ -50,6 +51,7 @@ export const MAX_SERVICES = 24;
  * @returns {size, slim, width, height, boxes: Map of identifier to {x, y, w, h, kind, …}, groups, bars, more}
  */
 export function arrange(map, { open = new Set(), slim = false } = {}) {
+  if (isOneHost(map)) return arrangeHost(map, map.services.slice(0, MAX_SERVICES), slim);
   const nodes = map.nodes.filter(isNode).length;
   const size = nodes <= MAX_ROOMS ? "room" : nodes <= MAX_TILES && map.pods.length <= MAX_SQUARES ? "tile" : "dot";
   const podsOf = podsByNode(map);

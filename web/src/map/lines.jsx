@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Label, placed, sizeOf } from "./labels.jsx";
+import { lineToEnd } from "./onehost.js";
 import { rounded, walk } from "./paths.js";
 import { edgesBy } from "./shape.js";
 import { tunnelsOf } from "./tunnels.js";
@@ -50,18 +51,18 @@ function Tunnels({ layout, doubted }) {
  *  of a question only those of the Service that is asked. */
 export function ServiceLines({ map, layout, selected, asked, before, under }) {
   const all = useMemo(() => (before ? changedLines(map, before, layout) : linesOf(map, layout, selected)), [map, before, layout, selected]);
-  const lines = all.filter((line) => (line.from.kind === "outside") === under && (line.strong || !asked));
+  const lines = all.filter((line) => (line.from.kind === "outside") === under && (line.strong || !asked || line.from.kind === "end"));
   return (
     <g class={`edges${all.some((item) => item.strong) ? " chosen" : ""}${asked ? " faint" : ""}`}>
       {lines.map(({ key, from, to, width, strong, gone, less, wrong, lost }) => {
         const [x1, y1] = from.moreAt ? [from.x + from.w, from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2] : [from.x + from.w, from.y + from.h / 2];
         const [x2, y2] = [to.x, to.y + to.h / 2];
         const bend = Math.max(30, (x2 - x1) / 2);
-        const line = from.kind === "outside" && layout.channel ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+        const line = from.kind === "end" ? lineToEnd(layout, to, from) : from.kind === "outside" && layout.channel ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
         return (
           <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : less ? " gone less" : ""}${wrong ? " wrong" : ""}`}>
             <path d={line} stroke-width={under && !strong && layout.channel ? 1.2 : (1 + width * 4).toFixed(1)} />
-            {lost && <path class="cross" d={`M${x1 + 3} ${y1 - 5}l10 10m0 -10l-10 10`} />}
+            {lost && <path class="cross" d={`M${from.kind === "end" ? from.x - 13 : x1 + 3} ${y1 - 5}l10 10m0 -10l-10 10`} />}
           </g>
         );
       })}
@@ -85,7 +86,7 @@ function Shares({ layout, lines }) {
     const rows = words.map((text) => (grouped ? text.replace(/ \(.*/, "") : slim ? text.replace(/^.*→ /, "→ ") : text)).slice(0, grouped ? 1 : MOST_ROWS);
     const size = sizeOf(rows, slim);
     const y = (from.moreAt && from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2) - size.h / 2;
-    const first = grouped ? { x: from.x + from.w - size.w - 4, y: from.y + 4 } : from.kind === "outside" && !slim && layout.channel ? null : { x: from.x + from.w + 5, y };
+    const first = slim && from.kind === "end" ? { x: from.x - size.w - 4, y } : grouped ? { x: from.x + from.w - size.w - 4, y: from.y + 4 } : from.kind === "outside" && !slim && layout.channel ? null : { x: from.x + from.w + 5, y };
     return { key, rows, host, ...size, first, kind: gone ? " gone" : less ? " gone less" : wrong ? " wrong" : "" };
   });
   const places = placed(layout, said);
@@ -117,7 +118,7 @@ const MOST_ROWS = 3;
 /** One line for each endpoint and Service; from a group of small nodes one line for all of its endpoints. */
 function linesOf(map, layout, selected, whole = false) {
   const used = map.services.filter((service) => layout.boxes.has(service.id)).flatMap((service) => edgesBy(map, "service", service.id)).filter((edge) => edge.used || edge.fault);
-  const all = whole || (used.length <= FEW_LINES && layout.size === "room");
+  const all = whole || layout.hooks || (used.length <= FEW_LINES && layout.size === "room");
   const frames = new Map();
   for (const frame of layout.frames) for (const id of frame.ids) frames.set(id, frame);
   const merged = new Map();
@@ -125,7 +126,7 @@ function linesOf(map, layout, selected, whole = false) {
     const strong = Boolean(selected) && [edge.service, edge.target, edge.node].includes(selected);
     if (!all && !strong) continue;
     const frame = frames.get(edge.node);
-    const target = frame ? frame.id : [edge.target, edge.node].find((id) => layout.boxes.has(id));
+    const target = frame ? frame.id : [edge.target, edge.node, layout.holds?.get(edge.target)].find((id) => layout.boxes.has(id));
     if (!target) continue;
     const key = `${edge.service} ${target}`;
     if (!merged.has(key)) merged.set(key, { key, host: target, from: frame ?? layout.boxes.get(target), to: layout.boxes.get(edge.service), strong: false, wrong: false, ports: new Map() });
@@ -161,6 +162,7 @@ function shareWords({ chance, lost, ends }) {
 }
 
 export function packetAt(line, moment) {
+  if (line.spot) return line.spot(moment);
   if (moment.wire) return line.legs[moment.hop].mid;
   return (moment.kind === "end" ? line.end : line.stops[moment.hop]) ?? [0, 0];
 }
@@ -169,7 +171,7 @@ export function Line({ line, way, moment }) {
   return (
     <g class={`way ${moment?.direction ?? "there"}`}>
       {line.legs.map((leg, number) => (
-        <g key={number} class={moment && (number < moment.hop || (number === moment.hop && (moment.wire || moment.kind === "end"))) ? "gone" : ""}>
+        <g key={number} class={moment && (line.passed ? line.passed(moment, number) : number < moment.hop || (number === moment.hop && (moment.wire || moment.kind === "end"))) ? "gone" : ""}>
           {leg.casing && <path class="casing" d={rounded(leg.casing)} />}
           <path class="track" d={rounded(leg.points)} marker-end="url(#tip)" />
         </g>
@@ -179,8 +181,8 @@ export function Line({ line, way, moment }) {
 }
 
 /** A cross where a packet gets no further, above the packet itself; `hops` lead there. */
-export function Cross({ layout, hops }) {
-  const [x, y] = walk(layout, hops).end;
+export function Cross({ layout, hops, service, back }) {
+  const [x, y] = walk(layout, hops, service, back).end;
   return <path class="cross" d={`M${x - 9} ${y - 9}l18 18m0 -18l-18 18`} />;
 }
 

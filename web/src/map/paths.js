@@ -1,16 +1,19 @@
 // The packet's line over the map: from host to host along the links that it really takes.
 
 import { coreOf } from "./layout.js";
+import { hostWalk } from "./onehost.js";
 import { tunnelBetween } from "./tunnels.js";
 import { hostId } from "../words.js";
 
 /**
  * The legs of a way between its hops.
  *
+ * @param service, back of one host's rules: the Service that is asked, and whether it is the answer
  * @returns {stops: [x, y] for each hop, legs: [{points, casing, mid}] between them; casing: the points inside a tunnel, or null;
  *   end: [x, y] where it ends, with a leg of its own to the interface by which a packet leaves that nobody takes}
  */
-export function walk(layout, hops) {
+export function walk(layout, hops, service = "", back = false) {
+  if (layout.hooks) return hostWalk(layout, hops, service, back);
   const stops = hops.map((hop) => (hop.at === "bridge" && bridgeOf(layout, hop.host)) || stopOf(layout, hop.host));
   const legs = [];
   for (let number = 0; number + 1 < hops.length; number += 1) {

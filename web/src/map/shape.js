@@ -1,7 +1,8 @@
 // A map as it is drawn: with boxes for what only endpoints name, a part of it, or one laid over the one before a change.
 
 import { faultsOf } from "./faults.js";
-import { MAX_SERVICES, byName, isNode } from "./layout.js";
+import { MAX_SERVICES, byName } from "./layout.js";
+import { isOneHost } from "./onehost.js";
 import { hostId } from "../words.js";
 
 /** Gives endpoints without a Pod object a box of their own: in their node's room, or beside the nodes. */
@@ -19,7 +20,7 @@ export function withEndpoints(map) {
         id: edge.target, namespace: edge.service.slice(4, edge.service.indexOf("/", 4)), name: address, node: edge.node, addresses: [address], phase: "", ready: edge.state.startsWith("ready"),
         terminating: edge.state.includes("terminating"), hostNetwork: false, failed: false, bridge: "", bare: true,
       });
-    } else outside.push({ id: edge.target, address, label: map.nodes.some(isNode) ? "an endpoint outside" : "an endpoint", links: [] });
+    } else outside.push({ id: edge.target, address, label: isOneHost(map) ? "an endpoint" : "an endpoint outside", links: [], end: true });
   }
   return {
     ...map, services: inOrder(map.services), nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: [...map.pods, ...pods], outside: [...map.outside, ...outside],

@@ -2,6 +2,7 @@
 
 import { useCallback, useMemo } from "preact/hooks";
 import { Drawing, useLayout, useSlim } from "../map/drawing.jsx";
+import { askedOfHost, isOneHost } from "../map/onehost.js";
 import { narrow } from "../map/shape.js";
 import { serviceOf, serviceTarget } from "../names.js";
 import { href } from "../route.js";
@@ -17,11 +18,12 @@ export function AskMap({ map, query, answer, way, moment, ask, to }) {
   const narrowed = Boolean(answer && large && !query.whole);
   const target = answer ? serviceOf(map, answer.to) || (query.to.startsWith("nodeport/") ? `svc/${query.to.slice(9).replace(/[:@].*$/, "")}` : "") : "";
   const shown = useMemo(() => {
+    if (isOneHost(map)) return askedOfHost(map, { from: query.from, answer, way, service: target, alone: narrowed });
     if (!narrowed) return map;
     const found = narrow(map, { only: new Set(hosts.nodes.slice(0, slim ? hosts.own : FEW_HOSTS)), services: target ? new Set([target]) : new Set() });
     const near = found.pods.filter((pod) => hosts.all.has(pod.id));
     return { ...found, pods: near, outside: map.outside.filter((item) => hosts.all.has(item.id)) };
-  }, [map, narrowed, hosts, target, slim]);
+  }, [map, narrowed, hosts, target, slim, answer, way, query.from]);
   const opened = useMemo(() => new Set(hosts && (narrowed || hosts.nodes.length <= 4) ? hosts.nodes : []), [hosts, narrowed]);
   const layout = useLayout(shown, opened);
   // Where a thing on the map leads to does not hang on the step, so that a step draws only what moves.
@@ -34,11 +36,11 @@ export function AskMap({ map, query, answer, way, moment, ask, to }) {
     return ask({ to: name });
   }, [map, ask({})]);
   // What is known of each node's rules is told by chances of all its clients; the answer has those of the one who asks.
-  const drawn = useMemo(() => (answer && target ? askedOf(answer, shown, target) : shown), [answer, shown, target]);
+  const drawn = useMemo(() => (answer && target && !isOneHost(map) ? askedOf(answer, shown, target) : shown), [answer, shown, target]);
   const hops = way && moment ? (moment.direction === "there" ? way.there : way.back) : way?.there;
   return (
-    <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} lost={ENDS[way?.end]?.kind === "bad" ? way[failsOn(way)] : null} picks={{ from: query.from, to: query.to }} around={way ? 445 : 190}
-      more={answer && large ? <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? "Only the hosts on the way" : `Whole map (${map.nodes.length} hosts)`}</a> : null}
+    <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={target} way={hops} moment={moment} lost={ENDS[way?.end]?.kind === "bad" ? way[failsOn(way)] : null} picks={{ from: shown.lit ?? query.from, to: query.to }} around={way ? 445 : 190}
+      more={answer && large ? <a class="button small" href={to({ whole: query.whole ? "" : "1" })}>{query.whole ? isOneHost(map) ? "Only what is asked" : "Only the hosts on the way" : isOneHost(map) ? `All ${map.services.length} Services` : `Whole map (${map.nodes.length} hosts)`}</a> : null}
       label={way ? `The way of the packet: ${way.there.map((hop) => shortName(hostId(hop.host))).join(", ")}` : "Choose who asks, and whom"} />
   );
 }

@@ -5,6 +5,7 @@ import { embedded, holds } from "../api.js";
 import { onNodes } from "../compare/gather.js";
 import { auditMarks, linkTo, useAudited } from "../map/audited.js";
 import { isNode } from "../map/layout.js";
+import { isOneHost } from "../map/onehost.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { serviceTarget } from "../names.js";
 import { Busy, Close, Field, Later, LongTable, Problem, Select } from "../parts.jsx";
@@ -38,7 +39,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
       <div class="main">
         <div class="bar-top">
           <h1>Map</h1>
-          <p class="counts">{nodes ? count(nodes, "node") : count(map.nodes.length, "host")} · {count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · {count(map.services.length, "Service")}</p>
+          <p class="counts">{nodes ? count(nodes, "node") : count(map.nodes.length, "host")} · {isOneHost(map) ? "" : `${count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · `}{count(map.services.length, "Service")}{isOneHost(map) ? " that its rules name" : ""}</p>
           {audited ? <Audited audited={audited} /> : auditing && <span class="counts">Auditing…</span>}
           <Busy busy={busy} words="Reading…" />
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -61,7 +62,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
       </div>
       <aside class={sel ? "panel sheet" : "panel"} aria-label="What is selected">
         {sel && <Close href={to({ sel: "" })} />}
-        {sel ? <Selected map={map} id={sel} to={to} query={query} pages={source.can?.services !== false} /> : <Empty audited={audited ?? []} total={nodes} />}
+        {sel ? <Selected map={map} id={sel} to={to} query={query} pages={source.can?.services !== false} /> : <Empty audited={audited ?? []} total={nodes} alone={isOneHost(map)} />}
       </aside>
     </section>
   );
@@ -101,7 +102,7 @@ function Audited({ audited }) {
 
 const MAX_AUDITED = 6;
 
-function Empty({ audited, total }) {
+function Empty({ audited, total, alone }) {
   return (
     <>
       {audited.length > 0 && (
@@ -116,11 +117,16 @@ function Empty({ audited, total }) {
         </section>
       )}
       <h2>Look around</h2>
-      <p>Choose anything on the map: a node, a Pod, a Service, a network. Then ask where packets go.</p>
+      <p>Choose anything on the map: {alone ? "the host, a Service, an endpoint" : "a node, a Pod, a Service, a network"}. Then ask where packets go.</p>
       {!audited.length && (
         <ul class="hints">
-          <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
-          <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
+          {alone ? <>
+            <li>From left to right: who asks, the host with the Services that its rules name, and the endpoints that they choose. Packets meet the hooks in this order.</li>
+            <li>A green line leads to an endpoint that the rules send a client’s packets to; the wider it is, the more of them. Whether they arrive there one host’s rules do not tell.</li>
+          </> : <>
+            <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
+            <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
+          </>}
           <li>Tab to the map, then arrow keys and Enter. <kbd>?</kbd> lists all keys.</li>
         </ul>
       )}
@@ -132,13 +138,15 @@ function Empty({ audited, total }) {
 function Legend({ map, size, selected }) {
   // On tiles tunnels are not drawn, nor lines before something is chosen.
   const rooms = size === "room";
+  const alone = isOneHost(map);
   const lines = rooms || Boolean(selected);
   return (
     <ul class="legend" aria-label="Legend">
+      {alone && <li><svg viewBox="0 0 12 10" aria-hidden="true"><g class="hook"><rect width="12" height="10" rx="2" /></g></svg> hooks, in the order in which packets meet them</li>}
       {map.networks.length > 0 && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="cable" d="M0 5H26" /></svg> cable</li>}
       {rooms && map.nodes.some((node) => node.tunnels?.length) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="tunnel" d="M0 5H26" /></svg> tunnel between nodes</li>}
       {lines && <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="chance-line" d="M0 5H26" /></svg> a Service’s packets, the wider the likelier</li>}
-      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down, or not as the objects ask for</li>
+      {!alone && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="bad-box" width="12" height="10" rx="2" /></svg> not ready, down, or not as the objects ask for</li>}
       {map.services.some((service) => !service.skipped && !map.served.has(service.id) && !map.faults.has(service.id)) && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="empty-box" width="12" height="10" rx="2" /></svg> no endpoints</li>}
       {lines && map.edges.some((edge) => edge.lost) && <li><svg viewBox="0 0 26 10" aria-hidden="true"><g class="edge gone"><path d="M0 5H26" stroke-width="3" /></g></svg> packets that are lost</li>}
       {size === "dot" && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class={selected.startsWith("svc/") ? "amount chosen" : "amount"} width="12" height="10" rx="2" /></svg> a node, the fuller the more {selected.startsWith("svc/") ? "packets of the Service" : "Pods"}</li>}
@@ -184,7 +192,7 @@ function NodePanel({ node, map, to, query }) {
   const near = [...new Set([...only, node.id])];
   return (
     <>
-      <h2>{node.isNode === false ? "Host" : "Node"} {node.name}</h2>
+      <h2>{isOneHost(map) ? "This host" : `${node.isNode === false ? "Host" : "Node"} ${node.name}`}</h2>
       {node.reason && <p class="problem">{node.reason}</p>}
       <Facts rows={[
         ["addresses", node.addresses.join(" ")], ["Pod network", node.podCIDRs.join(" ")], ["zone", node.zone], ["rules", node.rulesKnown === false ? "not known" : node.mode],
@@ -199,9 +207,11 @@ function NodePanel({ node, map, to, query }) {
           <ul class="plain">{node.devices.map((device) => <li key={device.name}><b>{device.name}</b> {device.kind} <code>{(device.addresses ?? []).join(" ")}</code>{device.bridge ? ` · port of ${device.bridge}` : ""}{device.up === false ? " · down" : ""}</li>)}</ul>
         </details>
       )}
-      <details open={pods.length < 20}><summary>{count(pods.length, "Pod")}</summary>
-        <ul class="plain">{pods.slice(0, 300).map((pod) => <li key={pod.id}><a href={to({ sel: pod.id })}>{plain(pod.id)}</a> <code>{pod.addresses[0] ?? ""}</code></li>)}</ul>
-      </details>
+      {isOneHost(map) ? <p class="note">Its rules are all that is known of it.</p> : (
+        <details open={pods.length < 20}><summary>{count(pods.length, "Pod")}</summary>
+          <ul class="plain">{pods.slice(0, 300).map((pod) => <li key={pod.id}><a href={to({ sel: pod.id })}>{plain(pod.id)}</a> <code>{pod.addresses[0] ?? ""}</code></li>)}</ul>
+        </details>
+      )}
     </>
   );
 }
@@ -235,7 +245,7 @@ function ServicePanel({ service, map, to, query, pages }) {
     <>
       <h2>Service {service.name}</h2>
       {service.skipped && <p class="note">{service.skipped}</p>}
-      {map.faults.has(service.id) && <p class="problem">{map.faults.get(service.id)}{/ on \S+$/.test(map.faults.get(service.id)) ? "" : `, for clients on ${view}`}</p>}
+      {map.faults.has(service.id) && <p class="problem">{map.faults.get(service.id)}{isOneHost(map) || / on \S+$/.test(map.faults.get(service.id)) ? "" : `, for clients on ${view}`}</p>}
       <Facts rows={[
         ["namespace", service.namespace], ["type", service.type], ["cluster IP", service.clusterIPs.join(" ")], ["external IPs", service.externalIPs.join(" ")], ["load balancer", service.loadBalancerIPs.join(" ")],
         ["policies", [service.internalPolicy === "Local" ? "internal Local" : "", service.externalPolicy === "Local" ? "external Local" : ""].filter(Boolean).join(", ")],

@@ -102,6 +102,7 @@ def test_a_dump_tells_of_services_and_where_they_lead(form: str) -> None:
         assert (source["services"], source["namespaces"], source["can"]["services"]) == (2, ["shop"], False)
         services = {each["id"]: each for each in found["services"]}
         assert sorted(services) == ["svc/shop/frontend", "svc/shop/mail"]
+        assert [each["mode"] for each in found["nodes"]] == ["iptables" if form == "save" else "nftables"]
         mail = services["svc/shop/mail"]
         assert (mail["clusterIPs"], mail["externalIPs"]) == (["10.96.0.61"], ["198.51.100.20"])
         assert mail["ports"] == [{"name": "smtp", "protocol": "TCP", "port": 25, "target": "", "nodePort": 0}]
