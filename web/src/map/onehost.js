@@ -180,7 +180,7 @@ export function hostWalk(layout, [hop], service, back) {
  * @param alone whether no other is drawn
  */
 export function askedOfHost(map, { from, answer, way, service, alone }) {
-  const edges = service && answer ? [...map.edges.filter((edge) => edge.service !== service), ...edgesOf(answer, service)] : map.edges;
+  const edges = service && answer ? [...map.edges.filter((edge) => edge.service !== service), ...edgesOf(answer, service, way)] : map.edges;
   const own = /^(node\/)?host$/.test(from ?? "");
   const address = plain(from);
   const known = map.outside.find((item) => !item.end && (item.address === address || from === "outside"));
@@ -196,9 +196,11 @@ export function askedOfHost(map, { from, answer, way, service, alone }) {
   return { ...map, edges, services, outside: [...clients, ...ends], asker: own ? "" : asker, lit: asker };
 }
 
-/** Where the rules send what is asked, and what of it they drop or reject after that. */
-function edgesOf(answer, service) {
-  const sent = Map.groupBy(answer.journeys.filter((way) => way.target && way.target !== answer.to), (way) => way.target);
+/** Where the rules send what is asked, and what of it they drop or reject after that; first the way that is shown, so that it
+ *  is drawn. */
+function edgesOf(answer, service, shown) {
+  const all = [...(shown ? [shown] : []), ...answer.journeys.filter((way) => way !== shown)];
+  const sent = Map.groupBy(all.filter((way) => way.target && way.target !== answer.to), (way) => way.target);
   return [...sent].map(([endpoint, ways]) => {
     const chance = sum(ways.filter((way) => way.end === "answered").map((way) => way.probability));
     const lost = sum(ways.filter((way) => /^(lost|refused)$/.test(way.end)).map((way) => way.probability));
