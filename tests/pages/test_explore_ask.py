@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.cluster.showcase import showcase
+from tests.support.cluster.showcase import App, showcase
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import Page, exploring, place, serious
 from tests.support.paths import ROOT
@@ -189,6 +191,10 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
     assert page.all(".map > .cross")
     assert shares(page) == []
     # It has left by its node's interface, and no way leads on from there.
+    # Which rule is not there is said where it would be.
+    page.shows(".rule.missing.now", "No rule is for 10.96.0.10:80 (")
+    chain = page.one(".chain:has(.rule.missing)").text
+    assert chain.startswith("nat KUBE-SERVICES")
     [cross], [packet] = middles(page, ".map > .cross"), middles(page, ".packet .letter")
     assert cross == pytest.approx(packet, abs=2)
     _, worker_2, _ = (each for each in page.all(".above .port") if each.text.startswith("eth0"))
@@ -261,3 +267,57 @@ def test_back_leads_to_where_one_was_in_the_list(page: Page) -> None:
     page.browser.back()
     page.until(lambda: page.all(f"#finding-{number}.chosen"), "the finding")
     page.until(lambda: scrolled(page) == was, "where one was")
+
+
+def test_a_node_port_is_asked_at_a_node_that_is_offered(page: Page) -> None:
+    page.open(place("ask", _from="outside", to="nodeport/shop/web"))
+    page.shows("[role=alert]", "say at which")
+    assert all("400" in each for each in page.complaints())
+    assert [item.text for item in page.all(".at-node a")] == ["worker-1", "worker-2", "worker-3"]
+    page.all(".at-node a")[1].click()
+    page.shows(".asked-words", "192.168.0.11:30080")
+    assert not page.all(".at-node")
+
+
+def examples(page: Page) -> list[str]:
+    page.open(place("ask"))
+    page.until(lambda: page.all(".examples a"), "examples")
+    return [str(item.get_attribute("href")).partition("#")[2] for item in page.all(".examples a")]
+
+
+def test_every_example_has_an_answer(browser: Any, page: Page, tmp_path: Path) -> None:
+    write_files(tmp_path / "shop", dict(showcase()))
+    with exploring("--rules", "shop/nodes/worker-1/iptables-save", directory=tmp_path) as url:
+        dump = Page(browser, url)
+        for source in (page, dump):
+            found = examples(source)
+            assert len(found) >= 4
+            for example in found:
+                source.open(f"#{example}")
+                source.until(lambda: source.all(".way-item"), example)  # noqa: B023
+                assert not source.all("[role=alert]"), example
+            source.leave()
+
+
+def test_many_ways_are_told_in_sums_and_those_that_are_lost_first(browser: Any, tmp_path: Path) -> None:
+    files = dict(showcase(3, [App("shop", "many", 21, (("http", "TCP", 80, 8080),))]))
+    rules = files["nodes/worker-2/iptables-save"].decode()
+    files["nodes/worker-2/iptables-save"] = rules.replace("-A FORWARD ", "-A FORWARD -j DROP\n-A FORWARD ", 1).encode()
+    write_files(tmp_path / "shop", files)
+    with exploring("shop", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 1000)
+        page.leave()
+        page.open(place("ask", _from="pod/shop/many-0", to="svc/shop/many"))
+        page.shows(".sums", "33.3% lost at worker-2, 66.7% answered by 14 endpoints.")
+        headings = [item.text for item in page.all(".alike-ways")]
+        assert headings == ["33.3% lost at worker-2", "66.7% answered by 14 endpoints"]
+        lost = [item.text for item in page.all(".way-item .where")]
+        assert lost == [f"many-{number}" for number in (1, 4, 7, 10, 13, 16, 19)]
+        page.button("Show all 14").click()
+        page.until(lambda: len(page.all(".way-item")) == 21, "all ways")
+        names = [item.text for item in page.all(".way-item.ok .where")]
+        assert names == sorted(names, key=lambda name: int(name.removeprefix("many-")))
+        page.button("Hide them").click()
+        page.until(lambda: len(page.all(".way-item")) == 7, "those that are lost")
+        assert page.complaints() == []

@@ -165,8 +165,8 @@ function byWhat(step, host) {
 /** Where a packet that is not answered was sent to instead of what was asked; "" if nothing rewrote it. */
 export const sentTo = (way) => (way.end !== "answered" && way.target && way.target !== way.there?.[0]?.dst && way.there?.some((hop) => hop.dnat) ? way.target : "");
 
-/** Whether where a way ends stands on a line of its own, since it does not fit beside how it ends. */
-export const longWhere = (way) => whereOf(way).length + Math.max(8, (ENDS[endOf(way)]?.words ?? way.end).length) > 21;
+/** Whether words stand on a line of their own, since they do not fit beside how a way ends. */
+export const isLong = (words, way) => words.length + Math.max(8, (ENDS[endOf(way)]?.words ?? way.end).length) > 21;
 
 /** One way's end in a sentence's half: "answered by shop/web-0 at 10.244.1.5:8080". */
 export function endWords(way) {

@@ -26,6 +26,7 @@ from kproxy.dataplane.query.spec import PacketError
 from kproxy.dataplane.query.spec import Question as HostQuestion
 from kproxy.dataplane.query.spec import read_question as read_host_question
 from kproxy.errors import InputError
+from kproxy.explorer.answers.asked_rules import asked_hooks
 from kproxy.explorer.answers.map import known_client
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.chances import exact, percent
@@ -34,7 +35,9 @@ from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, Model, family_nam
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.hooks import Hook
 
 _ASSUME: Final = re.compile(r"--assume '(.+)=yes\|no'")
 _SWITCHES: Final = 12
@@ -74,10 +77,22 @@ class Switch(msgspec.Struct, frozen=True):
     chosen: bool | None
 
 
+class Untranslated(msgspec.Struct, frozen=True):
+    """Where a packet to a Service was not translated: `asked` rules of a chain, and none was for its destination. `hop`
+    is the place of the host on the way there."""
+
+    hop: int
+    hook: str
+    table: str
+    chain: str
+    asked: int
+
+
 class Way(JourneyRecord, frozen=True, omit_defaults=True, kw_only=True):
-    """A journey as the command prints it, and its chance for people."""
+    """A journey as the command prints it, and its chance for people; `untranslated`, if that is why it is lost."""
 
     percent: float
+    untranslated: Untranslated | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, rename={"client": "from"}):
@@ -124,7 +139,10 @@ def journeys_answer(
         for reason in hop.outcome.reasons
     }
     switches, hints = _switches(assumed, reasons.items())
-    ways = tuple(map(way_record, found[:MAX_WAYS]))
+    ways = tuple(
+        msgspec.structs.replace(way_record(each), untranslated=_untranslated(network, each))
+        for each in found[:MAX_WAYS]
+    )
     return Answer(
         revision, question.client, question.destination, question.protocol, ways,
         assumed_on_the_way(network, found), missing_on_the_way(network, found), switches, hints, len(found),
@@ -221,6 +239,41 @@ def way_record(item: Journey) -> Way:
     return Way(**fields, percent=percent(item.probability))
 
 
+def _untranslated(network: KnownNetwork, item: Journey) -> Untranslated | None:
+    """Where a journey to a Service's address got no other destination. What a rule drops or rejects is told by it."""
+    ended = item.there[-1].outcome
+    if item.end == ANSWERED or ended.verdict == REJECT or any(hop.outcome.dnat for hop in item.there):
+        return None
+    place = next((place for place, hop in enumerate(item.there) if hop.host in network.cluster.hosts), None)
+    if place is None or not _is_of_service(network, item.there[0].left):
+        return None
+    hop = item.there[place]
+    asked = [
+        Untranslated(place, hook.hook, chain.table, chain.chain, chain.asked)
+        for hook in asked_hooks(network.host(hop.host).indexes[hop.arrived.family], hop)
+        if hook.hook in (Hook.PREROUTING, Hook.OUTPUT)
+        for chain in hook.chains
+        if chain.table == "nat" or "kube-proxy" in chain.table
+    ]
+    # Of the chains on its way the one with the most rules, or the last of those, is that of all Services' addresses.
+    return max(reversed(asked), key=lambda each: each.asked, default=None)
+
+
+def _is_of_service(network: KnownNetwork, packet: Packet) -> bool:
+    """Whether the objects have a Service with the destination as one of its addresses, or as a node port."""
+    if packet.dst is None or packet.dport is None:
+        return False
+    address = format_address(packet.dst, packet.family)
+    return any(
+        port.node_port == packet.dport or (port.port == packet.dport and address in addresses)
+        for service in network.cluster.manifests.services
+        for addresses in [
+            {*service.spec.cluster_ips, *service.spec.external_ips, *(each.ip for each in service.ingress)}
+        ]
+        for port in service.spec.ports
+    )
+
+
 def _switches(
     assumed: Mapping[str, bool], reasons: Iterable[tuple[str, Sequence[str]]]
 ) -> tuple[tuple[Switch, ...], tuple[str, ...]]:
@@ -284,13 +337,17 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         raise bad_input("edits: there are no objects to edit", "edits")
     _check(asked)
     receiver, protocol = asked.to.removeprefix(OUTSIDE), asked.protocol
+    sender = asked.sender.removeprefix(OUTSIDE)
+    if "/" in receiver and not receiver.startswith(SVC):
+        raise bad_input(f"to: an address with a port or svc/NS/NAME expected, not {receiver!r}: {_ONLY_RULES}", "to")
+    if "/" in sender and sender != HOST_ID:
+        raise bad_input(f"from: an address or {HOST_ID} expected, not {sender!r}: {_ONLY_RULES}", "from")
     if receiver.startswith(SVC):
         receiver, protocol = _told_receiver(model, asked)
     elif asked.port is not None and _has_no_port(receiver):
         receiver = join_host_port(receiver, asked.port)
     fields: dict[str, object] = {"dst": receiver, "proto": protocol}
-    sender = asked.sender.removeprefix(OUTSIDE)
-    if sender in ("node/host", HOST):
+    if sender in (HOST_ID, HOST):
         fields["origin"] = "local"
     elif sender == "outside":
         fields["src"] = CLIENT6 if receiver.startswith("[") else CLIENT
@@ -304,9 +361,9 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         index, around = model.index(question.packet.family), model.surroundings(question.packet)
         found = report(index, around, question, assumed=asked.assume)
     except PacketError as error:
-        name = str(error).partition(":")[0]
-        field = {"src": "from", "dst": "to", "proto": "protocol"}.get(name, "")
-        raise bad_input(str(error), field) from error
+        name, _, words = str(error).partition(":")
+        field = _FIELDS.get(name, "")
+        raise bad_input(f"{field}:{words}" if field else str(error), field) from error
     except (InputError, DataplaneError) as error:
         raise bad_input(str(error), "to") from error
     return question, found.outcomes, found.assumptions
@@ -328,6 +385,9 @@ def _told_receiver(model: Model, asked: Ask) -> tuple[str, str]:
     return join_host_port(doors[0].address, doors[0].number), doors[0].protocol.lower()
 
 
+HOST_ID: Final = f"node/{HOST}"
+_ONLY_RULES: Final = "one host's rules tell of no others"
+_FIELDS: Final = {"src": "from", "dst": "to", "proto": "protocol"}
 _ENDS: Final = {ACCEPT: ANSWERED, REJECT: REFUSED}
 
 

@@ -4,7 +4,7 @@ import { command, embedded, useAnswer } from "../api.js";
 import { FAULT } from "../packet/fault.js";
 import { Busy, Chance, End, Problem } from "../parts.jsx";
 import { href } from "../route.js";
-import { ENDS, count, endOf, endWords, hostId, longWhere, plain, sentTo, shortName, whereOf } from "../words.js";
+import { ENDS, count, endOf, endWords, hostId, isLong, plain, sentTo, shortName, whereOf } from "../words.js";
 import { outcomesOf } from "./fates.jsx";
 
 const FEW_WAYS = 4;
@@ -71,7 +71,7 @@ function SideWays({ data, ask, side }) {
           <li key={place}>
             <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={link(place)}>
               <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
-              <End end={endOf(way)} /><span class={longWhere(way) ? "where long" : "where"}>{whereOf(way)}</span>
+              <End end={endOf(way)} /><span class={isLong(whereOf(way), way) ? "where long" : "where"}>{whereOf(way)}</span>
               <span class="more-words hops-words">{hostsOf(way).map((host, each) => <span key={each}>{each ? "→ " : ""}{host}</span>)}</span>
               {way.end !== "answered" && <span class="more-words">{[sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", ")}</span>}
             </a>

@@ -9,7 +9,7 @@ import { hostId, shortName, splitPort } from "../words.js";
 export function momentsOf(way) {
   const found = [];
   const add = (direction, hops) => {
-    hops.forEach((hop, number) => hopMoments(found, direction, hops, hop, number));
+    hops.forEach((hop, number) => hopMoments(found, direction, hops, number, direction === "there" && way.untranslated?.hop === number ? way.untranslated : null));
   };
   add("there", way.there ?? []);
   if (found.length && !(way.back ?? []).length) found.at(-1).last = true;
@@ -23,7 +23,8 @@ export function momentsOf(way) {
   return found;
 }
 
-function hopMoments(found, direction, hops, hop, number) {
+function hopMoments(found, direction, hops, number, missing) {
+  const hop = hops[number];
   const header = { src: sourceOf(hop), dst: hop.dst, error: hop.error ?? "", mark: "0x0", ctstate: "", outer: null, device: hop.in ?? "", host: hop.host };
   const push = (kind, words, more = {}) => {
     found.push({ direction, hop: number, host: hop.host, kind, words, header: { ...header }, step: -1, hook: "", ...more });
@@ -35,12 +36,15 @@ function hopMoments(found, direction, hops, hop, number) {
   if (first && made) push("begin", `${name} is sent`);
   else push("arrive", `${first ? `${name} ` : ""}arrives${hop.in ? ` by ${hop.in}` : ""}`, { unwrapped: Boolean(before?.outer) });
   const steps = hop.steps ?? [];
+  const untranslated = missing ? steps.findLastIndex((step) => step.hook === missing.hook && step.table === missing.table) : -1;
   steps.forEach((step, place) => {
-    if (!tells(step, steps[place - 1])) return;
-    apply(header, hop, step);
-    if (rewrites(step) && steps[place + 1]?.kind === "translate") apply(header, hop, steps[place + 1]);
-    if (step.kind === "conntrack" || (!header.ctstate && hop.ctstate)) header.ctstate = hop.ctstate ?? "";
-    push(step.kind, stepWords(step), { step: place, hook: step.hook ?? "", detail: step });
+    if (tells(step, steps[place - 1])) {
+      apply(header, hop, step);
+      if (rewrites(step) && steps[place + 1]?.kind === "translate") apply(header, hop, steps[place + 1]);
+      if (step.kind === "conntrack" || (!header.ctstate && hop.ctstate)) header.ctstate = hop.ctstate ?? "";
+      push(step.kind, stepWords(step), { step: place, hook: step.hook ?? "", detail: step });
+    }
+    if (place === untranslated) push("missing", `${missingWords(missing, hop.dst)} in ${missing.table} ${missing.chain}`, { hook: missing.hook });
   });
   header.src = hop.leftSrc;
   header.dst = hop.leftDst;
@@ -68,6 +72,9 @@ function sourceOf(hop) {
   if (hop.src && !hop.src.startsWith("?")) return hop.src;
   return (hop.error ? "" : hop.conntrack?.original[0]) || hop.leftSrc;
 }
+
+/** What is not there: "no rule is for 10.96.0.10:80 (9 asked)". */
+export const missingWords = (missing, destination) => `no rule is for ${destination} (${missing.asked} asked)`;
 
 /** Whether a step is worth a stop: jumps between chains and policies that only let through are not, nor is a translation
  *  beside the rule that asked for it. */

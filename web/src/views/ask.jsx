@@ -1,19 +1,25 @@
 // The question and its answer: every way that is possible, and one of them hop by hop.
 
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, useAnswer } from "../api.js";
 import { Captured } from "./captured.jsx";
 import { AskMap } from "./askmap.jsx";
+import { fateWords, fatesOf, nameOf } from "../packet/fates.js";
 import { FAULT, faultOf, wayOf } from "../packet/fault.js";
-import { momentsOf, stationsOf } from "../packet/moments.js";
+import { missingWords, momentsOf, stationsOf } from "../packet/moments.js";
 import { receivers, senders, serviceTarget } from "../names.js";
 import { Bar, Busy, Chance, End, Field, Problem } from "../parts.jsx";
 import { go, href } from "../route.js";
 import { Hooks, Strip } from "../packet/strip.jsx";
-import { ENDS, count, endOf, endWords, exactly, failsOn, fatalOf, fit, hostId, longWhere, plain, sentTo, shortName, whereOf } from "../words.js";
+import { ENDS, count, endOf, endWords, exactly, failsOn, fatalOf, fit, hostId, isLong, plain, sentTo, shortName, whereOf } from "../words.js";
 
-/** Of so few ways at most each that is lost says why. */
+/** Of so few ways at most each that is lost says why; more are told in sums. */
 const FEW_WAYS = 4;
+/** Of more that fare alike the list is there on demand. */
+const MOST_ROWS = 12;
+
+/** Of so many nodes at most each is offered. */
+const MOST_NODES = 24;
 
 /** The question that a URL asks, as the server takes it. */
 export function questionOf(query, edits = []) {
@@ -56,6 +62,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
+        {error?.field === "to" && map && /^nodeport\/[^@]+$/.test(query.to) && <AtNode map={map} ask={ask} target={query.to} />}
         {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
         {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} way={answer?.journeys[followed.journey]} /></section>}
@@ -64,7 +71,7 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         <aside class="panel" aria-label="Ways">
           {embedded?.follows && <Connections query={query} />}
           <Busy busy={busy && question} words="Computing…" />
-          {answer ? <Ways answer={answer} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
+          {answer ? <Ways answer={answer} map={map} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
         </aside>
         {way && <Rules way={way} moment={moment} step={step} number={number} question={question} query={query} to={to} />}
       </div>
@@ -119,9 +126,19 @@ function examples(map) {
   if (!from) return [];
   const services = map.services.filter((service) => !service.skipped);
   const found = [...services.filter((service) => !system(service)), ...services.filter(system)].slice(0, 4).map((service) => [from, serviceTarget(service)]);
-  const node = map.services.find((service) => service.ports.some((port) => port.nodePort));
-  if (node && map.outside[0]) found.push([map.outside[0].id, `nodeport/${node.namespace}/${node.name}${node.ports.length > 1 ? `:${node.ports.find((port) => port.nodePort).name}` : ""}`]);
+  const port = receivers(map).find((target) => target.startsWith("nodeport/"));
+  if (port && map.outside[0]) found.push([map.outside[0].id, port]);
   return found;
+}
+
+/** A node port is asked at a node: which. */
+function AtNode({ map, ask, target }) {
+  const nodes = map.nodes.filter((node) => node.isNode !== false);
+  return (
+    <p class="at-node">Ask it at{nodes.slice(0, MOST_NODES).map((node) => <a key={node.id} class="button small" href={ask({ to: `${target}@${node.name}` })}>{node.name}</a>)}
+      {nodes.length > MOST_NODES && <small> and {nodes.length - MOST_NODES} more: {target}@NODE</small>}
+    </p>
+  );
 }
 
 function Question({ query, map, ask, error }) {
@@ -148,7 +165,9 @@ function Question({ query, map, ask, error }) {
   );
 }
 
-function Ways({ answer, number, to, query, taken }) {
+function Ways({ answer, map, number, to, query, taken }) {
+  const fates = useMemo(() => fatesOf(answer.journeys, map), [answer, map]);
+  const many = answer.journeys.length > FEW_WAYS;
   const assumed = new Map((query.assume ?? "").split(",").filter(Boolean).map((item) => [item.slice(0, item.lastIndexOf("=")), item.slice(item.lastIndexOf("=") + 1)]));
   const settle = (expression, value) => {
     const next = new Map(assumed);
@@ -160,21 +179,28 @@ function Ways({ answer, number, to, query, taken }) {
     <>
       <h2>{count(answer.journeys.length, "way")}</h2>
       <p class="asked-words">{answer.protocol.toUpperCase()} from <b>{plain(answer.from)}</b> to <b>{answer.to}</b></p>
-      <ol class="ways">
-        {answer.journeys.map((way, place) => (
-          <li key={place}>
-            <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place, step: "" })} aria-current={place === number ? "true" : undefined}>
-              <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
-              <End end={endOf(way)} />
-              <span class={longWhere(way) ? "where long" : "where"}>{whereOf(way)}</span>
-              {place === taken && <span class="more-words">this one came about</span>}
-              {(place === number || (way.end !== "answered" && answer.journeys.length <= FEW_WAYS)) && (
-                <span class="more-words">{[[sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", "), place === number && exactly(way.probability)].filter(Boolean).join("; ")}</span>
-              )}
-            </a>
-          </li>
-        ))}
-      </ol>
+      {many && <p class="sums">{sentence(fates.map(fateWords).join(", "))}.</p>}
+      {fates.map((fate) => (
+        <Fate key={fate.key} fate={fate} headed={many && fates.length > 1} number={number}>
+          {(place) => {
+            const way = answer.journeys[place];
+            const where = many ? shortName(nameOf(way, map)) : whereOf(way);
+            return (
+              <li key={place}>
+                <a class={`way-item ${ENDS[way.end]?.kind ?? "open"}`} href={to({ way: place, step: "" })} aria-current={place === number ? "true" : undefined}>
+                  <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
+                  <End end={endOf(way)} />
+                  <span class={isLong(where, way) ? "where long" : "where"}>{where}</span>
+                  {place === taken && <span class="more-words">this one came about</span>}
+                  {(place === number || (way.end !== "answered" && !many)) && (
+                    <span class="more-words">{[[sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", "), place === number && exactly(way.probability)].filter(Boolean).join("; ")}</span>
+                  )}
+                </a>
+              </li>
+            );
+          }}
+        </Fate>
+      ))}
       {answer.settle?.length > 0 && (
         <section class="settle">
           <h3>What would settle it</h3>
@@ -194,6 +220,20 @@ function Ways({ answer, number, to, query, taken }) {
       {answer.hints?.length > 0 && <ul class="hints">{answer.hints.map((item) => <li key={item}>{item}</li>)}</ul>}
       {answer.assumptions?.length > 0 && <details open={Boolean(command)}><summary>{count(answer.assumptions.length, "assumption")}</summary><ul class="hints">{answer.assumptions.map((item) => <li key={item}>{item}</li>)}</ul></details>}
       {answer.missing?.length > 0 && <details><summary>{count(answer.missing.length, "thing")} missing in the source</summary><ul class="hints">{answer.missing.map((item) => <li key={item}>{item}</li>)}</ul></details>}
+    </>
+  );
+}
+
+/** Ways that fare alike. What is long of them is there on demand, but for the one that is shown. */
+function Fate({ fate, headed, number, children }) {
+  const [open, setOpen] = useState(false);
+  const long = fate.places.length > MOST_ROWS;
+  const shown = long && !open ? fate.places.filter((place) => place === number) : fate.places;
+  return (
+    <>
+      {headed && <h3 class="alike-ways">{sentence(fateWords(fate))}</h3>}
+      <ol class="ways">{shown.map(children)}</ol>
+      {long && <button type="button" class="small-button" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "Hide them" : `Show all ${fate.places.length}`}</button>}
     </>
   );
 }
@@ -257,7 +297,7 @@ function Player({ way, moments, number, step, lost, to, protocol }) {
         }))}
       </ol>
       <p class={ends ? `now outcome-line ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
-        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{placeName(moment.host)}</b>{moment.hook ? <i>{moment.hook}</i> : null}: {moment.words}{moment.last ? `; ${endWords(way)}.` : ""}</>}
+        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{placeName(moment.host)}</b>: {moment.hook ? <><i>{moment.hook}</i> </> : null}{moment.words}{moment.last ? `; ${endWords(way)}.` : ""}</>}
       </p>
       <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
     </section>
@@ -284,7 +324,8 @@ function Rules({ way, moment, step, number, question, query, to }) {
   const fatal = fatalOf(hop);
   const current = moment.detail ?? (moment.kind === "end" ? fatal : undefined);
   const is = (step, table, chain, rule) => step && step.table === table && step.chain === chain && step.rule === rule;
-  const hooks = all && data ? data.hooks : fromMatched(matched);
+  const missing = moment.direction === "there" && way.untranslated?.hop === moment.hop ? way.untranslated : null;
+  const hooks = withMissing(all && data ? data.hooks : fromMatched(matched), missing);
   const most = Math.max(0, ...hooks.flatMap((hook) => hook.chains.flatMap((chain) => chain.rules.map((rule) => rule.packets ?? 0))));
   const box = useRef(null);
   useEffect(() => {
@@ -326,6 +367,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
                     </li>
                   ))}
                 </ol>
+                {chain.missing && <p class={`rule fatal missing${/^(missing|end)$/.test(moment.kind) ? " now" : ""}`}><span class="number" /><b>{sentence(missingWords(missing, hop.dst))}.</b></p>}
                 {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
               </div>
             ))}
@@ -356,6 +398,18 @@ function Provenance({ text }) {
   const found = /\b([a-z0-9][a-z0-9.-]*)\/([a-z0-9][a-z0-9-]*)(?::[\w-]+)?/.exec(text);
   if (!found || /\d+\.\d+/.test(found[1]) || (embedded && !embedded.services?.[`${found[1]}/${found[2]}`])) return <span class="provenance">{text}</span>;
   return <span class="provenance">{text.slice(0, found.index)}<a href={href(["service", found[1], found[2]])}>{found[0]}</a>{text.slice(found.index + found[0].length)}</span>;
+}
+
+/** The chain in which no rule was for the packet is marked, and there although none of its rules matched. */
+function withMissing(hooks, missing) {
+  if (!missing) return hooks;
+  const is = (chain) => chain.table === missing.table && chain.chain === missing.chain;
+  const known = hooks.some((hook) => hook.hook === missing.hook) ? hooks : [{ hook: missing.hook, chains: [] }, ...hooks];
+  return known.map((hook) => {
+    if (hook.hook !== missing.hook) return hook;
+    const chains = hook.chains.some(is) ? hook.chains : [...hook.chains, { table: missing.table, chain: missing.chain, rules: [] }];
+    return { ...hook, chains: chains.map((chain) => (is(chain) ? { ...chain, missing } : chain)) };
+  });
 }
 
 function fromMatched(rules) {

@@ -17,7 +17,7 @@ from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import journeys_record
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.explorer.model.chances import chances
-from kproxy.explorer.sources.source import ManifestSource, SnapshotSource
+from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
@@ -71,6 +71,38 @@ def test_endpoints_without_pods_among_the_objects_are_on_the_node_of_their_slice
     assert found["edges"]
     assert {each["node"] for each in found["edges"]} == {"node/minikube"}
     assert "outside/10.244.0.2" in {each["target"] for each in found["edges"]}
+
+
+def test_where_no_rule_is_for_a_service_is_said(tmp_path: Path) -> None:
+    files = dict(vxlan_cluster())
+    rules = files["nodes/n1/iptables-save"].decode().splitlines(keepends=True)
+    jump = next(line for line in rules if "-A KUBE-SERVICES" in line and '"shop/web:http cluster IP"' in line)
+    files["nodes/n1/iptables-save"] = "".join(rules).replace(jump, "").encode()
+    left = sum(line.startswith("-A KUBE-SERVICES") for line in rules) - 1
+    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+        (way,) = page.post("api/ask", CART)["journeys"]
+        (elsewhere,) = page.post("api/ask", {"from": "pod/shop/cart-0", "to": "10.244.1.99:80"})["journeys"]
+        answered = page.post("api/ask", {"from": "pod/shop/web-1", "to": "svc/shop/web"})["journeys"]
+    chain = {"hop": 1, "hook": "PREROUTING", "table": "nat", "chain": "KUBE-SERVICES", "asked": left}
+    assert way["untranslated"] == chain
+    assert not any("untranslated" in each for each in (elsewhere, *answered))
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "says"),
+    [
+        ({"from": "10.244.1.4", "to": "nodeport/shop/web"}, "to", "to: an address with a port or svc/NS/NAME expected"),
+        ({"from": "pod/shop/cart-0", "to": "svc/shop/web"}, "from", "from: an address or node/host expected"),
+        ({"from": "10.244.1.4", "to": "10.96.0.10:x"}, "to", "to: a port from 0 to 65535 expected"),
+        ({"from": "10.244.1.4", "to": "10.96.0.10:80", "protocol": "x"}, "protocol", "protocol: tcp, udp"),
+    ],
+)
+def test_errors_name_the_fields_of_a_question(snapshot: Path, asked: dict[str, str], field: str, says: str) -> None:
+    rules = RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"")
+    with serving(Explorer(rules)) as page:
+        error = page.ask("POST", "api/ask", asked).json["error"]
+    assert error["field"] == field
+    assert error["message"].startswith(says)
 
 
 @pytest.mark.parametrize("error", ["icmp-host-prohibited", "tcp-reset"])
