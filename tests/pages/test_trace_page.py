@@ -197,7 +197,9 @@ def test_other_ends(
     assert end in page.text(".way-item[aria-current=true]")
     assert last in texts(browser, ".hooks .station.passed text")
     stopped = texts(browser, ".hooks .station.stops text")
-    assert (stopped[:1] == [last]) == (end.partition(" ")[0] in ("rejected", "dropped"))
+    lost = end.partition(" ")[0] in ("rejected", "dropped")
+    assert (stopped[:1] == [last]) == lost
+    assert bool(page.all("p.outcome-line.bad")) == lost, "what is lost is opened where it is lost"
 
 
 def test_a_capture_opens_its_row_where_it_differs_from_the_model(browser: Any, tmp_path: Path) -> None:
