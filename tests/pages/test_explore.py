@@ -440,11 +440,11 @@ def test_two_sources_on_one_map_and_both_ways_of_a_finding(browser: Any, tmp_pat
         page = Page(browser, url)
         page.size(1400, 1000)
         page.leave()
-        page.open(place("compare"))
-        page.shows('[data-test="verdict"]', "1 difference for packets: only in before/objects")
+        page.open(place("compare", finding="none"))
+        page.shows('[data-test="verdict"]', "1 difference for packets: missing in after/objects")
         page.shows(".edge.gone text", "50% → 0%")
         assert page.text(".edge.strong:not(.gone) text") == "50% → 100%"
-        assert page.text(".found-mark") == "Only in before/objects on all 3 nodes"
+        assert page.text(".found-mark") == "Missing in after/objects on all 3 nodes"
         assert page.text(".both dt").split() == ["before/objects", "after/objects"]
         assert "all to web-1 (10.244.1.5:8080)" in page.text(".both")
         page.button("Show both ways").click()
@@ -691,7 +691,7 @@ def test_dumps_of_one_host_have_no_map_but_an_index(browser: Any, tmp_path: Path
         assert not page.all("svg.map")
         lines = [each.text for each in page.all(".found-index li")]
         assert len(lines) == len(page.all(".finding"))
-        assert any("Only in after" in line and "-j DROP in KUBE-FORWARD" in line for line in lines)
+        assert any("Extra in after" in line and "-j DROP in KUBE-FORWARD" in line for line in lines)
         assert len(page.all(".finding .both")) >= len(lines), "all are open"
         assert page.complaints() == []
 

@@ -31,11 +31,12 @@ class Kind(NamedTuple):
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 _RESTART: Final = "See kube-proxy's log on the node; restart its pod there."
+_RESTART_OR_FIND: Final = f"{_RESTART} If the rule comes back, find the program that writes it."
 
 _ROWS: Final = (
     Kind("rules-missing", _ERROR, "kube-proxy's rules are not on the node", _RESTART),
     Kind("service-missing", _ERROR, "kube-proxy's rules do not know a Service", _RESTART),
-    Kind("refused", _ERROR, "kube-proxy's rules refuse a Service that has endpoints", _RESTART),
+    Kind("refused", _ERROR, "kube-proxy's chains drop or refuse a Service that has endpoints", _RESTART_OR_FIND),
     Kind("endpoint-stale", _ERROR, "Traffic goes to an endpoint that the Service does not have", _RESTART),
     Kind("endpoint-missing", _ERROR, "An endpoint of a Service gets no traffic", _RESTART),
     Kind(

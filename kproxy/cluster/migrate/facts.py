@@ -92,9 +92,12 @@ class NodeFacts:
 
     @cached_property
     def node_ports(self) -> tuple[ServicePort, ...]:
-        """The ServicePorts with a node port, those with endpoints first: they carry traffic."""
+        """The ServicePorts with a node port, first those that have endpoints for clients outside."""
         found = [port for port in self.service_ports if port.node_port]
-        return tuple(sorted(found, key=lambda port: not self.decided[port.name].has_any))
+        decided = self.decided
+        return tuple(
+            sorted(found, key=lambda port: (not decided[port.name].has_external, not decided[port.name].has_any))
+        )
 
     @cached_property
     def refused_node_ports(self) -> tuple[ServicePort, ...]:

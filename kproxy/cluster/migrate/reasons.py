@@ -274,7 +274,7 @@ REASONS: Final = (
         services=services_of(refused),
         addresses=refused_doors,
         iptables=refused_hooks_iptables,
-        nftables="It is refused, too.",
+        nftables="It is refused, too; with the policy Local it is dropped.",
         to_nftables=(
             "Programs on the node get an error at once. Where the address is the node's own on purpose, as with a DNS "
             "cache on each node, see that the Service has endpoints.",

@@ -9,8 +9,10 @@ import { bothWays, byNode, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, plain } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
+import { stopsPackets } from "./gather.js";
 
 const EMPTY = new Set();
+const NO_FAULTS = new Map();
 /** The window's height without the map: what stands above it, and the lines below. */
 const AROUND = 296;
 
@@ -43,8 +45,7 @@ export function useWays(cards, chosen, sides, map, revision) {
     if (!card || told) return treated ?? none;
     if (part && !known) return { ...none, busy: true };
     const asked = first.data && second.data ? bothWays(first.data, second.data, map) : null;
-    if (asked && !asked.alike && !(part.witness && failsAtOthers(asked, card, cards))) return { ways: asked, part, ask: asks[0] ?? asks[1] };
-    return treated ?? none;
+    return drawable(asked) ? { ways: blaming(asked, card, cards), part, ask: asks[0] ?? asks[1] } : (treated ?? none);
   }, [cards, card, part, treated, told, known, first.data, second.data, map]);
 }
 
@@ -54,22 +55,29 @@ function treatedByNode(part, map) {
   return drawable(ways) ? { ways, part, ask: ways.ask, only: part.nodes[0] } : null;
 }
 
-/** Whether a packet is lost on a node that other findings are about, and this one is not: that would be their fault. */
-function failsAtOthers(asked, card, cards) {
-  const blamed = new Set(cards.flatMap((each) => (each === card ? [] : each.nodes)).filter((name) => !card.nodes.includes(name)).map((name) => `node/${name}`));
-  return asked.lines.some((line) => line.end !== "ok" && blamed.has(hostId(line.hops.at(-1)?.host)));
+/** Ways of which some end on a node where another finding stops packets, and this one does not: there it says which. */
+function blaming(ways, card, cards) {
+  const ends = ways.ends.map((end) => {
+    const other = end.kind === "bad" ? cards.findIndex((each) => !card.nodes.some(isAt(end.host)) && each.nodes.some(isAt(end.host)) && stopsPackets(each)) : -1;
+    return other < 0 ? end : { ...end, words: `${end.words || "lost"} (finding ${other + 1})` };
+  });
+  return { ...ways, ends };
 }
+
+const isAt = (host) => (name) => `node/${name}` === host;
 
 /**
  * @param map what is drawn; `before`: the map of the first side, where chances may be other ones
  * @param cards as `gathered` gives them; `chosen` the place of one, or ""
  * @param choose where a finding's number leads to
  * @param touched what is marked as long as no finding is chosen; `doubted`: interfaces that the chosen one is about
+ * @param faults whether what is wrong for clients of one node stays on it, as in a changed copy
  * @param more marks beside the findings' numbers: {number, tone, href, current, label} by identifier
  */
-export function FoundMap({ map, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, hrefOf, selected = "", label }) {
+export function FoundMap({ map: whole, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, faults = false, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
+  const map = useMemo(() => (cards.length && !faults ? withoutFaults(whole) : whole), [whole, cards.length > 0, faults]);
   const hit = useMemo(() => {
     if (!card) return touched ?? new Set(cards.flatMap((item) => (item.hidden ? [] : item.services)));
     const nodes = card.nodes.map((name) => `node/${name}`);
@@ -91,9 +99,13 @@ export function FoundMap({ map, before = null, cards, chosen, choose, sides, fou
   );
 }
 
+/** Without what is wrong for clients of one node: findings say what is, and where. */
+const withoutFaults = (map) => ({ ...map, served: new Set([...map.served, ...map.faults.keys()]), faults: NO_FAULTS });
+
 /** On a phone the map stays above the list: the card that is chosen on it comes up below. */
 function useCardInSight(chosen, slim) {
-  const before = useRef(chosen);
+  // The first one is in sight when the page is opened.
+  const before = useRef("0");
   useLayoutEffect(() => {
     if (before.current === chosen) return;
     before.current = chosen;
@@ -139,6 +151,7 @@ function WaysLegend({ ways, sides, children }) {
       {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
       {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
       {kinds.has("both") && <li><Sample kind="both" /> both</li>}
+      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}
     </ul>
   );

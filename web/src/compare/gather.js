@@ -5,8 +5,8 @@ import { count } from "../words.js";
 const NODES = 3;
 const NAMED_DESTINATIONS = 3;
 
-/** What a rule of one side alone is called, by what is compared. */
-const ALONE = { drift: ["Missing", "Extra"] };
+/** What a rule of one side alone is called: of two sources, from the first one to the second. */
+const ALONE = ["Missing", "Extra"];
 
 /**
  * Cards of a comparison: findings of one cause on one, and what it does to packets as its parts, in the server's order.
@@ -27,7 +27,7 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], remedy: item.remedy ?? "", group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
-  for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectOf(card.parts[0])].filter(Boolean).join(": ");
+  for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectIn(card)].filter(Boolean).join(": ");
   const order = (card) => GROUPS.findIndex((group) => group.name === card.group);
   return cards.map((card, place) => [card, place]).sort(([one, first], [other, second]) => order(one) - order(other) || first - second).map(([card]) => card);
 }
@@ -60,7 +60,7 @@ function headOf(item, rule, kind, words) {
   // Of a copy that somebody changed it is known why; what becomes of its Services says more.
   if (!rule || kind === "whatif") return { mark: "", title: item.destinations?.length ? "" : (item.statement ?? item.title ?? ""), culprit: "", rule, caused: false };
   const side = rule.side === "b" ? 1 : 0;
-  const alone = ALONE[kind]?.[side] ?? `Only in ${words[side]}`;
+  const alone = `${ALONE[side]}${kind === "drift" ? "" : ` in ${words[1]}`}`;
   if (rule.stops) return { mark: side ? rule.stops : `No more ${rule.stops.toLowerCase()}`, title: "", culprit: `by ${briefly(targetOf(rule.text))} in ${rule.chain}`, rule, caused: true };
   const [action, comment] = actionOf(rule);
   const what = rule.set ? `element of ${rule.action}` : rule.instead ? changed(action, actionOf(rule.instead)[0]) : action;
@@ -96,10 +96,15 @@ function stopper(witness) {
 
 const STOPS = { DROP: "Dropped", REJECT: "Rejected" };
 
+const isStop = (text) => /-[jg] (DROP|REJECT)\b|\b(drop|reject)\b/.test(text);
+
+/** Whether a card is about a rule of the second side alone that drops or rejects packets. */
+export const stopsPackets = ({ rule }) => rule?.side === "b" && isStop(rule.text);
+
 function endingRule(outcomes) {
   const ends = outcomes.map((outcome) => STOPS[outcome.verdict] && outcome.path?.at(-1));
   if (!ends.length || !ends.every((rule) => rule?.text && rule.text === ends[0].text)) return null;
-  return /-[jg] (DROP|REJECT)\b|\b(drop|reject)\b/.test(ends[0].text) ? { ...ends[0], stops: STOPS[outcomes[0].verdict] } : null;
+  return isStop(ends[0].text) ? { ...ends[0], stops: STOPS[outcomes[0].verdict] } : null;
 }
 
 /** A rule for every packet: "-A FORWARD -j DROP", with a comment at most, or "drop". */
@@ -156,6 +161,13 @@ function namedServices({ services, more }) {
 
 /** Where the most usual packets of a card go to, if they are no Service's. */
 const destinationsOf = ({ parts: [first] }) => (first.destinations.length === 1 ? `packets to ${first.destinations[0]}` : "");
+
+/** What becomes of the most usual packets, and on which nodes, if it is not so on all of them. */
+function effectIn({ parts, nodes, caused }) {
+  const effect = effectOf(parts[0]);
+  const on = [...new Set(parts.filter((part) => effectOf(part) === effect).flatMap((part) => part.nodes))];
+  return caused || on.length === nodes.length ? effect : `${effect} ${onNodes(on)}, treated otherwise elsewhere`;
+}
 
 /** What becomes of the most usual packets, in a word. */
 function effectOf({ ends: [before, after], sourceOnly, destinations, witness }) {

@@ -60,7 +60,7 @@ export function AuditView({ route, map, revision }) {
         </ol>
         {data && data.findings.length > MOST && <p class="note">{count(data.findings.length - MOST, "more finding")}: kproxy audit lists all.</p>}
         <Gaps title="Not decided" items={data?.undecided} />
-        <Gaps title="Missing" items={data?.missing} />
+        <Gaps title="Not known" items={data?.missing} />
       </div>
     </section>
   );

@@ -65,8 +65,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const sides = useMemo(() => sidesOf(words, shown), [shown, shownKind]);
   // Of one host alone there is nothing to draw a way on.
   const drawn = Boolean(cards.length && map && source.kind !== "rules");
-  // Of two sources their maps over one another come first; else the first finding is open.
-  const chosen = placeOf(query.finding, shownKind === "diff" && !source.fixed ? "" : "0");
+  const chosen = placeOf(query.finding, "0");
   const choose = (place) => to({ finding: findingAt(place) || "none" });
   const found = useWays(cards, drawn ? chosen : "", sides, map, revision);
   return (
@@ -92,7 +91,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         {kind && shown && (
           <div class="said">
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
-            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} /> : undefined} />}
+            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
             {shown.report && <Completeness report={shown.report} cards={cards} />}
           </div>
         )}
@@ -150,7 +149,7 @@ const Late = ({ behind }) => (
 );
 
 /** No drift: what other programs' rules do is on both sides. */
-const AsAsked = ({ audits }) => <>kube-proxy’s rules do what the objects ask for. <small>Other programs’ rules are on both sides here{audits && <>: what they do to packets is in the <a href={href("audit")}>Audit</a></>}.</small></>;
+const AsAsked = ({ audits, lost }) => <>kube-proxy’s rules do what the objects ask for{lost && <>, but packets are lost</>}. <small>Other programs’ rules are on both sides here{audits && <>: what they do to packets is in the <a href={href("audit")}>Audit</a></>}.</small></>;
 
 const NOTHING = { ways: null };
 const NO_CARDS = [];
@@ -164,9 +163,9 @@ function AlikeMap({ map, source, revision }) {
 }
 
 /** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
-export function Verdict({ cards, undecided, alike = "Both sides treat every packet alike." }) {
+export function Verdict({ cards, undecided, whose = "", alike = "Both sides treat every packet alike.", doubt = undecided.length > 0 }) {
   if (!cards.length) {
-    return <p class={`outcome-line ${undecided.length ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
+    return <p class={`outcome-line ${doubt ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
   if (cards.some((card) => card.advice.length)) {
     const groups = GROUPS.filter((group) => group.name !== "guess").map((group) => ({ ...group, count: cards.filter((card) => card.group === group.name).length }));
@@ -180,7 +179,7 @@ export function Verdict({ cards, undecided, alike = "Both sides treat every pack
   const sure = cards.filter((card) => !card.assumed);
   return (
     <div class="verdicts" role="status" data-test="verdict">
-      {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{headline(sure)}</p>}
+      {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{whose}{headline(sure)}</p>}
       {guessed.length > 0 && <p class="outcome-line open">{sure.length ? "And perhaps " : "Perhaps "}{headline(guessed)}</p>}
     </div>
   );
@@ -192,7 +191,7 @@ function Completeness({ report: { findings, undecided, needs, tried }, cards }) 
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const said = [
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
-    findings.length > cards.length && `kproxy migrate: ${findings.length}.`,
+    findings.length > cards.length && `kproxy migrate has ${findings.length}.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];
   return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
@@ -229,7 +228,7 @@ function ComparedMap({ map, sides, revision, cards, chosen, choose, found, own, 
     <>
       {!(open && (found.ways || found.busy)) && (
         <div class="map-tools">
-          <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances, for clients on ${map.view}, are “${sides[0].words} → ${sides[1].words}”; what only the first has is crossed out.` : ""}`}</p>
+          <p class="counts">{open ? `Marked: what finding ${Number(chosen) + 1} is about.` : `The numbers are those of the findings.${both ? ` Chances, for clients on ${map.view}, are “${sides[0].words} → ${sides[1].words}”; what only the first has is dashed.` : ""}`}</p>
           <Problem error={error} />
         </div>
       )}

@@ -62,7 +62,7 @@ function Copy({ route, map, source, revision, edits }) {
         <Problem error={error ?? objects.error ?? saved} />
         {found && <Verdict cards={findings} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
         {question && asked && map && <Today differs={today.size > 0 || map.faults.size > 0} marked={today.size > 0} />}
-        {question && data?.notes?.length > 0 && <ul class="hints about">{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
+        {question && data?.notes?.length > 0 && <ul class={`hints about${edits.some((edit) => edit.do === "drop-node") ? " bad-text" : ""}`}>{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
         {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
@@ -127,7 +127,7 @@ function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, to
   return (
     <>
       {!found.ways && !found.busy && <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>}
-      <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} more={today} hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
+      <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} more={today} faults hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
     </>
   );
 }
