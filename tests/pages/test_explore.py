@@ -809,6 +809,9 @@ def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> 
             page.until(lambda: packet_at(page) > places[-1], where)
             places.append(packet_at(page))
         assert page.one(".drawing").get_property("scrollTop") == 0
+        page.press("n")
+        page.shows('[data-test="now"]', "the answer arrives")
+        assert not page.all(".hook.met"), "of an answer no rules are told"
         # Who asks from the host itself is the host.
         page.open(place("ask", _from="node/host", to="10.1.2.3:80"))
         page.until(lambda: page.all(".map .item.node.from"), "the host is lit")

@@ -1,8 +1,7 @@
 // How the map of one host's rules is drawn: the host with its hooks, and what leads to them.
 
-import { pointsFrom } from "./onehost.js";
+import { metBy, pointsFrom } from "./onehost.js";
 import { rounded } from "./paths.js";
-import { stationsOf } from "../packet/moments.js";
 import { count, fit } from "../words.js";
 
 const mid = (box) => box.y + box.h / 2;
@@ -46,7 +45,7 @@ const inside = (points, room, slim) => (slim ? [[points.at(-1)[0], room.y], poin
 
 /** The hooks, in the order in which packets meet them; of a way those that it meets are lit. */
 export function HostHooks({ layout, hops }) {
-  const met = new Set((hops ?? []).flatMap(stationsOf));
+  const met = new Set((hops ?? []).flatMap(metBy));
   return (
     <g class="host-hooks" aria-hidden="true">
       {layout.hooks.map((hook) => {

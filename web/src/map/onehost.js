@@ -103,6 +103,9 @@ function blocksOf(map, shown, row, end) {
   });
 }
 
+/** The hooks that a packet is known to meet: of an answer no rules are told. */
+export const metBy = (hop) => (hop.steps?.length ? stationsOf(hop).filter((name) => HOOKS.flat().includes(name)) : []);
+
 const mid = (box) => box.y + box.h / 2;
 const centre = (box) => box.x + box.w / 2;
 
@@ -154,7 +157,7 @@ export function hostWalk(layout, [hop], service, back) {
   const arrived = end ? [end.x - SHORT, mid(end)] : leaves.at(-1);
   const at = (name) => [centre(layout.hooks[Math.max(0, HOOKS.findIndex((names) => names.includes(name)))]), y];
   const [left, right] = [[row.x, y], [row.x + row.w, y]];
-  const met = stationsOf(hop).filter((name) => HOOKS.flat().includes(name));
+  const met = metBy(hop);
   const through = hop.verdict === "ACCEPT" && hop.via !== "local";
   // What says that a packet is rejected begins in the host.
   const begin = back ? (end ? arrived : right) : enters[0];

@@ -31,7 +31,8 @@ function hopMoments(found, direction, hops, number, missing) {
   };
   const first = number === 0;
   const before = hops[number - 1];
-  const made = hop.host !== "host" || stationsOf(hop)[0] === "host";
+  // To the one host of a dump an answer comes from elsewhere; what says that a packet is rejected is its own.
+  const made = hop.host !== "host" || (direction === "there" ? stationsOf(hop)[0] === "host" : Boolean(hop.error));
   const name = direction === "there" ? "the packet" : errorWords(hop.error) || "the answer";
   if (first && made) push("begin", `${name} is sent`);
   else push("arrive", `${first ? `${name} ` : ""}arrives${hop.in ? ` by ${hop.in}` : ""}`, { unwrapped: Boolean(before?.outer) });
