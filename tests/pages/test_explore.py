@@ -972,7 +972,7 @@ def test_two_sources_exported_are_compared_from_disk(browser: Any, snapshot: Pat
     page.leave()
     page.open(place("compare"))
     page.shows('[data-test="verdict"]', "for packets")
-    page.shows(".edge.strong text", "50% → 100%")
+    page.shows(".end-label text", "50% → 100%")
     page.button("Show both ways").click()
     page.until(lambda: len(page.all(".pair .way-item")) == 3, "two ways in the one, one in the other")
     then = page.all(".pair section")[1]
