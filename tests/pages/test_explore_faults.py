@@ -60,7 +60,8 @@ def test_an_endpoint_that_one_address_still_gives_packets_is_not_red(page: Page)
         "node port: 50% lost: dropped by a rule in FORWARD on worker-2",
     }
     assert told(page, ".fan .item.pod .gets") == {"node port: 50%"}
-    assert [each.text.split("\n")[0] for each in page.all(".fan .item.service.faulty")] == ["10.96.0.10:80"]
+    addresses = [each.text.split("\n")[0] for each in page.all(".fan .item.service.faulty")]
+    assert addresses == ["10.96.0.10:80", "worker-1 :30080"]
     assert len(page.all(".fan .edge-line")) == 2
     assert len(page.all(".fan .edge-line.lost")) == 1
     heads = [each.text for each in page.all(".matrix thead th")]

@@ -77,7 +77,7 @@ const isAt = (host) => (name) => `node/${name}` === host;
 export function FoundMap({ map: whole, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, faults = false, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
-  const map = useMemo(() => (cards.length && !faults ? withoutFaults(whole) : whole), [whole, cards.length > 0, faults]);
+  const map = useMemo(() => (ways && !faults ? withoutFaults(whole) : whole), [whole, Boolean(ways), faults]);
   const hit = useMemo(() => {
     if (!card) return touched ?? new Set(cards.flatMap((item) => (item.hidden ? [] : item.services)));
     const nodes = card.nodes.map((name) => `node/${name}`);
@@ -99,7 +99,7 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   );
 }
 
-/** Without what is wrong for clients of one node: findings say what is, and where. */
+/** Without what is wrong for clients of one node: the packet's ways say what is, and where. */
 const withoutFaults = (map) => ({ ...map, served: new Set([...map.served, ...map.faults.keys()]), faults: NO_FAULTS });
 
 /** On a phone the map stays above the list: the card that is chosen on it comes up below. */

@@ -234,7 +234,8 @@ const room = (width, beside) => Math.max(4, Math.floor((width - 34 - beside.leng
 /** `fault`: what is wrong with it; `none`: why it has no endpoint; both in a few words. */
 export function Service({ service, box, fault, none, ...rest }) {
   const kind = `service${service.removed ? " removed" : ""}${service.skipped ? " skipped" : ""}${fault ? " faulty" : none ? " empty" : ""}`;
-  const address = service.loadBalancerIPs[0] ?? service.externalIPs[0] ?? service.clusterIPs[0] ?? (service.type === "ExternalName" ? "a DNS name" : "no cluster IP");
+  // The lines are of packets to the cluster IP.
+  const address = service.clusterIPs[0] ?? service.loadBalancerIPs[0] ?? service.externalIPs[0] ?? (service.type === "ExternalName" ? "a DNS name" : "no cluster IP");
   const shown = fit(address, 16);
   const words = fault || none;
   const type = none && !fault ? none : (TYPES[service.type] ?? "");

@@ -22,8 +22,11 @@ export function walk(layout, hops, service = "", back = false) {
   const last = hops.at(-1);
   const box = layout.boxes.get(hostId(last?.host));
   if (last?.verdict !== "ACCEPT" || last.via !== "out" || box?.kind !== "room") return { stops, legs, end: stops.at(-1) };
-  const points = tidy([stops.at(-1), ...out(layout, hostId(last.host), last.out, stops.at(-1))]);
-  if (!box.slim) points.push([points.at(-1)[0] - BESIDE, points.at(-1)[1]]);
+  const start = stops.at(-1);
+  // By the bridge to nobody, or by an interface that is drawn.
+  const toBridge = !layout.boxes.has(`${hostId(last.host)} ${last.out}`);
+  const points = tidy([start, ...(toBridge ? [[box.bridge.x + box.bridge.w / 2, start[1]]] : out(layout, hostId(last.host), last.out, start))]);
+  if (!box.slim && !toBridge) points.push([points.at(-1)[0] - BESIDE, points.at(-1)[1]]);
   return { stops, legs: [...legs, { points, casing: null, mid: half(points) }], end: points.at(-1) };
 }
 

@@ -107,13 +107,13 @@ function Finding({ item, place, names, total, chosen, open, choose }) {
         {item.names.length > 8 && <span>and {item.names.length - 8} more</span>}
         {!item.names.length && item.nodes.slice(0, 3).map((name) => <a key={name} href={holds("map") ? href("map", { sel: `node/${name}` }) : undefined}>{name}</a>)}
       </p>
-      {!open && (item.witness ? <p class="in-short"><Change witness={item.witness} names={names} /></p> : item.details.length > 0 && <p class="in-short">{item.details[0]}</p>)}
+      {!open && (item.witness ? <p class="in-short audited-fates"><Change witness={item.witness} names={names} /></p> : item.details.length > 0 && <p class="in-short">{item.details[0]}</p>)}
       {open && (
         <>
           {item.addresses.length > 0 && <p class="packets-to">At {listed(item.addresses)}{item.clients.length ? `, from ${listed(item.clients)}` : ""}</p>}
           {item.details.length > 0 && <ul class="hints">{item.details.slice(0, 6).map((text) => <li key={text}>{text}</li>)}</ul>}
           {item.witness && (
-            <dl class="both">
+            <dl class="both audited-fates">
               {[item.witness.expected, item.witness.found].map((list, side) => (
                 <div key={side} class={side ? "is" : "was"}>
                   <dt>{SIDES[side].words} <Fates witness={item.witness} side={side} names={names} /></dt>

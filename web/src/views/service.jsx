@@ -61,7 +61,7 @@ const MANY = 6;
 /** A square for each endpoint, filled if it gets packets; of many in proportion. */
 function Squares({ used, bad, left }) {
   const all = used + bad + left;
-  const kinds = [["full", used], ["bad", bad], ["", left]].flatMap(([kind, number]) => Array(all > MANY ? Math.ceil((number * MANY) / all) : number).fill(kind)).slice(0, MANY);
+  const kinds = [["bad", bad], ["full", used], ["", left]].flatMap(([kind, number]) => Array(all > MANY ? Math.ceil((number * MANY) / all) : number).fill(kind)).slice(0, MANY);
   return (
     <svg class="squares" viewBox="0 0 72 12" aria-hidden="true">
       {kinds.map((kind, place) => <rect key={place} class={kind} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
@@ -233,10 +233,9 @@ function FanAddress({ item, node, y }) {
   const dead = item.verdict !== "endpoints";
   const end = DEAD[item.verdict] ?? item.verdict;
   const ends = (item.endpoints ?? []).filter((each) => ratio(each.chance) > 0 || each.lost).length;
-  const faulty = item.fault && (item.endpoints ?? []).every((each) => each.fault);
   return (
     <g>
-      <g class={`item service${faulty ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
+      <g class={`item service${item.fault ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
         <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `${item.by === "rules" ? node : "any node"} :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
         <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(fromWords(item), 26)}` : ""}</text></g>
       <path class="cable" d={`M242 ${y}H280`} />
