@@ -52,7 +52,12 @@ export function useWays(cards, chosen, sides, map, revision) {
 /** As `useWays` gives it: how the rules of a part's node treat its witness; null if that is alike on both sides, or not known. */
 function treatedByNode(part, map) {
   const ways = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
-  return drawable(ways) ? { ways, part, ask: ways.ask, only: part.nodes[0] } : null;
+  return drawable(ways) ? { ways: changed(ways), part, ask: ways.ask, only: part.nodes[0] } : null;
+}
+
+/** Without what is alike on both sides. */
+function changed(ways) {
+  return { ...ways, lines: ways.lines.filter((line) => line.side !== "both"), ends: ways.ends.filter((end) => end.was !== end.is || end.sources) };
 }
 
 /** Ways of which some end on a node where another finding stops packets, and this one does not: there it says which. */
@@ -87,7 +92,9 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   const shown = useMemo(() => along ?? nearTo(map, hit), [along, map, hit]);
   const layout = useLayout(shown, EMPTY);
   const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
-  const tinted = useMemo(() => (card ? new Set([...card.services, ...card.nodes.map((name) => `node/${name}`), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, ways, hit]);
+  // What is so on all nodes is said of none.
+  const everywhere = card && card.nodes.length === map.nodes.length && map.nodes.length > 1;
+  const tinted = useMemo(() => (card ? new Set([...card.services, ...(everywhere ? [] : card.nodes.map((name) => `node/${name}`)), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, everywhere, ways, hit]);
   const marks = useMemo(() => marksOf(numbered(cards, chosen, choose), shown, more), [cards, chosen, choose(""), shown, more]);
   useCardInSight(chosen, layout.slim);
   return (

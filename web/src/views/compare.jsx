@@ -191,7 +191,7 @@ function Completeness({ report: { findings, undecided, needs, tried }, cards }) 
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const said = [
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
-    findings.length > cards.length && `kproxy migrate has ${findings.length}.`,
+    findings.length > cards.length && `${cards.length} cards for its ${findings.length} findings.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];
   return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
