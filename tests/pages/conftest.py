@@ -19,10 +19,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of the showcase with its damaged node; modules about something else have their own."""
-    directory = tmp_path_factory.mktemp("damaged")
-    write_files(directory / "shop", damaged_showcase())
+def files() -> dict[str, bytes]:
+    """The snapshot that the page is of; modules about another one have their own."""
+    return damaged_showcase()
+
+
+@pytest.fixture(scope="module")
+def url(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("explored")
+    write_files(directory / "shop", files)
     with exploring("shop", directory=directory) as found:
         yield found
 

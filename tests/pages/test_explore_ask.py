@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,8 @@ def damaged() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("ask")
-    write_files(directory / "shop", damaged())
-    with exploring("shop", directory=directory) as found:
-        yield found
+def files() -> dict[str, bytes]:
+    return damaged()
 
 
 MIDDLES = """return [...document.querySelectorAll(arguments[0])].map((item) => {

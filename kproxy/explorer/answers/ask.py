@@ -32,6 +32,7 @@ from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.chances import exact, percent
 from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, Model, family_named
+from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
@@ -121,17 +122,19 @@ def answer(model: Model, asked: Ask) -> Answer:
         if model.known.cluster is None:
             return _of_host(model, asked)
         question, found = walk(model, asked)
-        return journeys_answer(model.network, question, found, asked.assume, model.revision)
+        return journeys_answer(model.network, model.doors, question, found, asked.assume, model.revision)
 
 
 def journeys_answer(
     network: KnownNetwork,
+    doors: Doors,
     question: Question,
     found: Sequence[Journey],
     assumed: Mapping[str, bool] = MappingProxyType({}),
     revision: int = 1,
 ) -> Answer:
-    """All journeys of a connection as an answer. `assumed`: what was decided although it is open."""
+    """All journeys of a connection as an answer. `doors`: where the cluster's Services answer; `assumed`: what was
+    decided although it is open."""
     reasons = {
         reason: hop.outcome.hints
         for item in found
@@ -140,7 +143,7 @@ def journeys_answer(
     }
     switches, hints = _switches(assumed, reasons.items())
     ways = tuple(
-        msgspec.structs.replace(way_record(each), untranslated=_untranslated(network, each))
+        msgspec.structs.replace(way_record(each), untranslated=_untranslated(network, doors, each))
         for each in found[:MAX_WAYS]
     )
     return Answer(
@@ -239,13 +242,13 @@ def way_record(item: Journey) -> Way:
     return Way(**fields, percent=percent(item.probability))
 
 
-def _untranslated(network: KnownNetwork, item: Journey) -> Untranslated | None:
+def _untranslated(network: KnownNetwork, doors: Doors, item: Journey) -> Untranslated | None:
     """Where a journey to a Service's address got no other destination. What a rule drops or rejects is told by it."""
     ended = item.there[-1].outcome
     if item.end == ANSWERED or ended.verdict == REJECT or any(hop.outcome.dnat for hop in item.there):
         return None
     place = next((place for place, hop in enumerate(item.there) if hop.host in network.cluster.hosts), None)
-    if place is None or not _is_of_service(network, item.there[0].left):
+    if place is None or not _is_of_service(doors, item.there[0].left):
         return None
     hop = item.there[place]
     asked = [
@@ -259,19 +262,12 @@ def _untranslated(network: KnownNetwork, item: Journey) -> Untranslated | None:
     return max(reversed(asked), key=lambda each: each.asked, default=None)
 
 
-def _is_of_service(network: KnownNetwork, packet: Packet) -> bool:
-    """Whether the objects have a Service with the destination as one of its addresses, or as a node port."""
+def _is_of_service(doors: Doors, packet: Packet) -> bool:
+    """Whether a Service answers at the destination, by its address or as a node port."""
     if packet.dst is None or packet.dport is None:
         return False
     address = format_address(packet.dst, packet.family)
-    return any(
-        port.node_port == packet.dport or (port.port == packet.dport and address in addresses)
-        for service in network.cluster.manifests.services
-        for addresses in [
-            {*service.spec.cluster_ips, *service.spec.external_ips, *(each.ip for each in service.ingress)}
-        ]
-        for port in service.spec.ports
-    )
+    return bool(doors.at(address, packet.dport, protocol_name(packet.protocol).lower()))
 
 
 def _switches(

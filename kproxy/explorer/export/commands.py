@@ -92,12 +92,13 @@ def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Jou
         text: the ways as `kproxy trace --snapshot` prints them.
     """
     cluster = network.cluster
-    known = journeys_answer(network, question, found)
+    doors = Doors(cluster.manifests.services)
+    known = journeys_answer(network, doors, question, found)
     missing: list[str] = []
     home = cluster.pods[question.client.removeprefix(POD)].node if question.client.startswith(POD) else question.client
     drawn = _map_of(cluster, missing, home if home in network.cluster.hosts and cluster.hosts[home].has_node else "")
     if drawn is not None and _is_large(cluster):
-        drawn = _on_the_way(drawn, known, cluster)
+        drawn = _on_the_way(drawn, known, doors)
         missing.append(f"Of {cluster.label} this file has the hosts on the way only.")
     asked = {"from": question.client, "to": question.destination, "protocol": question.protocol}
     request = {"from": asked["from"], "to": asked["to"], "proto": asked["protocol"]}
@@ -123,16 +124,14 @@ def _is_large(cluster: Cluster) -> bool:
     return len(cluster.hosts) > MAX_NODES or len(cluster.manifests.services) > MAX_SERVICES
 
 
-def _on_the_way(drawn: MapView, known: Answer, cluster: Cluster) -> MapView:
+def _on_the_way(drawn: MapView, known: Answer, doors: Doors) -> MapView:
     """The part of a map that an answer's ways come by, with the Services at the address that was asked."""
     hops = {hop.host for way in known.journeys for hop in (*way.there, *way.back)}
     on_way = {name if name.startswith((POD, OUTSIDE)) else f"node/{name}" for name in hops}
     pods = tuple(each for each in drawn.pods if each.id in on_way)
     hosts = on_way | {each.node for each in pods}
     asked = parse_endpoint(known.to)
-    at = Doors(cluster.manifests.services).at(
-        format_address(asked.address, asked.family), asked.port or 0, known.protocol
-    )
+    at = doors.at(format_address(asked.address, asked.family), asked.port or 0, known.protocol)
     names = {f"svc/{each}" for each in at}
     services = tuple(each for each in drawn.services if each.id in names)
     edges = tuple(each for each in drawn.edges if each.service in names)
