@@ -10,6 +10,7 @@ import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
+from kproxy.cluster.migrate.absent import Absent
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
 from kproxy.words import counted
 
@@ -50,7 +51,19 @@ def report_lines(report: Report) -> Iterator[str]:
         text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike"
         text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
         yield from wrapped(text, "", "", width)
+    if report.absent:
+        yield from _absent(report.absent, width)
     yield from _needs(report, width)
+
+
+def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:
+    """The titles of what does not show; those of one reason why together."""
+    yield ""
+    yield "Looked for, and not here:"
+    for why in dict.fromkeys(each.why for each in absent):
+        titles = "; ".join(each.title for each in absent if each.why == why)
+        yield from wrapped(f"{titles}. {why}", "  ", "  ", width)
+    yield ""
 
 
 def _needs(report: Report, width: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.absent import Absent, absent
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS, Effort
@@ -126,7 +127,7 @@ class NotDecided(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     """The whole answer. `changes` is whether anything does, or may; `needs` what each node must have; `tried` how many
-    packets met the rules of a dump."""
+    packets met the rules of a dump; `absent` the known differences that were looked for and do not show."""
 
     from_: str
     to: str
@@ -138,6 +139,7 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     undecided: tuple[NotDecided, ...]
     needs: tuple[str, ...] = ()
     tried: int = 0
+    absent: tuple[Absent, ...] = ()
 
 
 def build_report(
@@ -176,6 +178,7 @@ def build_report(
         undecided=undecided,
         needs=tuple(needs),
         tried=sum(analysis.tried for analysis in analyses),
+        absent=tuple(absent(analyses, {each.reason for each in findings})),
     )
 
 

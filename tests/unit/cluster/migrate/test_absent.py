@@ -1,0 +1,62 @@
+"""What was looked for and does not show is said, with the reason why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy.cluster.inputs import read_cluster, read_config
+from kproxy.cluster.migrate import ForeignRules, NodeFacts, Report, analyse, build_report, ids
+from kproxy.cluster.migrate.absent import (
+    KUBELET_GUARDS,
+    NO_PACKET,
+    NO_SUCH_RULES,
+    NOT_CONFIGURED,
+    OWN_FIREWALL,
+)
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.netfilter import Family
+from kproxy.render import Features, select_target
+from tests.support.migrate import endpoints, node, service, write
+
+OPEN_HOST = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
+KUBELET = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
+FIREWALL = OPEN_HOST.replace("FORWARD ACCEPT", "FORWARD DROP")
+
+
+def report(directory: Path, dump: str = "") -> Report:
+    objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
+    cluster_path, config_path = write(directory, objects, {"clusterCIDR": "10.244.0.0/16"})
+    config = read_config(str(config_path), lambda _note: None)
+    cluster = read_cluster([str(cluster_path)], lambda _note: None)
+    facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features())
+    foreign = ForeignRules.of(HostRules([read_rule_file(dump, "dump")]), Family.IPV4) if dump else None
+    return build_report([analyse(facts, to_nftables=True, foreign=foreign)], to_nftables=True)
+
+
+@pytest.mark.parametrize("dump", ["", OPEN_HOST, FIREWALL, KUBELET + OPEN_HOST])
+def test_each_known_difference_is_found_or_said_to_be_absent(tmp_path: Path, dump: str) -> None:
+    done = report(tmp_path, dump)
+    found = {each.reason for each in done.findings}
+    absent = [each.reason for each in done.absent]
+    assert len(set(absent)) == len(absent)
+    assert not found & set(absent)
+    assert found | set(absent) == {reason.id for reason in (*REASONS, *(FOREIGN if dump else ()))}
+
+
+def test_it_is_said_why(tmp_path: Path) -> None:
+    why = {each.reason: each.why for each in report(tmp_path).absent}
+    assert why[ids.SHARED_ADDRESS] == NO_PACKET
+    assert why[ids.MASQUERADE_ALL] == NOT_CONFIGURED
+    assert ids.HOST_FIREWALL not in why, "it is found where the node's rules are not known"
+
+    why = {each.reason: each.why for each in report(tmp_path, OPEN_HOST).absent}
+    assert why[ids.HOST_FIREWALL] == OWN_FIREWALL
+    assert why[ids.FOREIGN_MARK] == NO_SUCH_RULES
+    assert ids.LOCALNET_GUARD not in why
+
+    assert ids.HOST_FIREWALL not in {each.reason for each in report(tmp_path, FIREWALL).absent}
+    why = {each.reason: each.why for each in report(tmp_path, KUBELET + OPEN_HOST).absent}
+    assert why[ids.LOCALNET_GUARD] == KUBELET_GUARDS
