@@ -29,6 +29,7 @@ VIEWS = (
     place("service/shop/web"),
     place("whatif", sel="pod/shop/web-0"),
     place("compare", kind="migrate"),
+    place("compare", kind="migrate", finding="1"),
     place("audit"),
 )
 
@@ -463,9 +464,9 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         page = Page(browser, url)
         page.size(1400, 1000)
         page.leave()
-        page.open(place("compare", kind="migrate"))
+        page.open(place("compare", kind="migrate", finding="1"))
         page.shows('[data-test="verdict"]', "Before the switch")
-        assert page.text('[data-test="completeness"]').startswith("Nothing else changes: all packets were compared.")
+        assert "Nothing else changes: all packets were compared." in page.text('[data-test="completeness"]')
         pairs, conditions = {}, []
         for place_, title in enumerate(titles_of(page)):
             if place_:
@@ -495,13 +496,52 @@ def test_both_ways_of_a_finding_are_never_the_same(browser: Any, tmp_path: Path)
         assert page.complaints() == []
 
 
+BARS = """return [...document.querySelectorAll('.lane')].map((lane) => [lane.querySelector('.harm').textContent,
+    ...[...lane.querySelectorAll('.ends-bar')].map((bar) => bar.getAttribute('aria-label'))])"""
+
+
+def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    page.size(1400, 900)
+    page.open(place("compare", kind="migrate"))
+    page.until(lambda: len(page.all(".lane")) > 6, "a row for each difference")
+    assert not page.all(".map"), "the map is of the one that is chosen"
+    harms = dict(zip(titles(page), page.browser.execute_script(BARS), strict=True))
+    assert harms["Node ports answer at other addresses"] == ["no longer arrives", "checkout-1", "the node itself"]
+    harm, today, then = harms["A pod that reaches itself through another node"]
+    assert harm == "50% no longer arrives"
+    assert today.startswith("50% checkout-1, 50% checkout-0, from ")
+    assert then == "50% checkout-1, 50% checkout-0, from its own address"
+    assert harms["Ports of a ClusterIP that no Service has"] == ["fails at once", "not translated", "refused"]
+    assert harms["The guard of 127.0.0.0/8"] == ["now let in", "dropped", "the node itself"]
+    assert all(each.text for each in page.all(".lane-do")), "what to do"
+    first, second = page.all(".lane")[0].find_elements("css selector", ".token")
+    assert (first.text, second.text) == ("a client outside\n198.51.100.7", "checkout\nnode port 192.0.2.99:30082")
+    page.shows('[data-test="absent"]', "Two Services want the same address and port")
+    assert "Node ports behind a host firewall" in page.text('[data-test="absent"]'), "judged by the dumps' own rules"
+
+    # All of a row leads to its finding, and n to the first one; back leads to all.
+    ActionChains(page.browser).click(page.all(".lane-ends")[2]).perform()
+    page.until(lambda: page.all("#finding-3.chosen") and page.all(".map .end-label"), "the third one, on the map")
+    next(item for item in page.all("a") if "All 8 differences" in item.text).click()
+    page.until(lambda: page.all(".lane"), "all of them")
+    page.press("n")
+    page.until(lambda: page.all("#finding-1.chosen"), "the first one")
+    assert page.complaints() == []
+
+
+def titles(page: Page) -> list[str]:
+    return [each.text for each in page.all(".lane .head-title")]
+
+
 IN_SIGHT = """const box = (css) => document.querySelector(css).getBoundingClientRect();
 const [card, list] = [box('.finding.chosen'), box('.panel')];
 return card.top < list.bottom && card.bottom > list.top && card.top >= list.top - 1"""
 
 
 def test_a_switch_of_the_mode_says_what_it_presumes_and_opens_at_its_first_reason(page: Page) -> None:
-    page.open(place("compare", kind="migrate"))
+    page.open(place("compare", kind="migrate", finding="1"))
     page.shows(".map-caption", "on a node that has 192.0.2.99, too")
     page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
     page.until(lambda: page.all(".panel #finding-1.chosen"), "the first reason, beside the map")

@@ -25,7 +25,7 @@ TOP_AND_HEIGHT = """return [document.querySelector('.map-frame').getBoundingClie
 FITTING = (
     place("map", sel="svc/shop/cart"),
     place("compare", kind="drift"),
-    place("compare", kind="migrate"),
+    place("compare", kind="migrate", finding="1"),
     place("audit"),
     place("whatif", edits=UNREADY),
     place("whatif", edits=SWITCHED),
@@ -242,7 +242,9 @@ return {
 """
 
 
-@pytest.mark.parametrize("view", [place("compare", kind="migrate"), place("audit"), place("whatif", edits=SWITCHED)])
+@pytest.mark.parametrize(
+    "view", [place("compare", kind="migrate", finding="1"), place("audit"), place("whatif", edits=SWITCHED)]
+)
 def test_on_a_phone_the_map_stays_above_the_finding_that_is_chosen(page: Page, view: str) -> None:
     page.size(390, 844)
     page.open(view)

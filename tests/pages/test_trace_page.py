@@ -18,7 +18,7 @@ from tests.support import paths
 from tests.support.browser import check_light_dark_and_narrow, running_browser
 from tests.support.cli import KPROXY
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
-from tests.support.explore import Page, write_showcase
+from tests.support.explore import Page, place, write_showcase
 from tests.support.explorer.followed import followed
 
 ROOT = paths.ROOT
@@ -272,7 +272,8 @@ def test_the_pages_of_diff_migrate_and_audit(browser: Any, tmp_path: Path) -> No
     page = Page(browser, file.as_uri())
     page.open("")
     page.shows('[data-test="verdict"]', "Before the switch")
-    assert page.all(".map .item.service")
+    page.one(".lane a.choose").click()
+    page.until(lambda: page.all(".map .item.service"), "the map")
     page.button("Show both ways").click()
     page.until(lambda: len(page.all(".pair .way-item")) >= 2, "the ways in both modes")
     assert "other rules" not in page.text(".both-ways")
@@ -306,7 +307,7 @@ def test_ways_of_a_change_of_mode_say_whether_other_rules_count(browser: Any, tm
     command = [*KPROXY, "migrate", "-f", MINI / "cluster.yaml", "--config", MINI / "config.yaml", "--rules", dump]
     assert subprocess.run([*map(str, command), "--html", file], capture_output=True, check=False).returncode == 1
     page = Page(browser, file.as_uri())
-    page.open("")
+    page.open(place("compare", finding="1"))
     said = {}
     for number in range(len(page.all(".finding"))):
         if number:

@@ -21,23 +21,33 @@ export const Fates = ({ witness, side, names, service = true }) => (
   </span>
 );
 
-/** {kind: "ok", "bad", "open", or "here" where no Pod gets it, words, chance} of each; many endpoints are one. */
-function fatesOf(witness, side, names, service) {
+/**
+ * What becomes of a witness's packet on one side; many endpoints are one.
+ *
+ * @returns [{kind: "ok", "bad", "open", or "here" where no Pod gets it, words, chance, arrives}]: `arrives` is whether anybody
+ *   gets it, as what is sent to a Service's address and not translated is got by nobody; `short`: the words without its source
+ */
+export function fatesOf(witness, side, names, service) {
   const fates = outcomesOf(witness, side).map((outcome) => ({ ...fateOf(outcome, witness, names, service), chance: outcome.probability ?? outcome.chance }));
   const reached = fates.filter((each) => each.kind === "ok");
   if (reached.length <= FEW) return fates;
-  return [{ kind: "ok", words: `${reached.length} endpoints`, chance: sum(reached.map((each) => each.chance)) }, ...fates.filter((each) => each.kind !== "ok")];
+  return [{ kind: "ok", words: `${reached.length} endpoints`, chance: sum(reached.map((each) => each.chance)), arrives: true }, ...fates.filter((each) => each.kind !== "ok")];
 }
 
 function fateOf(outcome, witness, names, service) {
-  if (STOPPED[outcome.verdict]) return { kind: "bad", words: STOPPED[outcome.verdict] };
-  if (outcome.verdict !== "ACCEPT") return { kind: "open", words: "open" };
+  if (STOPPED[outcome.verdict]) return { kind: "bad", words: STOPPED[outcome.verdict], arrives: false };
+  if (outcome.verdict !== "ACCEPT") return { kind: "open", words: "open", arrives: false };
   const [to] = splitPort(outcome.dst ?? "");
   const [from] = splitPort(outcome.src ?? "");
   const [sender] = splitPort(witness.src);
-  if (outcome.local) return { kind: "here", words: "the node itself" };
-  if (to === from) return { kind: "bad", words: `${names.get(to) ?? to}, from its own address` };
   const kept = outcome.dst === witness.dst;
-  const words = kept ? (service ? "not translated" : "passed on") : (names.get(to) ?? outcome.dst);
-  return { kind: !kept && names.has(to) ? "ok" : "here", words: from === sender ? words : `${words}, from ${from}` };
+  if (outcome.local) return { kind: kept ? "here" : "ok", words: "the node itself", arrives: true };
+  if (to === from) return { kind: "bad", words: `${names.get(to) ?? to}, from its own address`, short: names.get(to) ?? outcome.dst, arrives: false };
+  if (kept && service) return { kind: "here", words: "not translated", arrives: false };
+  const words = kept ? "passed on" : (names.get(to) ?? outcome.dst);
+  // Where no Pods are known, what is translated goes to an endpoint all the same.
+  const known = names.has(to) || !names.size;
+  // Which of a node's addresses a packet gets is not always known.
+  const source = from === sender ? "" : from === "?" ? ", masqueraded" : `, from ${from}`;
+  return { kind: !kept && known ? "ok" : "here", words: words + source, short: words, arrives: true };
 }

@@ -39,7 +39,7 @@ export function Findings({ findings, sides, names = new Map(), chosen = "", choo
       {list(shown.filter(([item]) => !item.group), 0)}
       {groups.map((group) => {
         const items = shown.filter(([item]) => item.group === group.name);
-        return <section key={group.name} class="finding-group"><h2><span class={`dot ${group.tone}`} aria-hidden="true" /> {group.title} <small>{group.words}</small></h2>{list(items, items[0]?.[1] ?? 0)}</section>;
+        return <section key={group.name} class="finding-group"><h2>{group.title} <small>{group.words}</small></h2>{list(items, items[0]?.[1] ?? 0)}</section>;
       })}
       {findings.length > MOST && <p class="note">{count(findings.length - MOST, "more finding")}: the commands list all.</p>}
     </>
@@ -106,7 +106,9 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
     <article ref={box} id={`finding-${place + 1}`} class={`finding ${item.tone}${here ? " chosen" : ""}${open ? " open-card" : ""}`}>
       <h3>{choose ? <a class="choose" href={choose(here ? "" : String(place))} aria-current={here ? "true" : undefined} aria-expanded={open}>{heading}</a> : <span class="choose">{heading}</span>}</h3>
       {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
+      {item.harm && <p class={`harm ${item.tone}`}>{item.harm.words}</p>}
       {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} service={first.services.length > 0} /> : inShort(first, names)}</p>}
+      {!open && item.advice.length > 0 && <p class="in-short do"><b>Do:</b> {item.advice.join(" ")}</p>}
     </article>
   );
 }

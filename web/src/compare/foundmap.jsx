@@ -5,7 +5,7 @@ import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
-import { bothWays, byNode, witnessWays } from "../map/waysof.js";
+import { astray, bothWays, byNode, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, plain } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
@@ -42,6 +42,7 @@ export function useWays(cards, chosen, sides, map, revision) {
   const known = Boolean(part && wanted && !first.busy && !second.busy);
   return useMemo(() => {
     const none = { ways: null, part, ask: null };
+    if (told && card.harm?.tone === "bad") return { ...treated, ways: astray(treated.ways) };
     if (!card || told) return treated ?? none;
     if (part && !known) return { ...none, busy: true };
     const asked = first.data && second.data ? bothWays(first.data, second.data, map) : null;
@@ -101,7 +102,7 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
     <>
       {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} /> : found.busy && <p class="map-caption">Asking…</p>}
       <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
-      {ways && <WaysLegend ways={ways} sides={sides}>{along && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
+      {ways && <WaysLegend ways={ways} sides={sides}>{along && !card.harm && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
     </>
   );
 }
@@ -138,7 +139,7 @@ function numbered(cards, chosen, choose) {
 }
 
 /** What else must hold for it. A question has neither a packet's state nor its mark: they are said of the finding's own one. */
-function conditionsOf({ setting, ctstate, mark }, own) {
+export function conditionsOf({ setting, ctstate, mark }, own) {
   const words = own ? [ctstate && ctstate !== "NEW" && `conntrack: ${ctstate}`, mark && `mark 0x${mark.toString(16)}`] : [];
   return [...words, setting].filter(Boolean);
 }

@@ -1,6 +1,7 @@
 // Findings of all comparisons in one form: those of one cause are one card, with all packets that it concerns.
 
 import { count } from "../words.js";
+import { harmOf } from "./harm.js";
 
 const NODES = 3;
 const NAMED_DESTINATIONS = 3;
@@ -14,7 +15,7 @@ const ALONE = ["Missing", "Extra"];
  *
  * @param kind diff, drift, migrate or whatif
  * @param words of both sides
- * @returns {mark, title, culprit (the rule in a few words), rule, tone, nodes, families, services, more (Services that are not listed), parts, advice, remedy, group, caused}
+ * @returns {mark, title, culprit (the rule in a few words), rule, tone, harm, nodes, families, services, more (Services that are not listed), parts, advice, remedy, group, caused}
  */
 export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
   const found = new Map();
@@ -28,17 +29,21 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
   for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectIn(card)].filter(Boolean).join(": ");
+  // Sorting keeps the order of what is alike.
   const order = (card) => GROUPS.findIndex((group) => group.name === card.group);
-  return cards.map((card, place) => [card, place]).sort(([one, first], [other, second]) => order(one) - order(other) || first - second).map(([card]) => card);
+  return cards.sort((one, other) => order(one) - order(other) || HARMS.indexOf(one.harm?.tone) - HARMS.indexOf(other.harm?.tone));
 }
 
 /** What is to be done about a difference of the modes, by the `effort` of each; and what may be none. */
 export const GROUPS = [
   { name: "act", tone: "bad", title: "Before the switch", words: "change something, or see that nobody needs it" },
-  { name: "look", tone: "open", title: "Look at it", words: "it may concern a program of yours" },
+  { name: "look", tone: "", title: "Look at it", words: "it may concern a program of yours" },
   { name: "guess", tone: "open", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
   { name: "none", tone: "quiet", title: "Nothing to do", words: "it is another answer to what nobody should ask" },
 ];
+
+/** What a change of the mode does to packets, the worst first. */
+const HARMS = ["bad", "open", "changed", "quiet"];
 
 function partOf(item, asks) {
   return {
@@ -46,6 +51,7 @@ function partOf(item, asks) {
     destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "", before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
     ends: item.ends ?? ["", ""], sourceOnly: Boolean(item.sourceOnly), assumed: Boolean(item.assumed),
     asks: item.asks ?? asks ?? [], witness: item.witness ?? null, meetsOthers: /^(foreign-|host-firewall$)/.test(item.reason ?? ""),
+    rules: /^foreign-/.test(item.reason ?? "") ? item.addresses ?? [] : [],
   };
 }
 
@@ -149,8 +155,10 @@ function summed(card, kind) {
   const services = all("services");
   const assumed = card.parts.every((part) => part.assumed);
   const group = card.group || (assumed ? "guess" : "");
-  const tone = GROUPS.find((each) => each.name === group)?.tone ?? (kind === "drift" || card.parts.some(isLost) ? "bad" : "changed");
-  return { ...card, assumed, group, tone, services, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
+  // A difference of the modes has the colour of what it does to packets, whatever there is to do about it.
+  const harm = card.group ? harmOf(card.parts[0]) : null;
+  const tone = harm?.tone ?? (assumed ? "open" : kind === "drift" || card.parts.some(isLost) ? "bad" : "changed");
+  return { ...card, assumed, group, harm, tone, services, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
 }
 
 /** The Services of a card, as long as they are few. */

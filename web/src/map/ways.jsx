@@ -8,7 +8,7 @@ import { percent, ratio } from "../words.js";
 
 /**
  * The ways as lines, those of the first side above those of the second; a cross where a packet is lost. Dashes tell the
- * sides apart, and red is for loss alone: that a packet arrives does not mean that it should.
+ * sides apart, and red is for loss, and for what goes astray: that a packet arrives does not mean that it should.
  */
 export function Ways({ layout, ways }) {
   const several = new Set(ways.lines.map((line) => line.side)).size > 1;

@@ -25,7 +25,7 @@ export function bothWays(one, other, map = null) {
       const kind = ENDS[endOf(way)]?.kind ?? "open";
       const words = endingOf(way, addresses) ?? (kind === "ok" ? undefined : endOf(way));
       const key = JSON.stringify([way.there.map((hop) => hop.host), endOf(way), words ?? ""]);
-      const line = lines.get(key) ?? { key, end: kind, hops: way.there, sides: [false, false] };
+      const line = lines.get(key) ?? { key, end: kind, words: words ?? "", hops: way.there, sides: [false, false] };
       line.sides[place] = true;
       lines.set(key, line);
       const host = hostId(way.there.at(-1)?.host);
@@ -41,12 +41,18 @@ export function bothWays(one, other, map = null) {
   return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.sort((a, b) => Number(b.end !== "ok") - Number(a.end !== "ok")).slice(0, MOST), ends: met };
 }
 
+/** The same ways where arriving anywhere but at an endpoint is as bad as being lost. */
+export function astray(ways) {
+  const found = (each) => each.words !== "" && (each.kind ?? each.end) === "ok";
+  return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) ? { ...end, astray: true } : end)) };
+}
+
 /** Whether an end is met more, or less, often on the second side: "was", "is", "lost", "both", or "source". */
 export function toneOf(end) {
   if (end.sources) return "source";
   if (percent(end.was) === percent(end.is)) return "both";
   const more = ratio(end.is) > ratio(end.was);
-  if (end.kind === "ok") return more ? "is" : "was";
+  if (end.kind === "ok" && !end.astray) return more ? "is" : "was";
   return more ? "lost" : "was";
 }
 
@@ -84,20 +90,26 @@ function comesFromPods(map, node, sender, device) {
   return !outside.includes(device);
 }
 
+/** Who sends the packet of a witness that one node meets: the identifier on the map, or, of a Pod that is not there, whose it would be. */
+export function senderOf(witness, name, map, owners = ownersOf(map)) {
+  const here = `node/${name}`;
+  if (witness.origin === "local") return { from: here, start: { host: here } };
+  const sender = ownerOf(owners, witness.src ?? "");
+  // Of a Pod that is not there it is known at most whose it would be; so also where a Pod's address comes by the node's own Pods.
+  const node = map.nodes.find((each) => each.id === here);
+  const fromPods = inNetwork(sender.slice(8), node) || comesFromPods(map, node, sender, witness.in);
+  return fromPods ? { from: `a Pod of ${name}`, start: { host: here, at: "bridge" } } : { from: sender, start: { host: sender } };
+}
+
 /** How the rules of one node treat the packet of a witness on both sides, as ways over the map; null if that is not known. */
 export function witnessWays(witness, name, map) {
   const sides = [witness.a ?? witness.today, witness.b ?? witness.then];
   if (!name || !sides.every((each) => Array.isArray(each) && each.length)) return null;
   const owners = ownersOf(map);
   const here = `node/${name}`;
-  const sender = ownerOf(owners, witness.src ?? "");
-  // Of a Pod that is not there it is known at most whose it would be; so also where a Pod's address comes by the node's own Pods.
-  const node = map.nodes.find((each) => each.id === here);
-  const fromPods = inNetwork(sender.slice(8), node) || comesFromPods(map, node, sender, witness.in);
-  const from = witness.origin === "local" || fromPods ? here : sender;
-  const start = fromPods ? { host: here, at: "bridge" } : { host: from };
+  const { from, start } = senderOf(witness, name, map, owners);
   const [one, other] = sides.map((outcomes) => ({ journeys: outcomes.map((outcome) => treated(outcome, witness, start, here, owners, map)) }));
-  return { ...bothWays(one, other), ask: { from: witness.origin === "local" ? here : fromPods ? `a Pod of ${name}` : sender, to: witness.dst } };
+  return { ...bothWays(one, other), ask: { from, to: witness.dst } };
 }
 
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };

@@ -5,6 +5,7 @@ import { embedded, holds, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
+import { Absent, Lanes } from "../compare/lanes.jsx";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { faultMarks, useAudited } from "../map/audited.js";
@@ -65,11 +66,15 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const sides = useMemo(() => sidesOf(words, shown), [shown, shownKind]);
   // Of one host alone there is nothing to draw a way on.
   const drawn = Boolean(cards.length && map && source.kind !== "rules");
-  const chosen = placeOf(query.finding, "0");
-  const choose = (place) => to({ finding: findingAt(place) || "none" });
-  const found = useWays(cards, drawn ? chosen : "", sides, map, revision);
+  // Of a change of the mode all is seen first.
+  const switched = shownKind === "migrate";
+  const chosen = placeOf(query.finding, switched ? "" : "0");
+  const overview = switched && cards.length > 0 && !(cards[Number(chosen)] && chosen !== "");
+  const split = drawn && !overview;
+  const choose = (place) => to({ finding: findingAt(place) || (switched ? "" : "none") });
+  const found = useWays(cards, split ? chosen : "", sides, map, revision);
   return (
-    <section class={`view${drawn ? " split compared" : ""}`}>
+    <section class={`view${split ? " split compared" : overview ? " switched" : ""}`}>
       <div class="main">
         <div class="bar-top">
           <h1>{source.fixed ? chosenKind?.about.replace(/ \(.*/, "") : "Compare"}</h1>
@@ -92,17 +97,19 @@ export function CompareView({ route, map: ownMap, source, revision }) {
           <div class="said">
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
             {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
-            {shown.report && <Completeness report={shown.report} cards={cards} />}
+            {shown.report && <Completeness report={shown.report} cards={cards} back={overview ? "" : choose("")} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
-        {drawn && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} audits={embedded ? holds("audit") : source.can?.audit} />}
+        {overview && <Lanes cards={cards} sides={sides} names={podNames(map)} map={map} choose={choose} />}
+        {split && <ComparedMap map={map} sides={sides} revision={revision} cards={cards} chosen={chosen} choose={choose} found={found} own={own} audits={embedded ? holds("audit") : source.can?.audit} />}
         {kind === "drift" && shown && !cards.length && map && !own && source.kind !== "rules" && <AlikeMap map={map} source={source} revision={revision} />}
       </div>
       {kind && shown && (
         <div class="beside">
-          {!drawn && cards.length > 1 && <Index cards={cards} />}
-          <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn ? choose : null} />
+          {!drawn && !overview && cards.length > 1 && <Index cards={cards} />}
+          {!overview && <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn || switched ? choose : null} />}
+          {overview && <Absent items={shown.report?.absent} />}
           <Unlisted items={shown.unlisted} />
           <Undecided items={undecided} />
         </div>
@@ -185,16 +192,16 @@ export function Verdict({ cards, undecided, whose = "", alike = "Both sides trea
   );
 }
 
-/** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it. */
-function Completeness({ report: { findings, undecided, needs, tried }, cards }) {
+/** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
+ *  of them. */
+function Completeness({ report: { findings, undecided, needs, tried }, cards, back }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other");
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const said = [
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
-    findings.length > cards.length && `${cards.length} cards for its ${findings.length} findings.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];
-  return <p class="counts" data-test="completeness">{said.filter(Boolean).join(" ")}</p>;
+  return <p class="counts" data-test="completeness">{back && cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{said.filter(Boolean).join(" ")}</p>;
 }
 
 /** `brief`: above a map, which several or long notes would push down, their number stands for them until it is opened. */

@@ -1,0 +1,151 @@
+// What a change of the mode changes, all at a glance: of each finding one packet, from whom to what, and what becomes of it
+// in both modes, as two bars; and what there is to do.
+
+import { senderOf } from "../map/waysof.js";
+import { ServiceLink } from "../servicelink.jsx";
+import { count, fit, percent, plain, ratio, shortName, splitPort } from "../words.js";
+import { fatesOf } from "./fates.jsx";
+import { useSteps } from "./findings.jsx";
+import { conditionsOf } from "./foundmap.jsx";
+import { GROUPS, onNodes } from "./gather.js";
+
+const NO_MAP = { services: [], nodes: [], pods: [], networks: [] };
+const NAMED = 3;
+const MARKS = { ok: "✓", bad: "✕", here: "○", open: "?" };
+/** Letters that fit into the whole of a bar. */
+const LETTERS = 31;
+/** Of a bar, in pixels. */
+const HIGH = 23;
+
+/** @param choose where a card's heading leads to; the others as `Findings` has them. */
+export function Lanes({ cards, sides, names, map, choose }) {
+  useSteps(cards, "", choose);
+  const known = map ?? NO_MAP;
+  const shorts = sides.map((side) => side.words.replace(/^in (\S+) mode$/, "$1"));
+  return GROUPS.filter((group) => cards.some((card) => card.group === group.name)).map((group, first) => (
+    <section key={group.name} class={`lanes ${group.name}`}>
+      <div class="lanes-head"><h2>{group.title} {first > 0 && <small>{group.words}</small>}</h2>{first === 0 && <><span>One such packet</span><span>What becomes of it</span><span>What to do</span></>}</div>
+      <ol>
+        {cards.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} href={choose(String(place))} /></li>)}
+      </ol>
+    </section>
+  ));
+}
+
+function Lane({ card, place, sides, names, map, href }) {
+  const [first] = card.parts;
+  const { harm } = card;
+  const left = card.services.length + card.more - NAMED;
+  const others = card.parts.length - 1;
+  return (
+    <article id={`finding-${place + 1}`} class={`lane ${card.tone}`}>
+      <div class="lane-head">
+        <h3><a class="choose" href={href}><span class={`number ${card.tone}`}>{place + 1}</span> <span class="head-title">{card.title}</span></a></h3>
+        <p class="where-found">
+          {card.services.slice(0, NAMED).map((id) => <ServiceLink key={id} name={plain(id)} />)}
+          {left > 0 && <span>and {left} more</span>}
+          {card.nodes.length < map.nodes.length && <span>{onNodes(card.nodes)}</span>}
+        </p>
+      </div>
+      {first.witness ? <Packet part={first} map={map} /> : <p class="lane-packet note-like">{card.parts.flatMap((part) => part.rules).slice(0, NAMED).map((rule) => <code key={rule}>{rule}</code>)}</p>}
+      <div class="lane-ends">
+        <p class={`harm ${card.tone}`}>{harm.words}{others > 0 && <small> and {count(others, "other case")}</small>}</p>
+        {first.witness && <BothEnds part={first} lost={card.tone === "bad"} sides={sides} names={names} />}
+      </div>
+      <p class="lane-do"><b class="visually-hidden">What to do: </b>{card.advice.join(" ")}</p>
+    </article>
+  );
+}
+
+/** From whom to what. */
+function Packet({ part, map }) {
+  const { witness } = part;
+  const from = fromWords(senderOf(witness, part.nodes[0], map).from, witness);
+  const to = toWords(part, map);
+  return (
+    <div class="lane-packet">
+      <Token {...from} /><span class="onward" aria-label="to">→</span><Token {...to} />
+      {conditionsOf(witness, true).map((words) => <small key={words}>{words}</small>)}
+    </div>
+  );
+}
+
+const Token = ({ kind, words, small }) => <span class={`token ${kind}`}><b>{words}</b><small>{small}</small></span>;
+
+function fromWords(id, witness) {
+  const [address] = splitPort(witness.src);
+  if (id.startsWith("node/")) return { kind: "node", words: "the node itself", small: address };
+  if (id.startsWith("pod/")) return { kind: "pod", words: shortName(id), small: address };
+  return id.startsWith("outside/") ? { kind: "outside", words: "a client outside", small: address } : { kind: "pod", words: id, small: address };
+}
+
+/** What a packet is sent to: a Service, by which of its addresses, or who has the address. */
+function toWords({ witness, nodes }, map) {
+  const [address, port] = splitPort(witness.dst);
+  const at = (service, words) => ({ kind: "service", words: service.name, small: `${words} ${witness.dst}` });
+  for (const [list, words] of [["clusterIPs", "ClusterIP"], ["externalIPs", "external IP"], ["loadBalancerIPs", "load-balancer IP"]]) {
+    const service = map.services.find((each) => each[list].includes(address));
+    if (service) return at(service, words);
+  }
+  const service = map.services.find((each) => each.ports.some((item) => item.nodePort && String(item.nodePort) === port && item.protocol.toLowerCase() === witness.proto));
+  if (service) return at(service, "node port");
+  const pod = map.pods.find((each) => !each.hostNetwork && each.addresses.includes(address));
+  if (pod) return { kind: "pod", words: pod.name, small: witness.dst };
+  const node = map.nodes.find((each) => each.addresses.includes(address));
+  if (node || /^127\.|^::1$/.test(address)) return { kind: "node", words: node?.name ?? (nodes[0] === "host" ? "the node" : nodes[0]), small: witness.dst };
+  return { kind: "outside", words: "no Service’s address", small: witness.dst };
+}
+
+/** Sources are said where they alone differ; `lost`: who gets it in the other mode is not who should. */
+function BothEnds({ part: { witness, services }, lost, sides, names }) {
+  const fates = sides.map((_, each) => fatesOf(witness, each, names, services.length > 0));
+  const [one, other] = fates.map((of) => JSON.stringify(of.map((fate) => [brief(fate), fate.kind]).sort()));
+  return sides.map((side, each) => <Ends key={side} side={side} fates={fates[each]} astray={lost && each === 1} wordsOf={one === other ? (fate) => fate.words : brief} />);
+}
+
+const brief = (fate) => fate.short ?? fate.words;
+
+/** What becomes of it on one side: each part of the bar is as wide as its chance. */
+function Ends({ side, fates, astray, wordsOf }) {
+  let left = 0;
+  const parts = fates.map((fate) => {
+    const share = ratio(fate.chance);
+    const part = { ...fate, x: left, share };
+    left += share;
+    return part;
+  });
+  const words = parts.map((each) => `${each.share === 1 ? "" : `${percent(each.chance)} `}${each.words}`).join(", ");
+  return (
+    <div class="ends">
+      <span class="ends-side">{side}</span>
+      <svg class="ends-bar" role="img" aria-label={words} height={HIGH}>
+        <title>{words}</title>
+        {parts.map(({ x, share, ...fate }) => (
+          <svg key={fate.words} class={`ends-part ${astray && fate.kind === "here" ? "bad" : fate.kind}`} x={`${x * 100}%`} width={`${share * 100}%`} height={HIGH}>
+            <rect width="100%" height="100%" />
+            <text x="9" y={HIGH / 2 + 4.5}>{textOf(fate, wordsOf(fate), share)}</text>
+          </svg>
+        ))}
+      </svg>
+    </div>
+  );
+}
+
+/** Who gets it, and the chance, as far as there is room. */
+function textOf({ kind, chance }, words, share) {
+  const room = Math.max(2, Math.floor(LETTERS * share) - 1);
+  const [text, number] = [`${MARKS[kind]} ${words}`, share === 1 ? "" : percent(chance)];
+  return fit(text.length + number.length < room ? `${text} ${number}` : text, room);
+}
+
+/** What was looked for, and does not show. */
+export function Absent({ items }) {
+  if (!items?.length) return null;
+  const reasons = [...Map.groupBy(items, (item) => item.why)];
+  return (
+    <section class="absent" data-test="absent">
+      <h2>Not here <small>{count(items.length, "known difference")} of the modes that do not show</small></h2>
+      <dl>{reasons.map(([why, each]) => <div key={why}><dt>{why}</dt><dd>{each.map((item) => <span key={item.reason}>{item.title}</span>)}</dd></div>)}</dl>
+    </section>
+  );
+}
