@@ -513,9 +513,18 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     assert harm == "50% no longer arrives"
     assert today.startswith("50% checkout-1, 50% checkout-0, from ")
     assert then == "50% checkout-1, 50% checkout-0, from its own address"
-    assert harms["Ports of a ClusterIP that no Service has"] == ["fails at once", "not translated", "refused"]
-    assert harms["The guard of 127.0.0.0/8"] == ["now let in", "dropped", "the node itself"]
+    assert harms["Ports of a ClusterIP that no Service has"] == [
+        "refused, where it timed out",
+        "not translated",
+        "refused",
+    ]
+    assert harms["The guard of 127.0.0.0/8"] == ["now reaches the node", "dropped", "the node itself"]
     assert all(each.text for each in page.all(".lane-do")), "what to do"
+    assert [each.text for each in page.all(".lanes h2")][::3] == [
+        "Before the switch",
+        "Nothing to do nobody should send such packets",
+    ]
+    assert "nodePortAddresses: [" in page.text(".lane-do code"), "what to set, to copy"
     first, second = page.all(".lane")[0].find_elements("css selector", ".token")
     assert (first.text, second.text) == ("a client outside\n198.51.100.7", "checkout\nnode port 192.0.2.99:30082")
     page.shows('[data-test="absent"]', "Two Services want the same address and port")
@@ -524,7 +533,7 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     # All of a row leads to its finding, and n to the first one; back leads to all.
     ActionChains(page.browser).click(page.all(".lane-ends")[2]).perform()
     page.until(lambda: page.all("#finding-3.chosen") and page.all(".map .end-label"), "the third one, on the map")
-    next(item for item in page.all("a") if "All 8 differences" in item.text).click()
+    next(item for item in page.all("a") if "All 9 differences" in item.text).click()
     page.until(lambda: page.all(".lane"), "all of them")
     page.press("n")
     page.until(lambda: page.all("#finding-1.chosen"), "the first one")
@@ -542,10 +551,10 @@ return card.top < list.bottom && card.bottom > list.top && card.top >= list.top 
 
 def test_a_switch_of_the_mode_says_what_it_presumes_and_opens_at_its_first_reason(page: Page) -> None:
     page.open(place("compare", kind="migrate", finding="1"))
-    page.shows(".map-caption", "on a node that has 192.0.2.99, too")
+    page.shows(".map-caption", "if the node has 192.0.2.99 beside 192.168.0.10")
     page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
     page.until(lambda: page.all(".panel #finding-1.chosen"), "the first reason, beside the map")
-    page.shows(".map-caption", "on a node that has 192.0.2.99, too")
+    page.shows(".map-caption", "if the node has 192.0.2.99 beside 192.168.0.10")
     last = len(page.all(".panel .finding"))
     for number in range(2, last + 1):
         page.press("n")

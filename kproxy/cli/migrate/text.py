@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -11,6 +11,7 @@ import click
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.absent import Absent
+from kproxy.cluster.migrate.reason import Effort
 from kproxy.cluster.migrate.report import Fate, WitnessRecord
 from kproxy.words import counted
 
@@ -19,6 +20,12 @@ MAX_ADDRESSES: Final = 6
 MAX_FATES: Final = 3
 MARGIN: Final = "   "
 LABEL: Final = 8
+EFFORTS: Final[Mapping[Effort, str]] = {
+    "act": "Before the switch",
+    "look": "To check",
+    "after": "After the switch",
+    "none": "Nothing to do",
+}
 EDGE: Final = 80
 """Where columns end that stand at the right: also where lines are not folded."""
 
@@ -59,7 +66,7 @@ def report_lines(report: Report) -> Iterator[str]:
 def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:
     """The titles of what does not show; those of one reason why together."""
     yield ""
-    yield "Looked for, and not here:"
+    yield "Ruled out:"
     for why in dict.fromkeys(each.why for each in absent):
         titles = "; ".join(each.title for each in absent if each.why == why)
         yield from wrapped(f"{titles}. {why}", "  ", "  ", width)
@@ -72,10 +79,14 @@ def _needs(report: Report, width: int) -> Iterator[str]:
 
 
 def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
-    """One line each."""
+    """One line each, by what there is to do."""
     counts = [_services_count(finding) for finding in findings]
     size = max(map(len, counts))
+    before = ""
     for number, (finding, count) in enumerate(zip(findings, counts, strict=True), 1):
+        if finding.effort != before:
+            before = finding.effort
+            yield f"{EFFORTS[finding.effort]}:"
         room = min(width, EDGE) - 6 - (size + 2 if size else 0)
         title = textwrap.shorten(finding.title, room, placeholder="...")
         yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
@@ -105,6 +116,8 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
         yield from _witness(finding.witness, width)
     for index, text in enumerate(finding.advice):
         yield from _labelled("do" if index == 0 else "", text, width)
+    if finding.config:
+        yield from _labelled("config", finding.config, width)
 
 
 def _witness(witness: WitnessRecord, width: int) -> Iterator[str]:

@@ -9,7 +9,8 @@ import msgspec
 
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
+from kproxy.cluster.migrate.reason import Reason
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 
 NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither kube-proxy's configuration nor these hosts bring it about."

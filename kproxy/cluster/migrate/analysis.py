@@ -21,7 +21,8 @@ from kproxy.cluster.migrate.alike import Alike
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import ForeignRules, NamedRule, are_met
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
+from kproxy.cluster.migrate.reason import Reason
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, sources_differ
 from kproxy.dataplane import ACCEPT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.render import RenderOptions
 from kproxy.services.serviceport import ServicePort
@@ -114,6 +115,17 @@ def moving_node_ports_and_addresses(facts: NodeFacts) -> Iterator[str]:
 # the mark
 
 
+def masquerade_bit_config(mode: str) -> Words:
+    """A line of KubeProxyConfiguration that gives a mode the bit of the other one, if it is another one."""
+
+    def line(facts: NodeFacts) -> str:
+        other = facts.iptables if mode == MODE_NFTABLES else facts.nftables
+        bit = other.masquerade_mark.bit_length() - 1
+        return f"{mode}: {{masqueradeBit: {bit}}}" if mark_bits_differ(facts) else ""
+
+    return line
+
+
 def mark_bits_differ(facts: NodeFacts) -> bool:
     return facts.iptables.masquerade_mark != facts.nftables.masquerade_mark
 
@@ -136,6 +148,16 @@ def masquerade_all_words(options: RenderOptions) -> str:
     if options.masquerade_all:
         return "All traffic to ClusterIPs is masqueraded."
     return "Traffic to ClusterIPs is masqueraded unless it comes from pods."
+
+
+def masquerade_all_config(mode: str) -> Words:
+    """A line of KubeProxyConfiguration that sets masqueradeAll for a mode as the other one has it."""
+
+    def line(facts: NodeFacts) -> str:
+        other = facts.iptables if mode == MODE_NFTABLES else facts.nftables
+        return f"{mode}: {{masqueradeAll: {'true' if other.masquerade_all else 'false'}}}"
+
+    return line
 
 
 # Services without endpoints

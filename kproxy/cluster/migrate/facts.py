@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,9 @@ from kproxy.services.names import ServicePortName, family_of
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, select_endpoints
 from kproxy.services.tracker import ServiceState
+
+AddressKind = Literal["ClusterIP", "external IP", "load-balancer IP", "node port", "health-check node port", ""]
+"""Which of a Service's addresses a packet is sent to; "" if it is none's."""
 
 
 class Door(NamedTuple):
@@ -121,6 +124,22 @@ class NodeFacts:
         if port.node_port:
             found.append(Door("", port.protocol, port.node_port))
         return tuple(dict.fromkeys(found))
+
+    def addressed(self, address: str, number: int | None, protocol: str) -> tuple[str, AddressKind]:
+        """The Service, `namespace/name`, that an address and port are of; of an address it may be any of its ports."""
+        for port in self.service_ports:
+            if address == port.cluster_ip:
+                return port.name.service, "ClusterIP"
+            if address in port.external_ips:
+                return port.name.service, "external IP"
+            if address in port.load_balancer_vips:
+                return port.name.service, "load-balancer IP"
+        for port in self.service_ports:
+            if number and number == port.node_port and protocol == port.protocol:
+                return port.name.service, "node port"
+            if number and number == port.health_check_node_port and protocol == "tcp":
+                return port.name.service, "health-check node port"
+        return "", ""
 
     @cached_property
     def shared_doors(self) -> Mapping[Door, tuple[ServicePort, ...]]:

@@ -252,9 +252,10 @@ class Packets:
             for door in facts.doors(port)
         ]
 
-        def rank(way: tuple[ServicePort, Endpoint, Door]) -> tuple[bool, int]:
+        def rank(way: tuple[ServicePort, Endpoint, Door]) -> tuple[bool, bool, int]:
             port, _, door = way
-            return door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
+            is_node_port = door.address == self.own[0]
+            return not is_node_port, door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
 
         for port, endpoint, door in sorted(ways, key=rank)[:_MOST]:
             for interface in ("eth0", self.pod_interface):

@@ -7,14 +7,11 @@ rows is that of the report: what most traffic meets comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.concerns import (
-    Names,
-    Words,
     all_ports,
     answering,
     exposed,
@@ -23,7 +20,9 @@ from kproxy.cluster.migrate.concerns import (
     mark_bits_differ,
     mark_iptables,
     mark_nftables,
+    masquerade_all_config,
     masquerade_all_words,
+    masquerade_bit_config,
     moving_node_ports,
     moving_node_ports_and_addresses,
     nobody,
@@ -37,66 +36,12 @@ from kproxy.cluster.migrate.concerns import (
     sharing,
     with_affinity,
 )
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ, fates_differ, returns_differ, sources_differ
+from kproxy.cluster.migrate.reason import Advice, Reason
+from kproxy.cluster.migrate.witness import fates_differ, returns_differ, sources_differ
 
 ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rules do."
 """Advice that is followed already where a dump is given."""
-
-Effort = Literal["act", "look", "none"]
-"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
-of the cluster's programs; nothing."""
-
-
-def _no_packets(_packets: Packets) -> Iterable[Candidate]:
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """One row.
-
-    Attributes:
-        packets: candidates for a witness.
-        services, addresses: what it concerns, in words.
-        iptables, nftables: what happens in each mode; a function where that depends on the node.
-        to_nftables, to_iptables: what to do before a switch to that mode; the same for both if only one is given.
-        effort, effort_to_iptables: in a word what that is, before a switch to nftables mode and back; the same for both
-            if only one is given.
-        differs: which differences between two traces are of this reason.
-        applies: whether the configuration can have it at all.
-        firewall: whether witnesses are sent through a host whose own rules accept nothing.
-    """
-
-    id: str
-    title: str
-    packets: Callable[[Packets], Iterable[Candidate]] = _no_packets
-    services: Names = nobody
-    addresses: Names = nobody
-    iptables: str | Words
-    nftables: str | Words
-    to_nftables: tuple[str, ...]
-    to_iptables: tuple[str, ...] = ()
-    effort: Effort
-    effort_to_iptables: Effort | None = None
-    differs: Differs = ends_differ
-    applies: Callable[[NodeFacts], bool] = lambda _facts: True
-    firewall: bool = False
-
-    def words(self, facts: NodeFacts) -> tuple[str, str]:
-        """What happens on a node in iptables mode, and in nftables mode."""
-        first, second = (each if isinstance(each, str) else each(facts) for each in (self.iptables, self.nftables))
-        return first, second
-
-    def advice(self, *, to_nftables: bool) -> tuple[str, ...]:
-        """What to do before a switch."""
-        return self.to_nftables if to_nftables else self.to_iptables or self.to_nftables
-
-    def effort_of(self, *, to_nftables: bool) -> Effort:
-        """What that advice asks for."""
-        return self.effort if to_nftables else self.effort_to_iptables or self.effort
-
 
 FOREIGN: Final = (
     Reason(
@@ -106,10 +51,16 @@ FOREIGN: Final = (
         nftables=(
             "The chains are not there: kube-proxy removes what it can, and what still jumps to them fails to load."
         ),
-        to_nftables=("Take these rules out, or have their program write them for nftables mode, before the switch.",),
-        to_iptables=("They find their chains again; see that they still mean what they say.",),
-        effort="act",
-        effort_to_iptables="look",
+        to_nftables=Advice(
+            "act",
+            "Take these rules out before the switch.",
+            ("Take these rules out, or have their program write them for nftables mode, before the switch.",),
+        ),
+        to_iptables=Advice(
+            "look",
+            "See what these rules do then.",
+            ("They find their chains again; see that they still mean what they say.",),
+        ),
     ),
     Reason(
         id=ids.FOREIGN_MARK,
@@ -118,9 +69,16 @@ FOREIGN: Final = (
         nftables=(
             "They meet a packet's mark at other moments than today: nftables mode masquerades at its own priority."
         ),
-        to_nftables=("Choose another bit, here or there: nftables.masqueradeBit.",),
-        to_iptables=("Choose another bit, here or there: iptables.masqueradeBit.",),
-        effort="act",
+        to_nftables=Advice(
+            "act",
+            "Choose another bit for the mark.",
+            ("Choose another bit, here or there: nftables.masqueradeBit.",),
+        ),
+        to_iptables=Advice(
+            "act",
+            "Choose another bit for the mark.",
+            ("Choose another bit, here or there: iptables.masqueradeBit.",),
+        ),
     ),
     Reason(
         id=ids.FOREIGN_ORDER,
@@ -129,8 +87,11 @@ FOREIGN: Final = (
         nftables=(
             "They stand in chains of their own, called in the order of priorities, before or after those of others."
         ),
-        to_nftables=("Look at the packet: another program's rule meets it in another order, or no longer.",),
-        effort="look",
+        to_nftables=Advice(
+            "look",
+            "See what these rules do to the packet then.",
+            ("Look at the packet: another program's rule meets it in another order, or no longer.",),
+        ),
     ),
 )
 """Reasons that only a dump of the node shows."""
@@ -147,9 +108,16 @@ REASONS: Final = (
         ),
         iptables="The Service whose name comes first, by namespace and name, gets the traffic.",
         nftables="kube-proxy writes them in random order, and the last one gets it: it can change with every restart.",
-        to_nftables=("Give each Service an address or port of its own before the switch.",),
-        to_iptables=("Give each Service an address or port of its own.",),
-        effort="act",
+        to_nftables=Advice(
+            "act",
+            "Give each Service an address or port of its own.",
+            ("Give each Service an address or port of its own before the switch.",),
+        ),
+        to_iptables=Advice(
+            "act",
+            "Give each Service an address or port of its own.",
+            ("Give each Service an address or port of its own.",),
+        ),
     ),
     Reason(
         id=ids.NODE_PORT_ADDRESSES,
@@ -159,12 +127,21 @@ REASONS: Final = (
         addresses=moving_node_ports_and_addresses,
         iptables=node_ports_iptables,
         nftables=node_ports_nftables,
-        to_nftables=(
-            "Send clients and load balancers to the node's primary address, or set nodePortAddresses in "
-            "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
+        to_nftables=Advice(
+            "act",
+            "Set nodePortAddresses, or have clients use the primary address.",
+            (
+                "Send clients and load balancers to the node's primary address, or set nodePortAddresses in "
+                "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
+            ),
+            'nodePortAddresses: ["0.0.0.0/0", "::/0"]',
         ),
-        to_iptables=("Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",),
-        effort="act",
+        to_iptables=Advice(
+            "act",
+            "Set nodePortAddresses to keep them to the primary address.",
+            ("Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",),
+            'nodePortAddresses: ["primary"]',
+        ),
     ),
     Reason(
         id=ids.MASQUERADE_ALL,
@@ -173,9 +150,18 @@ REASONS: Final = (
         services=services_of(answering),
         iptables=lambda facts: masquerade_all_words(facts.iptables),
         nftables=lambda facts: masquerade_all_words(facts.nftables),
-        to_nftables=("Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",),
-        to_iptables=("Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",),
-        effort="act",
+        to_nftables=Advice(
+            "act",
+            "Set nftables.masqueradeAll as iptables.masqueradeAll is.",
+            ("Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",),
+            masquerade_all_config(MODE_NFTABLES),
+        ),
+        to_iptables=Advice(
+            "act",
+            "Set iptables.masqueradeAll as nftables.masqueradeAll is.",
+            ("Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",),
+            masquerade_all_config(MODE_IPTABLES),
+        ),
         differs=sources_differ,
         applies=lambda facts: facts.iptables.masquerade_all != facts.nftables.masquerade_all,
     ),
@@ -192,13 +178,20 @@ REASONS: Final = (
             "INPUT its health-check node ports, before rules and policies of a host firewall."
         ),
         nftables="An accept of kube-proxy's own table lets nothing past the rules and policies of others.",
-        to_nftables=(
-            "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
-            "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
-            ASK_FOR_RULES,
+        to_nftables=Advice(
+            "act",
+            "Have the host's firewall accept node ports and the Pods' traffic.",
+            (
+                "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
+                "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
+                ASK_FOR_RULES,
+            ),
         ),
-        to_iptables=("Nodes whose firewall relied on the stricter behaviour let more in: look at the packets below.",),
-        effort="act",
+        to_iptables=Advice(
+            "act",
+            "See what the host's firewall lets in then.",
+            ("Nodes whose firewall relied on the stricter behaviour let more in: look at the packets below.",),
+        ),
         firewall=True,
     ),
     Reason(
@@ -209,12 +202,20 @@ REASONS: Final = (
         addresses=node_ports_of(localhost_node_ports),
         iptables=localhost_iptables,
         nftables="They do not: such a packet goes to what listens there on the node itself, if anything does.",
-        to_nftables=(
-            "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the node's "
-            "address, a ClusterIP or a hostPort.",
+        to_nftables=Advice(
+            "act",
+            "Have programs on nodes use another address than 127.0.0.1.",
+            (
+                "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the "
+                "node's address, a ClusterIP or a hostPort.",
+            ),
         ),
-        to_iptables=("Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",),
-        effort="act",
+        to_iptables=Advice(
+            "act",
+            "Keep node ports off 127.0.0.1, if they are to stay so.",
+            ("Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",),
+            "iptables: {localhostNodePorts: false}",
+        ),
     ),
     Reason(
         id=ids.SESSION_AFFINITY,
@@ -223,11 +224,14 @@ REASONS: Final = (
         services=services_of(with_affinity),
         iptables="Which endpoint a client had is remembered by lists of the match recent.",
         nftables="It is remembered by sets of the table. Neither mode reads the other's memory.",
-        to_nftables=(
-            "At the switch each client of these Services gets a new endpoint for its next connection; connections that "
-            "stand go on. Switch when that hurts least.",
+        to_nftables=Advice(
+            "look",
+            "Switch when new endpoints for all clients hurt least.",
+            (
+                "At the switch each client of these Services gets a new endpoint for its next connection; connections "
+                "that stand go on. Switch when that hurts least.",
+            ),
         ),
-        effort="look",
     ),
     Reason(
         id=ids.REMOTE_HAIRPIN,
@@ -236,11 +240,14 @@ REASONS: Final = (
         services=lambda facts: (port.name.service for port, _ in facts.remote_endpoints),
         iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
         nftables="Only an endpoint of this node is; another's comes back with its own address as source, and is lost.",
-        to_nftables=(
-            "It concerns pods that reach their own Service's node port, external or load-balancer IP through another "
-            "node: have them use the ClusterIP.",
+        to_nftables=Advice(
+            "look",
+            "See whether a Pod asks its own Service so; it can use the ClusterIP.",
+            (
+                "It concerns pods that reach their own Service's node port, external or load-balancer IP through "
+                "another node: have them use the ClusterIP.",
+            ),
         ),
-        effort="look",
         differs=returns_differ,
     ),
     Reason(
@@ -250,8 +257,11 @@ REASONS: Final = (
         services=services_of(answering),
         iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
         nftables="masquerade fully-random: the port on the wire is a random one.",
-        to_nftables=("Nothing to do, unless something counts on source ports being kept.",),
-        effort="none",
+        to_nftables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do, unless something counts on source ports being kept.",),
+        ),
         differs=fates_differ,
         applies=lambda facts: not facts.iptables.features.random_fully,
     ),
@@ -263,26 +273,38 @@ REASONS: Final = (
         addresses=lambda facts: (f"{door.address}:{door.port}/{door.protocol}" for door, _, _ in facts.restricted),
         iptables="Sources are checked after translation, and only where there are endpoints.",
         nftables="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
-        to_nftables=("Nothing to do: clients that are not allowed time out where they were refused.",),
-        to_iptables=("Nothing to do: clients that are not allowed are refused where they timed out.",),
-        effort="none",
+        to_nftables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do: clients that are not allowed time out where they were refused.",),
+        ),
+        to_iptables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do: clients that are not allowed are refused where they timed out.",),
+        ),
     ),
     Reason(
         id=ids.REFUSED_HOOKS,
-        title="Services without endpoints, seen from the node itself",
+        title="Services without endpoints are refused in more places",
         packets=Packets.refused,
         services=services_of(refused),
         addresses=refused_doors,
         iptables=refused_hooks_iptables,
         nftables="It is refused, too; with the policy Local it is dropped.",
-        to_nftables=(
-            "Programs on the node get an error at once. Where the address is the node's own on purpose, as with a DNS "
-            "cache on each node, see that the Service has endpoints.",
+        to_nftables=Advice(
+            "look",
+            "See whether programs on nodes ask these Services.",
+            (
+                "Programs on the node get an error at once, and with the policy Local no answer. Where the address is "
+                "the node's own on purpose, as with a DNS cache on each node, see that the Service has endpoints.",
+            ),
         ),
-        to_iptables=(
-            "Programs on the node that counted on an error at once have to wait for an answer or a time-out.",
+        to_iptables=Advice(
+            "look",
+            "See whether programs on nodes count on an error at once.",
+            ("Programs on the node that counted on an error at once have to wait for an answer or a time-out.",),
         ),
-        effort="look",
     ),
     Reason(
         id=ids.CLUSTER_IP_PORTS,
@@ -294,12 +316,19 @@ REASONS: Final = (
             "The packet is passed on untranslated, by the node's routes: most often it is lost, and the client waits."
         ),
         nftables="It is rejected: the client gets an error at once.",
-        to_nftables=(
-            "Nothing to do, but for ping and other programs that test a ClusterIP, and for monitoring that counts "
-            "time-outs.",
+        to_nftables=Advice(
+            "none",
+            "Nothing to do, unless something pings ClusterIPs.",
+            (
+                "Nothing to do, but for ping and other programs that test a ClusterIP, and for monitoring that counts "
+                "time-outs.",
+            ),
         ),
-        to_iptables=("Nothing to do, but for clients that count on an error at once.",),
-        effort="none",
+        to_iptables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do, but for clients that count on an error at once.",),
+        ),
     ),
     Reason(
         id=ids.UNALLOCATED_CLUSTER_IPS,
@@ -308,12 +337,16 @@ REASONS: Final = (
         addresses=lambda facts: facts.nftables.service_cidrs,
         iptables="The packet is passed on by the node's routes, out of the cluster perhaps.",
         nftables="It is dropped.",
-        to_nftables=(
-            "See that nothing else uses addresses of the ServiceCIDRs: a VPN, a load balancer, another cluster.",
+        to_nftables=Advice(
+            "look",
+            "See that nothing else uses addresses of the ServiceCIDRs.",
+            ("See that nothing else uses addresses of the ServiceCIDRs: a VPN, a load balancer, another cluster.",),
         ),
-        to_iptables=("Nothing to do.",),
-        effort="look",
-        effort_to_iptables="none",
+        to_iptables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do.",),
+        ),
     ),
     Reason(
         id=ids.INVALID_PACKETS,
@@ -321,13 +354,20 @@ REASONS: Final = (
         packets=Packets.invalid,
         iptables="Forwarded packets in state INVALID are dropped (conntrack.tcpBeLiberal is false).",
         nftables="They are passed on with a pod's address as source; a client may answer with a reset.",
-        to_nftables=(
-            "Where connections of slow or lossy clients were reset before kube-proxy dropped such packets, set "
-            "conntrack.tcpBeLiberal to true: conntrack then places them.",
+        to_nftables=Advice(
+            "look",
+            "See whether connections get reset; conntrack can place such packets.",
+            (
+                "Where connections of slow or lossy clients were reset before kube-proxy dropped such packets, set "
+                "conntrack.tcpBeLiberal to true: conntrack then places them.",
+            ),
+            "conntrack: {tcpBeLiberal: true}",
         ),
-        to_iptables=("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead.",),
-        effort="look",
-        effort_to_iptables="none",
+        to_iptables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead.",),
+        ),
     ),
     Reason(
         id=ids.MASQUERADE_MARK,
@@ -336,15 +376,24 @@ REASONS: Final = (
         services=lambda facts: nobody(facts) if mark_bits_differ(facts) else services_of(refused)(facts),
         iptables=mark_iptables,
         nftables=mark_nftables,
-        to_nftables=(
-            "See that no other program of the node uses that bit of the packet mark (CNI plugins, VPNs, policy "
-            "routing); set nftables.masqueradeBit as iptables.masqueradeBit is where something counts on it.",
+        to_nftables=Advice(
+            "look",
+            "See that no other program uses this bit of the mark.",
+            (
+                "See that no other program of the node uses that bit of the packet mark (CNI plugins, VPNs, policy "
+                "routing); set nftables.masqueradeBit as iptables.masqueradeBit is where something counts on it.",
+            ),
+            masquerade_bit_config(MODE_NFTABLES),
         ),
-        to_iptables=(
-            "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
-            "nftables.masqueradeBit is where something counts on it.",
+        to_iptables=Advice(
+            "look",
+            "See that no other program uses this bit of the mark.",
+            (
+                "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
+                "nftables.masqueradeBit is where something counts on it.",
+            ),
+            masquerade_bit_config(MODE_IPTABLES),
         ),
-        effort="look",
         differs=sources_differ,
     ),
     Reason(
@@ -356,13 +405,20 @@ REASONS: Final = (
             "kube-proxy sets net.ipv4.conf.all.route_localnet to 1, and drops what comes from elsewhere to 127.0.0.0/8."
         ),
         nftables="It does neither. The setting stays as it is until a restart, and nothing guards these addresses.",
-        to_nftables=(
-            "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A kubelet "
-            "writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
+        to_nftables=Advice(
+            "after",
+            "Switch route_localnet off.",
+            (
+                "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A "
+                "kubelet writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
+            ),
+            "sysctl -w net.ipv4.conf.all.route_localnet=0",
         ),
-        to_iptables=("Nothing to do: kube-proxy sets it, and guards these addresses.",),
-        effort="look",
-        effort_to_iptables="none",
+        to_iptables=Advice(
+            "none",
+            "Nothing to do.",
+            ("Nothing to do: kube-proxy sets it, and guards these addresses.",),
+        ),
     ),
 )
 """Most traffic first: what clients of Services meet, then what strays, then what nobody should send."""

@@ -15,8 +15,9 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.absent import Absent, absent
 from kproxy.cluster.migrate.analysis import Analysis, Found
-from kproxy.cluster.migrate.facts import NodeFacts
-from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS, Effort
+from kproxy.cluster.migrate.facts import AddressKind, NodeFacts
+from kproxy.cluster.migrate.reason import Advice, Effort
+from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.witness import Situation
@@ -28,10 +29,15 @@ from kproxy.netfilter.family import protocol_name
 _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
 FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
 DUMP_SETTING: Final = "with the other rules of the node's dump"
+_FEW_ADDRESSES: Final = 2
 OTHER_TITLE: Final = "Something else"
-OTHER_ADVICE: Final = (
-    "No known difference of the modes: look at the packet, and trace others like it with kproxy trace."
+OTHER_ADVICE: Final = Advice(
+    "act",
+    "See what becomes of the packet.",
+    ("No known difference of the modes: look at the packet, and trace others like it with kproxy trace.",),
 )
+EFFORTS: Final[tuple[Effort, ...]] = ("act", "look", "after", "none")
+"""In the order of the report."""
 
 
 class Fate(msgspec.Struct, frozen=True):
@@ -73,9 +79,18 @@ class KernelAnswer(msgspec.Struct, frozen=True):
 Confirm = Callable[[NodeFacts, Found], KernelAnswer]
 
 
-class WitnessRecord(msgspec.Struct, frozen=True, rename={"in_": "in", "local_addresses": "localAddresses"}):
-    """A packet that shows the difference. `setting` says what else must hold of the host; `remembers` what the host
-    remembers of the client."""
+class WitnessRecord(
+    msgspec.Struct,
+    frozen=True,
+    rename={"in_": "in", "local_addresses": "localAddresses", "address_kind": "addressKind"},
+):
+    """A packet that shows the difference.
+
+    Attributes:
+        setting: what else must hold of the host, in words.
+        service: `namespace/name` of the Service whose address, or node port, it is sent to; "" if it is none's.
+        address_kind: which of its addresses that is, as `AddressKind` has them.
+    """
 
     text: str
     family: str
@@ -90,6 +105,8 @@ class WitnessRecord(msgspec.Struct, frozen=True, rename={"in_": "in", "local_add
     setting: str
     today: tuple[Fate, ...]
     then: tuple[Fate, ...]
+    service: str = ""
+    address_kind: AddressKind = ""
     kernel: KernelAnswer | None = None
 
 
@@ -100,7 +117,9 @@ class Finding(msgspec.Struct, frozen=True):
         reason: its identifier, see `ids`.
         nodes, families: where it holds.
         services: `namespace/name` of those concerned. addresses: addresses and ports concerned.
-        today, then: what happens in each mode. advice: what to do about it. effort: that in a word.
+        today, then: what happens in each mode.
+        advice: what to do about it. effort, do: that in a word, and in a few. config: a line of configuration, or a
+            command, that does it; "" if there is none.
     """
 
     reason: str
@@ -114,6 +133,8 @@ class Finding(msgspec.Struct, frozen=True):
     advice: tuple[str, ...]
     witness: WitnessRecord | None
     effort: Effort
+    do: str = ""
+    config: str = ""
 
 
 class NotDecided(msgspec.Struct, frozen=True):
@@ -160,7 +181,7 @@ def build_report(
                 witness = msgspec.structs.replace(finding.witness, kernel=confirm(analysis.facts, found))
                 finding = msgspec.structs.replace(finding, witness=witness)
             groups.setdefault(key, []).append(finding)
-    findings = sorted(map(_merged, groups.values()), key=lambda each: _ORDER.get(each.reason, -1))
+    findings = sorted(map(_merged, groups.values()), key=_place)
     undecided = tuple(
         NotDecided(analysis.facts.target.node_name, analysis.facts.family.value, each.where, each.reason)
         for analysis in analyses
@@ -182,6 +203,11 @@ def build_report(
     )
 
 
+def _place(finding: Finding) -> tuple[int, int]:
+    """What is to be done first comes first, and of that what most traffic meets."""
+    return EFFORTS.index(finding.effort), _ORDER.get(finding.reason, -1)
+
+
 def _merged(findings: Sequence[Finding]) -> Finding:
     first = findings[0]
     return msgspec.structs.replace(
@@ -199,20 +225,20 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
     reason, difference = found.reason, found.difference
-    effort: Effort = "look" if reason is None else reason.effort_of(to_nftables=to_nftables)
     if reason is not None:
         title, services, addresses = reason.title, reason.services(facts), reason.addresses(facts)
         words, advice = reason.words(facts), reason.advice(to_nftables=to_nftables)
     else:
         assert difference is not None
         where = f"{', '.join(difference.destinations)} from {difference.sources}"
-        title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), (OTHER_ADVICE,)
+        title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), OTHER_ADVICE
         words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
+    sentences = advice.sentences
     today, then = words if to_nftables else words[::-1]
     setting = ""
     if found.with_dump:
         setting = DUMP_SETTING
-        advice = tuple(text for text in advice if text != ASK_FOR_RULES)
+        sentences = tuple(text for text in sentences if text != ASK_FOR_RULES)
     elif reason is not None and reason.firewall:
         setting = FIREWALL_SETTING
     return Finding(
@@ -224,9 +250,11 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         _unique([*addresses, *found.rules]),
         today,
         then,
-        tuple(advice),
+        sentences,
         None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
-        effort,
+        advice.effort,
+        advice.do,
+        advice.config_for(facts),
     )
 
 
@@ -246,9 +274,12 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
         setting = "the mode that is left remembers which endpoint the client has"
     elif not setting and found.reason is not None:
         more = [text for text in own_texts if text not in facts.own_addresses]
-        setting = f"on a node that has {', '.join(more)}, too" if more and facts.own_addresses else ""
+        known = facts.own_addresses[:_FEW_ADDRESSES]
+        setting = f"if the node has {', '.join(more)} beside {', '.join(known)}" if more and known else ""
         if gone := [text for text in facts.own_addresses if text not in own_texts]:
             setting = f"on a node that does not have {', '.join(gone)}"
+    address = "" if packet.dst is None else format_address(packet.dst, family)
+    service, address_kind = facts.addressed(address, packet.dport, protocol_name(packet.protocol))
     return WitnessRecord(
         text=situation_text(situation),
         family=family.value,
@@ -263,6 +294,8 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
         setting=setting,
         today=fates(today),
         then=fates(then),
+        service=service,
+        address_kind=address_kind,
     )
 
 

@@ -178,6 +178,8 @@ def _as_finding(found: MigrateFinding, asks: tuple[AskHint | None, AskHint | Non
         title=found.title,
         advice=found.advice,
         effort=found.effort,
+        do=found.do,
+        config=found.config,
     )
 
 

@@ -54,8 +54,8 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     together; the numbers of its rules are the first node's. `ends` is what becomes of the witness on each side, if
     that is certain: `dropped`, `rejected`, `sent`; else "". `sourceOnly`: only the source differs. `assumed`: it
     may be none, since it hangs on kube-proxy's configuration, which is known from rules alone. Where modes differ
-    `reason`, `title`, `advice`, `effort` and the witness are those of `kproxy migrate -o json`. `remedy`: what to
-    do about the cause of a difference of drift or diff."""
+    `reason`, `title`, `advice`, `effort`, `do`, `config` and the witness are those of `kproxy migrate -o json`.
+    `remedy`: what to do about the cause of a difference of drift or diff."""
 
     nodes: tuple[str, ...]
     families: tuple[str, ...]
@@ -78,6 +78,8 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     title: str = ""
     advice: tuple[str, ...] = ()
     effort: str = ""
+    do: str = ""
+    config: str = ""
     remedy: str = ""
 
 

@@ -31,7 +31,8 @@ def test_the_text_is_for_a_terminal(kproxy: Run, tmp_path: Path, monkeypatch: py
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
     lines = done.stdout.splitlines()
     assert lines[2] == "6 things change."
-    assert lines[4].split() == ["1", "Node", "ports", "answer", "at", "other", "addresses", "1", "Service"]
+    assert lines[4] == "Before the switch:"
+    assert lines[5].split() == ["1", "Node", "ports", "answer", "at", "other", "addresses", "1", "Service"]
     assert "Nothing else changes" in done.stdout
     assert done.stdout.split() == whole.split()
 
@@ -50,8 +51,12 @@ def test_json_is_a_contract(kproxy: Run, tmp_path: Path) -> None:
     assert finding["reason"] == "node-port-addresses"
     assert finding["services"] == ["shop/web"]
     assert finding["addresses"] == ["30080/tcp"]
+    assert finding["config"] == 'nodePortAddresses: ["0.0.0.0/0", "::/0"]'
+    assert (finding["effort"], finding["do"].split()[:2]) == ("act", ["Set", "nodePortAddresses,"])
+    assert {"reason", "title", "why"} == set(report["absent"][0])
     witness = finding["witness"]
     assert (witness["dst"], witness["proto"], witness["in"]) == ("192.0.2.99:30080", "tcp", "eth0")
+    assert (witness["service"], witness["addressKind"]) == ("shop/web", "node port")
     assert witness["localAddresses"] == ["192.0.2.99", "192.168.0.2"]
     assert [fate["verdict"] for fate in witness["today"] + witness["then"]] == ["ACCEPT", "ACCEPT"]
     assert witness["today"][0]["text"].startswith("to 10.244.0.5:8080")

@@ -108,7 +108,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
       {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
       {item.harm && <p class={`harm ${item.tone}`}>{item.harm.words}</p>}
       {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} service={first.services.length > 0} /> : inShort(first, names)}</p>}
-      {!open && item.advice.length > 0 && <p class="in-short do"><b>Do:</b> {item.advice.join(" ")}</p>}
+      {!open && item.advice.length > 0 && <p class="in-short do"><b>What to do:</b> {item.do}</p>}
     </article>
   );
 }
@@ -136,6 +136,7 @@ function Details({ item, place, sides, names }) {
       {item.rule && <RuleLines rule={item.rule} sides={sides} />}
       {item.remedy && <p class="do"><b>What to do:</b> <Coded text={item.remedy} /></p>}
       {item.advice.length > 0 && <p class="do"><b>What to do:</b> {item.advice.join(" ")}</p>}
+      {item.config && <p class="rule-text"><code class="to-copy">{item.config}</code></p>}
       {(first.asks.some(Boolean) || first.witness) && <p class="actions"><button type="button" class="small-button" aria-expanded={open} onClick={() => go(href(path, { ...query, both: open ? "" : place }))}>{open ? "Hide both ways" : "Show both ways"}</button></p>}
       {open && <BothWays item={first} sides={sides} />}
     </>

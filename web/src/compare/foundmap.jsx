@@ -7,7 +7,7 @@ import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
 import { astray, bothWays, byNode, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
-import { hostId, plain } from "../words.js";
+import { hostId, percent, plain, ratio, sum } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
 import { stopsPackets } from "./gather.js";
 
@@ -56,9 +56,10 @@ function treatedByNode(part, map) {
   return drawable(ways) ? { ways: changed(ways), part, ask: ways.ask, only: part.nodes[0] } : null;
 }
 
-/** Without what is alike on both sides. */
+/** Without what is alike on both sides; `alike` is the chance of that. */
 function changed(ways) {
-  return { ...ways, lines: ways.lines.filter((line) => line.side !== "both"), ends: ways.ends.filter((end) => end.was !== end.is || end.sources) };
+  const alike = sum(ways.ends.filter((end) => end.was === end.is && !end.sources).map((end) => end.is));
+  return { ...ways, alike, lines: ways.lines.filter((line) => line.side !== "both"), ends: ways.ends.filter((end) => end.was !== end.is || end.sources) };
 }
 
 /** Ways of which some end on a node where another finding stops packets, and this one does not: there it says which. */
@@ -83,7 +84,12 @@ const isAt = (host) => (name) => `node/${name}` === host;
 export function FoundMap({ map: whole, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, faults = false, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
   const { ways } = found;
-  const map = useMemo(() => (ways && !faults ? withoutFaults(whole) : whole), [whole, Boolean(ways), faults]);
+  // Of a change of the mode both modes’ ways are drawn: its name is that of neither.
+  const modes = Boolean(card?.harm) && !faults;
+  const map = useMemo(() => {
+    const shown = ways && !faults ? withoutFaults(whole) : whole;
+    return modes ? { ...shown, nodes: shown.nodes.map((node) => ({ ...node, mode: "" })) } : shown;
+  }, [whole, Boolean(ways), faults, modes]);
   const hit = useMemo(() => {
     if (!card) return touched ?? new Set(cards.flatMap((item) => (item.hidden ? [] : item.services)));
     const nodes = card.nodes.map((name) => `node/${name}`);
@@ -147,7 +153,7 @@ export function conditionsOf({ setting, ctstate, mark }, own) {
 /** Whose packet it is. */
 function Caption({ card, number, found, said }) {
   const { ask, only } = found;
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>A packet from <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, as the rules of <b>{only}</b> treat it</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, by the rules of <b>{only}</b></> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
 /** What the lines mean; `children`: more items. */
@@ -156,9 +162,9 @@ function WaysLegend({ ways, sides, children }) {
   const bad = ways.lines.some((line) => line.side === "is" && line.end !== "ok");
   return (
     <ul class="legend" aria-label="Legend">
-      {kinds.has("was") && <li><Sample kind="was" /> only “{sides[0].words}”</li>}
-      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> only “{sides[1].words}”</li>}
-      {kinds.has("both") && <li><Sample kind="both" /> both</li>}
+      {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
+      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
+      {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}
     </ul>

@@ -15,7 +15,7 @@ const ALONE = ["Missing", "Extra"];
  *
  * @param kind diff, drift, migrate or whatif
  * @param words of both sides
- * @returns {mark, title, culprit (the rule in a few words), rule, tone, harm, nodes, families, services, more (Services that are not listed), parts, advice, remedy, group, caused}
+ * @returns {mark, title, culprit (the rule in a few words), rule, tone, harm, nodes, families, services, more (Services that are not listed), parts, advice, do, config, reason, remedy, group, caused}
  */
 export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
   const found = new Map();
@@ -25,25 +25,23 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     const key = keyOf(item, part, rule, place);
     const card = found.get(key);
     if (card) card.parts.push(part);
-    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], remedy: item.remedy ?? "", group: item.effort ?? "" });
+    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], do: item.do ?? "", config: item.config ?? "", reason: item.reason ?? "", remedy: item.remedy ?? "", group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
   for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectIn(card)].filter(Boolean).join(": ");
   // Sorting keeps the order of what is alike.
   const order = (card) => GROUPS.findIndex((group) => group.name === card.group);
-  return cards.sort((one, other) => order(one) - order(other) || HARMS.indexOf(one.harm?.tone) - HARMS.indexOf(other.harm?.tone));
+  return cards.sort((one, other) => order(one) - order(other));
 }
 
 /** What is to be done about a difference of the modes, by the `effort` of each; and what may be none. */
 export const GROUPS = [
-  { name: "act", tone: "bad", title: "Before the switch", words: "change something, or see that nobody needs it" },
-  { name: "look", tone: "", title: "Look at it", words: "it may concern a program of yours" },
+  { name: "act", tone: "first", title: "Before the switch", words: "change something, or see that nobody needs it" },
+  { name: "look", tone: "", title: "To check", words: "whether a program of yours counts on it" },
+  { name: "after", tone: "", title: "After the switch", words: "change something" },
   { name: "guess", tone: "open", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
-  { name: "none", tone: "quiet", title: "Nothing to do", words: "it is another answer to what nobody should ask" },
+  { name: "none", tone: "", title: "Nothing to do", words: "nobody should send such packets" },
 ];
-
-/** What a change of the mode does to packets, the worst first. */
-const HARMS = ["bad", "open", "changed", "quiet"];
 
 function partOf(item, asks) {
   return {
@@ -51,13 +49,13 @@ function partOf(item, asks) {
     destinations: item.destinations ?? [], from: item.from ?? "", conditions: item.conditions ?? "", before: item.before ?? item.today ?? "", after: item.after ?? item.then ?? "",
     ends: item.ends ?? ["", ""], sourceOnly: Boolean(item.sourceOnly), assumed: Boolean(item.assumed),
     asks: item.asks ?? asks ?? [], witness: item.witness ?? null, meetsOthers: /^(foreign-|host-firewall$)/.test(item.reason ?? ""),
-    rules: /^foreign-/.test(item.reason ?? "") ? item.addresses ?? [] : [],
+    reason: item.reason ?? "", rules: /^foreign-/.test(item.reason ?? "") ? item.addresses ?? [] : [],
   };
 }
 
 function keyOf(item, part, rule, place) {
   if (rule) return JSON.stringify([rule.side, rule.table, rule.chain, rule.text, rule.set ?? "", rule.instead?.text ?? "", Boolean(rule.stops)]);
-  if (item.reason && item.reason !== "other") return JSON.stringify([item.reason, item.title, item.advice]);
+  if (item.reason && item.reason !== "other") return JSON.stringify([item.reason, item.before ?? item.today, item.after ?? item.then]);
   if (!part.destinations.length) return String(place);
   return saidOf(part);
 }

@@ -8,7 +8,7 @@ const UNKNOWN = { tone: "open", words: "depends on that rule" };
 
 /**
  * @param part of a card
- * @returns {tone: "bad" where what arrived does so no longer, "changed", "quiet" where nobody is reached on either side, "open" where no
+ * @returns {tone: "bad" where what arrived does so no longer, or a host is open to what was kept out, "changed", "quiet" where nobody is reached on either side, "open" where no
  *   packet shows it; words}
  */
 export function harmOf({ witness, services }) {
@@ -20,9 +20,9 @@ export function harmOf({ witness, services }) {
   if (before) return { tone: "changed", words: otherwise(witness) };
   const [got, gets] = [was, is].map((fates) => fates.some((fate) => fate.arrives));
   if (got && !gets) return { tone: "bad", words: `now ${is[0].words}` };
-  if (gets && !got) return { tone: "changed", words: outcomesOf(witness, 1).some((outcome) => outcome.local) ? "now let in" : "now passed on" };
+  if (gets && !got) return outcomesOf(witness, 1).some((outcome) => outcome.local) ? { tone: "bad", words: "now reaches the node" } : { tone: "changed", words: "now passed on" };
   const [refused, refuses] = [was, is].map((fates) => fates.every((fate) => fate.words === "refused"));
-  return { tone: "quiet", words: refuses && !refused ? "fails at once" : refused && !refuses ? "times out" : "fails otherwise" };
+  return { tone: "quiet", words: refuses && !refused ? "refused, where it timed out" : refused && !refuses ? "times out, where it was refused" : "fails otherwise" };
 }
 
 const reaching = (fates) => fates.reduce((total, fate) => total + (fate.kind === "ok" ? ratio(fate.chance) : 0), 0);

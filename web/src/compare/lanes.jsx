@@ -11,6 +11,8 @@ import { GROUPS, onNodes } from "./gather.js";
 
 const NO_MAP = { services: [], nodes: [], pods: [], networks: [] };
 const NAMED = 3;
+/** The reason of which packets go to addresses that are kept for Services. */
+const UNALLOCATED = "unallocated-cluster-ips";
 const MARKS = { ok: "✓", bad: "✕", here: "○", open: "?" };
 /** Letters that fit into the whole of a bar. */
 const LETTERS = 31;
@@ -20,39 +22,45 @@ const HIGH = 23;
 /** @param choose where a card's heading leads to; the others as `Findings` has them. */
 export function Lanes({ cards, sides, names, map, choose }) {
   useSteps(cards, "", choose);
+  // Of a cluster whose Services are of one family that goes without saying.
+  const families = new Set(cards.flatMap((card) => (card.services.length ? card.families : []))).size;
   const known = map ?? NO_MAP;
   const shorts = sides.map((side) => side.words.replace(/^in (\S+) mode$/, "$1"));
   return GROUPS.filter((group) => cards.some((card) => card.group === group.name)).map((group, first) => (
     <section key={group.name} class={`lanes ${group.name}`}>
       <div class="lanes-head"><h2>{group.title} {first > 0 && <small>{group.words}</small>}</h2>{first === 0 && <><span>One such packet</span><span>What becomes of it</span><span>What to do</span></>}</div>
       <ol>
-        {cards.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} href={choose(String(place))} /></li>)}
+        {cards.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} families={families} href={choose(String(place))} /></li>)}
       </ol>
     </section>
   ));
 }
 
-function Lane({ card, place, sides, names, map, href }) {
+function Lane({ card, place, sides, names, map, families, href }) {
   const [first] = card.parts;
   const { harm } = card;
-  const left = card.services.length + card.more - NAMED;
-  const others = card.parts.length - 1;
+  // Where it is named there is room for one more than for how many are left.
+  const all = card.services.length + card.more;
+  const named = all <= NAMED + 1 ? all : NAMED;
+  const left = all - named;
+  const limits = [card.families.length < families && `${card.families.join(", ")} only`, card.nodes.length < map.nodes.length && onNodes(card.nodes)].filter(Boolean);
   return (
     <article id={`finding-${place + 1}`} class={`lane ${card.tone}`}>
       <div class="lane-head">
         <h3><a class="choose" href={href}><span class={`number ${card.tone}`}>{place + 1}</span> <span class="head-title">{card.title}</span></a></h3>
+        <p class="reason"><code>{card.reason}</code></p>
         <p class="where-found">
-          {card.services.slice(0, NAMED).map((id) => <ServiceLink key={id} name={plain(id)} />)}
+          {card.services.slice(0, named).map((id) => <ServiceLink key={id} name={plain(id)} />)}
           {left > 0 && <span>and {left} more</span>}
-          {card.nodes.length < map.nodes.length && <span>{onNodes(card.nodes)}</span>}
+          {limits.length > 0 && <span>{limits.join(", ")}</span>}
         </p>
       </div>
       {first.witness ? <Packet part={first} map={map} /> : <p class="lane-packet note-like">{card.parts.flatMap((part) => part.rules).slice(0, NAMED).map((rule) => <code key={rule}>{rule}</code>)}</p>}
       <div class="lane-ends">
-        <p class={`harm ${card.tone}`}>{harm.words}{others > 0 && <small> and {count(others, "other case")}</small>}</p>
+        <p class={`harm ${card.tone}`}>{harm.words}</p>
         {first.witness && <BothEnds part={first} lost={card.tone === "bad"} sides={sides} names={names} />}
       </div>
-      <p class="lane-do"><b class="visually-hidden">What to do: </b>{card.advice.join(" ")}</p>
+      <div class="lane-do"><p><b class="lane-label">What to do: </b>{card.do}</p>{card.config && <code>{card.config}</code>}</div>
     </article>
   );
 }
@@ -64,7 +72,7 @@ function Packet({ part, map }) {
   const to = toWords(part, map);
   return (
     <div class="lane-packet">
-      <Token {...from} /><span class="onward" aria-label="to">→</span><Token {...to} />
+      <Token {...from} /><span class="onward"><span aria-label="to">→</span> <Token {...to} /></span>
       {conditionsOf(witness, true).map((words) => <small key={words}>{words}</small>)}
     </div>
   );
@@ -80,23 +88,20 @@ function fromWords(id, witness) {
 }
 
 /** What a packet is sent to: a Service, by which of its addresses, or who has the address. */
-function toWords({ witness, nodes }, map) {
-  const [address, port] = splitPort(witness.dst);
-  const at = (service, words) => ({ kind: "service", words: service.name, small: `${words} ${witness.dst}` });
-  for (const [list, words] of [["clusterIPs", "ClusterIP"], ["externalIPs", "external IP"], ["loadBalancerIPs", "load-balancer IP"]]) {
-    const service = map.services.find((each) => each[list].includes(address));
-    if (service) return at(service, words);
+function toWords({ witness, nodes, reason }, map) {
+  const [address] = splitPort(witness.dst);
+  if (witness.service) {
+    const empty = map.served && !map.served.has(`svc/${witness.service}`);
+    return { kind: empty ? "service empty" : "service", words: shortName(witness.service), small: `${witness.addressKind} ${witness.dst}` };
   }
-  const service = map.services.find((each) => each.ports.some((item) => item.nodePort && String(item.nodePort) === port && item.protocol.toLowerCase() === witness.proto));
-  if (service) return at(service, "node port");
   const pod = map.pods.find((each) => !each.hostNetwork && each.addresses.includes(address));
   if (pod) return { kind: "pod", words: pod.name, small: witness.dst };
   const node = map.nodes.find((each) => each.addresses.includes(address));
   if (node || /^127\.|^::1$/.test(address)) return { kind: "node", words: node?.name ?? (nodes[0] === "host" ? "the node" : nodes[0]), small: witness.dst };
-  return { kind: "outside", words: "no Service’s address", small: witness.dst };
+  return { kind: "outside", words: reason === UNALLOCATED ? "no Service’s address" : "a host outside", small: witness.dst };
 }
 
-/** Sources are said where they alone differ; `lost`: who gets it in the other mode is not who should. */
+/** Sources are said where they alone differ; `lost`: who gets it in the other mode is not who should, and red. */
 function BothEnds({ part: { witness, services }, lost, sides, names }) {
   const fates = sides.map((_, each) => fatesOf(witness, each, names, services.length > 0));
   const [one, other] = fates.map((of) => JSON.stringify(of.map((fate) => [brief(fate), fate.kind]).sort()));
@@ -121,7 +126,7 @@ function Ends({ side, fates, astray, wordsOf }) {
       <svg class="ends-bar" role="img" aria-label={words} height={HIGH}>
         <title>{words}</title>
         {parts.map(({ x, share, ...fate }) => (
-          <svg key={fate.words} class={`ends-part ${astray && fate.kind === "here" ? "bad" : fate.kind}`} x={`${x * 100}%`} width={`${share * 100}%`} height={HIGH}>
+          <svg key={fate.words} class={`ends-part ${fate.kind === "ok" || fate.kind === "open" ? fate.kind : astray ? "bad" : ""}`} x={`${x * 100}%`} width={`${share * 100}%`} height={HIGH}>
             <rect width="100%" height="100%" />
             <text x="9" y={HIGH / 2 + 4.5}>{textOf(fate, wordsOf(fate), share)}</text>
           </svg>
@@ -141,11 +146,24 @@ function textOf({ kind, chance }, words, share) {
 /** What was looked for, and does not show. */
 export function Absent({ items }) {
   if (!items?.length) return null;
-  const reasons = [...Map.groupBy(items, (item) => item.why)];
+  // What has a reason of its own comes before what no packet shows.
+  const reasons = [...Map.groupBy(items, (item) => item.why)].sort(([, one], [, other]) => one.length - other.length);
   return (
     <section class="absent" data-test="absent">
-      <h2>Not here <small>{count(items.length, "known difference")} of the modes that do not show</small></h2>
+      <h2>Ruled out <small>{count(items.length, "known difference")} of the modes that do not show here</small></h2>
       <dl>{reasons.map(([why, each]) => <div key={why}><dt>{why}</dt><dd>{each.map((item) => <span key={item.reason}>{item.title}</span>)}</dd></div>)}</dl>
     </section>
   );
 }
+
+/** What holds of the switch itself (docs/migrate.md). */
+export const OfTheSwitch = ({ to }) => (
+  <section class="absent">
+    <h2>The switch itself</h2>
+    <ul class="hints">
+      <li>Nodes may be switched one after the other: each treats packets by its own rules.</li>
+      <li>Connections that stand go on: connection tracking keeps their translation.</li>
+      <li>What changes on the way back: <code>kproxy migrate --to {to === "nftables" ? "iptables" : "nftables"}</code></li>
+    </ul>
+  </section>
+);

@@ -24,7 +24,7 @@ export function Ways({ layout, ways }) {
           {line.path.legs.map((leg, number) => (
             <g key={number}>
               {leg.casing && first(`${line.end} ${rounded(leg.casing)}`) && <path class="casing" d={rounded(leg.casing)} />}
-              <path class="run" d={rounded(leg.points)} marker-end={number === line.path.legs.length - 1 ? `url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})` : undefined} />
+              <path class="run" d={rounded(leg.points)} marker-end={`url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})`} />
             </g>
           ))}
           {line.end === "bad" && <path class="cross" d={crossAt(line.path.end)} />}

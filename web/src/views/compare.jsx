@@ -5,7 +5,7 @@ import { embedded, holds, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
 import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
-import { Absent, Lanes } from "../compare/lanes.jsx";
+import { Absent, Lanes, OfTheSwitch } from "../compare/lanes.jsx";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { faultMarks, useAudited } from "../map/audited.js";
@@ -110,6 +110,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
           {!drawn && !overview && cards.length > 1 && <Index cards={cards} />}
           {!overview && <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn || switched ? choose : null} />}
           {overview && <Absent items={shown.report?.absent} />}
+          {overview && shown.report && <OfTheSwitch to={shown.report.to} />}
           <Unlisted items={shown.unlisted} />
           <Undecided items={undecided} />
         </div>
@@ -175,7 +176,7 @@ export function Verdict({ cards, undecided, whose = "", alike = "Both sides trea
     return <p class={`outcome-line ${doubt ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
   if (cards.some((card) => card.advice.length)) {
-    const groups = GROUPS.filter((group) => group.name !== "guess").map((group) => ({ ...group, count: cards.filter((card) => card.group === group.name).length }));
+    const groups = GROUPS.filter((group) => group.name !== "guess" && (group.name !== "after" || cards.some((card) => card.group === group.name))).map((group) => ({ ...group, count: cards.filter((card) => card.group === group.name).length }));
     return (
       <ul class="score" aria-label={`${count(cards.length, "difference")} for packets`} data-test="verdict">
         {groups.map((group) => <li key={group.name} class={group.count ? group.tone : ""}><b>{group.count}</b> <span>{group.title}</span></li>)}
@@ -194,10 +195,11 @@ export function Verdict({ cards, undecided, whose = "", alike = "Both sides trea
 
 /** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
  *  of them. */
-function Completeness({ report: { findings, undecided, needs, tried }, cards, back }) {
+function Completeness({ report: { findings, undecided, needs, tried, services, nodes }, cards, back }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other");
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const said = [
+    !back && `${count(services, "Service")} on ${count(nodes.length, "node")}.`,
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];

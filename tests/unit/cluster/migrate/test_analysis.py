@@ -11,7 +11,8 @@ import pytest
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import NodeFacts, analyse, analysis, build_report, ids
 from kproxy.cluster.migrate.analysis import Analysis
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
+from kproxy.cluster.migrate.reason import Reason
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 from tests.support.migrate import QUIET, endpoints, node, service, service_cidr, write
@@ -186,8 +187,44 @@ def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reason", [*FOREIGN, *REASONS], ids=lambda reason: reason.id)
 @pytest.mark.parametrize("to_nftables", [True, False])
 def test_the_effort_is_that_of_the_advice(reason: Reason, to_nftables: bool) -> None:
-    nothing = reason.advice(to_nftables=to_nftables)[0].startswith("Nothing to do")
-    assert (reason.effort_of(to_nftables=to_nftables) == "none") == nothing
+    advice = reason.advice(to_nftables=to_nftables)
+    assert (advice.effort == "none") == advice.sentences[0].startswith("Nothing to do")
+    assert (advice.effort == "none") == advice.do.startswith("Nothing to do")
+    assert len(advice.do) <= 72, "it is read at a glance"
+
+
+def test_what_is_to_be_done_first_comes_first(tmp_path: Path) -> None:
+    objects = [
+        node(),
+        service(type="NodePort", port={"nodePort": 30080}),
+        endpoints(),
+        endpoints("far", node_name="n2"),
+    ]
+    found = build_report([run(tmp_path, objects, {"clusterCIDR": "10.244.0.0/16"})], to_nftables=True).findings
+    efforts = [each.effort for each in found]
+    assert efforts == sorted(efforts, key=["act", "look", "after", "none"].index)
+    assert set(efforts) == {"act", "look", "after", "none"}
+    assert [each.config for each in found if each.reason == ids.LOCALNET_GUARD] == [
+        "sysctl -w net.ipv4.conf.all.route_localnet=0"
+    ]
+
+
+@pytest.mark.parametrize(("mine", "other"), [("iptables", "nftables"), ("nftables", "iptables")])
+def test_configuration_to_copy_gives_a_mode_what_the_other_one_has(tmp_path: Path, mine: str, other: str) -> None:
+    """What it says is taken over, and then nothing is left to say."""
+    objects = [node(), service(), endpoints()]
+    own = {"masqueradeAll": True, "masqueradeBit": 7}
+    to_nftables = mine == "iptables"
+
+    def reasons(*modes: str) -> Mapping[str, str]:
+        config = quiet(**{mode: {**QUIET.get(mode, {}), **own} for mode in modes})
+        done = build_report([run(tmp_path, objects, config, to_nftables=to_nftables)], to_nftables=to_nftables)
+        return {each.reason: each.config for each in done.findings}
+
+    said = reasons(mine)
+    assert said[ids.MASQUERADE_ALL] == f"{other}: {{masqueradeAll: true}}"
+    assert said[ids.MASQUERADE_MARK] == f"{other}: {{masqueradeBit: 7}}"
+    assert reasons(mine, other).keys() == said.keys() - {ids.MASQUERADE_ALL, ids.MASQUERADE_MARK}
 
 
 def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:

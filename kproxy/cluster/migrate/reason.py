@@ -1,0 +1,77 @@
+"""What a reason for which kube-proxy's modes differ is made of: `reasons` has them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kproxy.cluster.migrate.concerns import Names, Words, nobody
+from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.packets import Packets
+from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ
+
+Effort = Literal["act", "look", "after", "none"]
+"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
+of the cluster's programs; change something after the switch; nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about it.
+
+    Attributes:
+        effort: when, and how much.
+        do: in a few words. sentences: the whole.
+        config: a line that does it: of KubeProxyConfiguration, or a command; a function where it depends on the node.
+    """
+
+    effort: Effort
+    do: str
+    sentences: tuple[str, ...]
+    config: str | Words = ""
+
+    def config_for(self, facts: NodeFacts) -> str:
+        """The line for a node; "" if there is none."""
+        return self.config if isinstance(self.config, str) else self.config(facts)
+
+
+def _no_packets(_packets: Packets) -> Iterable[Candidate]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One row.
+
+    Attributes:
+        packets: candidates for a witness.
+        services, addresses: what it concerns, in words.
+        iptables, nftables: what happens in each mode; a function where that depends on the node.
+        to_nftables, to_iptables: what to do about a switch to that mode; the same for both if only one is given.
+        differs: which differences between two traces are of this reason.
+        applies: whether the configuration can have it at all.
+        firewall: whether witnesses are sent through a host whose own rules accept nothing.
+    """
+
+    id: str
+    title: str
+    packets: Callable[[Packets], Iterable[Candidate]] = _no_packets
+    services: Names = nobody
+    addresses: Names = nobody
+    iptables: str | Words
+    nftables: str | Words
+    to_nftables: Advice
+    to_iptables: Advice | None = None
+    differs: Differs = ends_differ
+    applies: Callable[[NodeFacts], bool] = lambda _facts: True
+    firewall: bool = False
+
+    def words(self, facts: NodeFacts) -> tuple[str, str]:
+        """What happens on a node in iptables mode, and in nftables mode."""
+        first, second = (each if isinstance(each, str) else each(facts) for each in (self.iptables, self.nftables))
+        return first, second
+
+    def advice(self, *, to_nftables: bool) -> Advice:
+        """What to do about a switch."""
+        return self.to_nftables if to_nftables else self.to_iptables or self.to_nftables
