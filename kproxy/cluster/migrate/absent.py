@@ -15,6 +15,7 @@ from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither kube-proxy's configuration nor these hosts bring it about."
 OWN_FIREWALL: Final = "None of the packets that were tried shows it among the other rules of these nodes."
+NO_OTHER_RULES: Final = "These nodes have no rules of other programs."
 KUBELET_GUARDS: Final = "A rule of the kubelet drops the same packets, in either mode."
 NO_SUCH_RULES: Final = "The nodes' dumps have no such rules."
 
@@ -46,4 +47,6 @@ def _why(reason: Reason, analyses: Sequence[Analysis], dumped: Sequence[Analysis
         return NOT_CONFIGURED
     if reason.id == ids.LOCALNET_GUARD and any(each.foreign is not None and each.foreign.kubelet for each in dumped):
         return KUBELET_GUARDS
-    return OWN_FIREWALL if reason.firewall and dumped else NO_PACKET
+    if reason.firewall and dumped:
+        return OWN_FIREWALL if any(each.tried for each in dumped) else NO_OTHER_RULES
+    return NO_PACKET

@@ -179,6 +179,12 @@ def refused_doors(facts: NodeFacts) -> Iterator[str]:
             yield port.cluster_ip
 
 
+def refused_case(facts: NodeFacts) -> str:
+    if _refused_outside(facts):
+        return "External addresses without endpoints, from the node"
+    return "A ClusterIP without endpoints that is the node's own"
+
+
 def refused_hooks_iptables(facts: NodeFacts) -> str:
     if _refused_outside(facts):
         if all(facts.decided[port.name].has_any for port in facts.service_ports):

@@ -40,6 +40,7 @@ class NodeFacts:
 
     Attributes:
         iptables, nftables: the options of each mode's renderer, from one configuration.
+        interfaces_known: whether all addresses of the node were read from it, not from its Node object.
     """
 
     target: Target
@@ -47,6 +48,7 @@ class NodeFacts:
     state: ServiceState
     iptables: RenderOptions
     nftables: RenderOptions
+    interfaces_known: bool = False
 
     @classmethod
     def of(
@@ -72,7 +74,7 @@ class NodeFacts:
             )
             for mode in (MODE_IPTABLES, MODE_NFTABLES)
         )
-        return cls(target, family, state, first, second)
+        return cls(target, family, state, first, second, addresses is not None)
 
     @cached_property
     def service_ports(self) -> tuple[ServicePort, ...]:
@@ -189,6 +191,12 @@ class NodeFacts:
         found = () if node is None else node_addresses(node)
         own = [text for text in found if is_address(text) and family_of(text) is self.family]
         return tuple(dict.fromkeys(own))
+
+    @cached_property
+    def known_addresses(self) -> tuple[str, ...]:
+        """Its addresses, and those of its interfaces as far as they are known, loopback's left out."""
+        found = (*self.own_addresses, *self.iptables.interface_addresses)
+        return tuple(ip for ip in dict.fromkeys(found) if not ipaddress.ip_address(ip).is_loopback)
 
     def node_port_addresses(self, options: RenderOptions) -> tuple[str, ...] | None:
         """The addresses at which node ports answer, loopback left out; None: at every one of the node."""

@@ -57,6 +57,7 @@ class Packets:
         pods = local.source or (
             facts.target.node.pod_cidrs[0] if facts.target.node and facts.target.node.pod_cidrs else ""
         )
+        self._pods = ipaddress.ip_network(pods) if pods else None
         self.pod = self._inside(pods)
         self.pod_interface = (local.interface + ("0" if local.is_prefix else "")) or "cni0"
         self._routes = self._make_routes(pods) if routed else None
@@ -68,6 +69,12 @@ class Packets:
         if parsed is None or parsed.version != self._family.version:
             return fallback
         return str(parsed[min(250, parsed.num_addresses - 1)])
+
+    def _is_of_pods(self, address: str) -> bool:
+        return self._pods is not None and ipaddress.ip_address(address) in self._pods
+
+    def _is_network(self, address: str) -> bool:
+        return self._pods is not None and ipaddress.ip_address(address) == self._pods.network_address
 
     def _make_routes(self, pods: str) -> tuple[Route, ...]:
         routes = [Route(Network(self._family, 0, 0), "eth0")]
@@ -148,11 +155,15 @@ class Packets:
         facts = self._facts
         chosen = [facts.node_port_addresses(options) for options in (facts.iptables, facts.nftables)]
         named = [ip for ips in chosen if ips is not None for ip in ips]
-        addresses = [*facts.own_addresses, ELSEWHERE[self._family], *named]
+        # A network's own address looks like none that somebody asks; a tunnel's device may have it.
+        known = sorted(facts.known_addresses, key=self._is_network)
+        addresses = [*facts.own_addresses, *known, ELSEWHERE[self._family], *named]
         ports = [*facts.node_ports[:10], *facts.refused_node_ports[:10]]
         for port in ports:
             for address in dict.fromkeys(addresses):
-                yield self.outside(Door(address, port.protocol, port.node_port), address)
+                door = Door(address, port.protocol, port.node_port)
+                # An address of the pods' network, a bridge's for instance, is met by pods.
+                yield self.from_pod(door, "", address) if self._is_of_pods(address) else self.outside(door, address)
         for port in facts.refused_node_ports[:10]:
             yield self._to_all(port)
 

@@ -45,6 +45,7 @@ class Reason:
     """One row.
 
     Attributes:
+        title: of the reason; `case` is more exact about a node, where several cases are one reason.
         packets: candidates for a witness.
         services, addresses: what it concerns, in words.
         iptables, nftables: what happens in each mode; a function where that depends on the node.
@@ -56,6 +57,7 @@ class Reason:
 
     id: str
     title: str
+    case: Words | None = None
     packets: Callable[[Packets], Iterable[Candidate]] = _no_packets
     services: Names = nobody
     addresses: Names = nobody
@@ -66,6 +68,10 @@ class Reason:
     differs: Differs = ends_differ
     applies: Callable[[NodeFacts], bool] = lambda _facts: True
     firewall: bool = False
+
+    def title_for(self, facts: NodeFacts) -> str:
+        """What changes on a node, in one line."""
+        return self.title if self.case is None else self.case(facts)
 
     def words(self, facts: NodeFacts) -> tuple[str, str]:
         """What happens on a node in iptables mode, and in nftables mode."""

@@ -30,6 +30,7 @@ from kproxy.cluster.migrate.concerns import (
     node_ports_nftables,
     node_ports_of,
     refused,
+    refused_case,
     refused_doors,
     refused_hooks_iptables,
     services_of,
@@ -204,7 +205,7 @@ REASONS: Final = (
         nftables="They do not: such a packet goes to what listens there on the node itself, if anything does.",
         to_nftables=Advice(
             "act",
-            "Have programs on nodes use another address than 127.0.0.1.",
+            "Have programs on nodes use the node's address or a ClusterIP.",
             (
                 "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the "
                 "node's address, a ClusterIP or a hostPort.",
@@ -287,6 +288,7 @@ REASONS: Final = (
     Reason(
         id=ids.REFUSED_HOOKS,
         title="Services without endpoints are refused in more places",
+        case=refused_case,
         packets=Packets.refused,
         services=services_of(refused),
         addresses=refused_doors,
@@ -294,7 +296,7 @@ REASONS: Final = (
         nftables="It is refused, too; with the policy Local it is dropped.",
         to_nftables=Advice(
             "look",
-            "See whether programs on nodes ask these Services.",
+            "Give these Services endpoints, if programs on nodes ask them.",
             (
                 "Programs on the node get an error at once, and with the policy Local no answer. Where the address is "
                 "the node's own on purpose, as with a DNS cache on each node, see that the Service has endpoints.",
@@ -407,7 +409,7 @@ REASONS: Final = (
         nftables="It does neither. The setting stays as it is until a restart, and nothing guards these addresses.",
         to_nftables=Advice(
             "after",
-            "Switch route_localnet off.",
+            "Switch route_localnet off, unless another program needs it.",
             (
                 "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A "
                 "kubelet writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",

@@ -90,6 +90,7 @@ class WitnessRecord(
         setting: what else must hold of the host, in words.
         service: `namespace/name` of the Service whose address, or node port, it is sent to; "" if it is none's.
         address_kind: which of its addresses that is, as `AddressKind` has them.
+        hypothetical: whether the node is known not to be as `setting` says, so that the packet cannot come there.
     """
 
     text: str
@@ -107,6 +108,7 @@ class WitnessRecord(
     then: tuple[Fate, ...]
     service: str = ""
     address_kind: AddressKind = ""
+    hypothetical: bool = False
     kernel: KernelAnswer | None = None
 
 
@@ -226,7 +228,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
     reason, difference = found.reason, found.difference
     if reason is not None:
-        title, services, addresses = reason.title, reason.services(facts), reason.addresses(facts)
+        title, services, addresses = reason.title_for(facts), reason.services(facts), reason.addresses(facts)
         words, advice = reason.words(facts), reason.advice(to_nftables=to_nftables)
     else:
         assert difference is not None
@@ -270,14 +272,11 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
     packet, family = situation.packet, situation.packet.family
     own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
     own_texts = [format_address(address, family) for address in own]
+    hypothetical = False
     if found.id == ids.SESSION_AFFINITY:
         setting = "the mode that is left remembers which endpoint the client has"
     elif not setting and found.reason is not None:
-        more = [text for text in own_texts if text not in facts.own_addresses]
-        known = facts.own_addresses[:_FEW_ADDRESSES]
-        setting = f"if the node has {', '.join(more)} beside {', '.join(known)}" if more and known else ""
-        if gone := [text for text in facts.own_addresses if text not in own_texts]:
-            setting = f"on a node that does not have {', '.join(gone)}"
+        setting, hypothetical = _of_addresses(facts, own_texts)
     address = "" if packet.dst is None else format_address(packet.dst, family)
     service, address_kind = facts.addressed(address, packet.dport, protocol_name(packet.protocol))
     return WitnessRecord(
@@ -296,7 +295,21 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
         then=fates(then),
         service=service,
         address_kind=address_kind,
+        hypothetical=hypothetical,
     )
+
+
+def _of_addresses(facts: NodeFacts, own: Sequence[str]) -> tuple[str, bool]:
+    """What a witness presumes of a node's addresses, in words, and whether the node is known not to be so."""
+    known = facts.known_addresses
+    if gone := [text for text in facts.own_addresses if text not in own]:
+        return f"if the node does not have {', '.join(gone)}", False
+    more = [text for text in own if text not in known]
+    if not more or not known:
+        return "", False
+    if facts.interfaces_known:
+        return f"only on a node that has {', '.join(more)}", True
+    return f"if the node has {', '.join(more)} beside {', '.join(known[:_FEW_ADDRESSES])}", False
 
 
 def situation_text(situation: Situation) -> str:

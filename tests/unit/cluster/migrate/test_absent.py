@@ -10,6 +10,7 @@ from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import ForeignRules, NodeFacts, Report, analyse, build_report, ids
 from kproxy.cluster.migrate.absent import (
     KUBELET_GUARDS,
+    NO_OTHER_RULES,
     NO_PACKET,
     NO_SUCH_RULES,
     NOT_CONFIGURED,
@@ -22,6 +23,7 @@ from kproxy.render import Features, select_target
 from tests.support.migrate import endpoints, node, service, write
 
 OPEN_HOST = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
+ALONE = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n"
 KUBELET = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 FIREWALL = OPEN_HOST.replace("FORWARD ACCEPT", "FORWARD DROP")
 
@@ -36,7 +38,7 @@ def report(directory: Path, dump: str = "") -> Report:
     return build_report([analyse(facts, to_nftables=True, foreign=foreign)], to_nftables=True)
 
 
-@pytest.mark.parametrize("dump", ["", OPEN_HOST, FIREWALL, KUBELET + OPEN_HOST])
+@pytest.mark.parametrize("dump", ["", ALONE, OPEN_HOST, FIREWALL, KUBELET + OPEN_HOST])
 def test_each_known_difference_is_found_or_said_to_be_absent(tmp_path: Path, dump: str) -> None:
     done = report(tmp_path, dump)
     found = {each.reason for each in done.findings}
@@ -56,6 +58,9 @@ def test_it_is_said_why(tmp_path: Path) -> None:
     assert why[ids.HOST_FIREWALL] == OWN_FIREWALL
     assert why[ids.FOREIGN_MARK] == NO_SUCH_RULES
     assert ids.LOCALNET_GUARD not in why
+
+    why = {each.reason: each.why for each in report(tmp_path, ALONE).absent}
+    assert why[ids.HOST_FIREWALL] == NO_OTHER_RULES
 
     assert ids.HOST_FIREWALL not in {each.reason for each in report(tmp_path, FIREWALL).absent}
     why = {each.reason: each.why for each in report(tmp_path, KUBELET + OPEN_HOST).absent}

@@ -33,11 +33,13 @@ def run(
     *,
     features: Features | None = None,
     to_nftables: bool = True,
+    addresses: Sequence[str] | None = None,
 ) -> Analysis:
     cluster_path, config_path = write(directory, objects, config)
     loaded = read_config(str(config_path), lambda _note: None)
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
-    facts = NodeFacts.of(cluster, loaded, select_target(cluster.nodes, loaded), family, features or Features())
+    target = select_target(cluster.nodes, loaded)
+    facts = NodeFacts.of(cluster, loaded, target, family, features or Features(), addresses)
     return analyse(facts, to_nftables=to_nftables)
 
 
@@ -225,6 +227,31 @@ def test_configuration_to_copy_gives_a_mode_what_the_other_one_has(tmp_path: Pat
     assert said[ids.MASQUERADE_ALL] == f"{other}: {{masqueradeAll: true}}"
     assert said[ids.MASQUERADE_MARK] == f"{other}: {{masqueradeBit: 7}}"
     assert reasons(mine, other).keys() == said.keys() - {ids.MASQUERADE_ALL, ids.MASQUERADE_MARK}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "destination", "setting", "hypothetical"),
+    [
+        (None, "192.0.2.99:30080", "if the node has 192.0.2.99 beside 192.168.0.2", False),
+        (("192.168.0.2",), "192.0.2.99:30080", "only on a node that has 192.0.2.99", True),
+        (("192.168.0.2", "172.16.0.9"), "172.16.0.9:30080", "", False),
+        (("192.168.0.2", "10.244.0.0", "10.244.0.1"), "10.244.0.1:30080", "", False),
+    ],
+)
+def test_addresses_that_a_node_is_known_to_have_come_first(
+    tmp_path: Path, addresses: Sequence[str] | None, destination: str, setting: str, hypothetical: bool
+) -> None:
+    objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
+    done = run(tmp_path, objects, quiet(clusterCIDR="10.244.0.0/16"), addresses=addresses)
+    (witness,) = [
+        each.witness
+        for each in build_report([done], to_nftables=True).findings
+        if each.reason == ids.NODE_PORT_ADDRESSES
+    ]
+    assert witness is not None
+    assert (witness.dst, witness.setting, witness.hypothetical) == (destination, setting, hypothetical)
+    assert (witness.in_ == "eth0") == (not destination.startswith("10.244."))
+    assert (witness.service, witness.address_kind) == ("shop/web", "node port")
 
 
 def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
