@@ -508,7 +508,11 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     page.until(lambda: len(page.all(".lane")) > 6, "a row for each difference")
     assert not page.all(".map"), "the map is of the one that is chosen"
     harms = dict(zip(titles(page), page.browser.execute_script(BARS), strict=True))
-    assert harms["Node ports answer at other addresses"] == ["no longer arrives", "checkout-1", "the node itself"]
+    assert harms["Node ports answer at other addresses"] == [
+        "no longer arrives",
+        "50% checkout-1, 50% checkout-0",
+        "the node itself",
+    ]
     harm, today, then = harms["A pod that reaches itself through another node"]
     assert harm == "50% no longer arrives"
     assert today.startswith("50% checkout-1, 50% checkout-0, from ")
@@ -526,9 +530,12 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     ]
     assert "nodePortAddresses: [" in page.text(".lane-do code"), "what to set, to copy"
     first, second = page.all(".lane")[0].find_elements("css selector", ".token")
-    assert (first.text, second.text) == ("a client outside\n198.51.100.7", "checkout\nnode port 192.0.2.99:30082")
+    assert (first.text, second.text) == ("a Pod\non worker-1", "checkout\nnode port 10.244.0.1:30082"), "it has that"
+    harm, *_ = harms["A ClusterIP without endpoints that is the node's own"]
+    assert harm == "not on these nodes only on a node that has 10.96.0.13"
     page.shows('[data-test="absent"]', "Two Services want the same address and port")
-    assert "Node ports behind a host firewall" in page.text('[data-test="absent"]'), "judged by the dumps' own rules"
+    ruled_out = page.text('[data-test="absent"]')
+    assert "These nodes have no rules of other programs.\nNode ports behind a host firewall" in ruled_out
 
     # All of a row leads to its finding, and n to the first one; back leads to all.
     ActionChains(page.browser).click(page.all(".lane-ends")[2]).perform()
@@ -551,10 +558,10 @@ return card.top < list.bottom && card.bottom > list.top && card.top >= list.top 
 
 def test_a_switch_of_the_mode_says_what_it_presumes_and_opens_at_its_first_reason(page: Page) -> None:
     page.open(place("compare", kind="migrate", finding="1"))
-    page.shows(".map-caption", "if the node has 192.0.2.99 beside 192.168.0.10")
+    page.shows(".map-caption", "10.244.0.1:30082")
     page.open(place("whatif", edits=json.dumps([{"do": "mode", "mode": "nftables"}])))
     page.until(lambda: page.all(".panel #finding-1.chosen"), "the first reason, beside the map")
-    page.shows(".map-caption", "if the node has 192.0.2.99 beside 192.168.0.10")
+    page.shows(".map-caption", "10.244.0.1:30082")
     last = len(page.all(".panel .finding"))
     for number in range(2, last + 1):
         page.press("n")

@@ -98,6 +98,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
       <span class="head-words">
         {item.mark && <span class={`found-mark ${item.tone}`}>{item.mark} {nodes}</span>}
         <span class="head-title">{item.title}</span>
+        {item.harm && item.reason && <span class="head-rule"><code>{item.reason}</code></span>}
         {item.culprit && <span class="head-rule"><Broken text={item.culprit} /></span>}
       </span>
     </>
@@ -105,7 +106,7 @@ function Finding({ item, place, sides, names, total, open, chosen, choose }) {
   return (
     <article ref={box} id={`finding-${place + 1}`} class={`finding ${item.tone}${here ? " chosen" : ""}${open ? " open-card" : ""}`}>
       <h3>{choose ? <a class="choose" href={choose(here ? "" : String(place))} aria-current={here ? "true" : undefined} aria-expanded={open}>{heading}</a> : <span class="choose">{heading}</span>}</h3>
-      {(whose || !item.mark) && <p class="where-found">{whose}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
+      {(whose || !item.mark) && <p class="where-found">{whose}{item.ports && <span>{item.ports}</span>}{!item.mark && nodes && <span>{nodes}</span>}{item.parts.length > 1 && !item.advice.length && !open && <span>{kindsOf(item.parts, item.nodes)}</span>}</p>}
       {item.harm && <p class={`harm ${item.tone}`}>{item.harm.words}</p>}
       {open ? <Details item={item} place={place} sides={sides} names={names} /> : <p class="in-short">{item.advice.length ? <Change witness={first.witness} names={names} service={first.services.length > 0} /> : inShort(first, names)}</p>}
       {!open && item.advice.length > 0 && <p class="in-short do"><b>What to do:</b> {item.do}</p>}

@@ -5,7 +5,7 @@ import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
-import { astray, bothWays, byNode, witnessWays } from "../map/waysof.js";
+import { astray, bothWays, byNode, joined, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
 import { hostId, percent, plain, ratio, sum } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
@@ -13,6 +13,8 @@ import { stopsPackets } from "./gather.js";
 
 const EMPTY = new Set();
 const NO_FAULTS = new Map();
+/** So few ways that are alike on both sides are drawn beside those that are not. */
+const FEW_ALIKE = 2;
 /** The window's height without the map: what stands above it, and the lines below. */
 const AROUND = 296;
 
@@ -53,13 +55,14 @@ export function useWays(cards, chosen, sides, map, revision) {
 /** As `useWays` gives it: how the rules of a part's node treat its witness; null if that is alike on both sides, or not known. */
 function treatedByNode(part, map) {
   const ways = part?.witness && map && witnessWays(part.witness, part.nodes[0], map);
-  return drawable(ways) ? { ways: changed(ways), part, ask: ways.ask, only: part.nodes[0] } : null;
+  return drawable(ways) ? { ways: joined(changed(ways)), part, ask: ways.ask, only: part.nodes[0] } : null;
 }
 
-/** Without what is alike on both sides; `alike` is the chance of that. */
+/** Without what is alike on both sides, if that is much; `alike` is then its chance. */
 function changed(ways) {
-  const alike = sum(ways.ends.filter((end) => end.was === end.is && !end.sources).map((end) => end.is));
-  return { ...ways, alike, lines: ways.lines.filter((line) => line.side !== "both"), ends: ways.ends.filter((end) => end.was !== end.is || end.sources) };
+  const same = (end) => end.was === end.is && !end.sources && !end.lost;
+  if (ways.lines.filter((line) => line.side === "both").length <= FEW_ALIKE) return ways;
+  return { ...ways, alike: sum(ways.ends.filter(same).map((end) => end.is)), lines: ways.lines.filter((line) => line.side !== "both"), ends: ways.ends.filter((end) => !same(end)) };
 }
 
 /** Ways of which some end on a node where another finding stops packets, and this one does not: there it says which. */
@@ -163,7 +166,7 @@ function WaysLegend({ ways, sides, children }) {
   return (
     <ul class="legend" aria-label="Legend">
       {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
-      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
+      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {ways.same ? `the same way on both sides, lost ${sides[1].words}` : sides[1].words}</li>}
       {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}

@@ -25,7 +25,7 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
     const key = keyOf(item, part, rule, place);
     const card = found.get(key);
     if (card) card.parts.push(part);
-    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], do: item.do ?? "", config: item.config ?? "", reason: item.reason ?? "", remedy: item.remedy ?? "", group: item.effort ?? "" });
+    else found.set(key, { ...headOf(item, rule, kind, words), parts: [part], advice: item.advice ?? [], do: item.do ?? "", config: item.config ?? "", ports: portsOf(item), reason: item.reason ?? "", remedy: item.remedy ?? "", group: item.effort ?? "" });
   });
   const cards = [...found.values()].map((card) => summed(card, kind));
   for (const card of cards) card.title ||= stopsAll(card) || [namedServices(card) || destinationsOf(card), effectIn(card)].filter(Boolean).join(": ");
@@ -34,13 +34,20 @@ export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = 
   return cards.sort((one, other) => order(one) - order(other));
 }
 
+/** The node ports that a difference of the modes is about. */
+function portsOf({ reason, addresses = [] }) {
+  const found = addresses.filter((text) => /^\d+\/\w+$/.test(text)).map((text) => text.replace("/tcp", ""));
+  const left = found.length - NODES;
+  return reason && found.length ? `${found.length === 1 ? "port" : "ports"} ${found.slice(0, NODES).join(", ")}${left > 0 ? ` and ${left} more` : ""}` : "";
+}
+
 /** What is to be done about a difference of the modes, by the `effort` of each; and what may be none. */
 export const GROUPS = [
-  { name: "act", tone: "first", title: "Before the switch", words: "change something, or see that nobody needs it" },
-  { name: "look", tone: "", title: "To check", words: "whether a program of yours counts on it" },
-  { name: "after", tone: "", title: "After the switch", words: "change something" },
-  { name: "guess", tone: "open", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
-  { name: "none", tone: "", title: "Nothing to do", words: "nobody should send such packets" },
+  { name: "act", title: "Before the switch", words: "change something, or see that nobody needs it" },
+  { name: "look", title: "To check", words: "whether a program of yours counts on it" },
+  { name: "after", title: "After the switch", words: "change something" },
+  { name: "guess", title: "Perhaps no difference", words: "kube-proxy’s configuration is not known here, and it may be meant so" },
+  { name: "none", title: "Nothing to do", words: "nobody should send such packets" },
 ];
 
 function partOf(item, asks) {

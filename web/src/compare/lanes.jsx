@@ -27,7 +27,7 @@ export function Lanes({ cards, sides, names, map, choose }) {
   const known = map ?? NO_MAP;
   const shorts = sides.map((side) => side.words.replace(/^in (\S+) mode$/, "$1"));
   return GROUPS.filter((group) => cards.some((card) => card.group === group.name)).map((group, first) => (
-    <section key={group.name} class={`lanes ${group.name}`}>
+    <section key={group.name} id={`group-${group.name}`} class={`lanes ${group.name}`}>
       <div class="lanes-head"><h2>{group.title} {first > 0 && <small>{group.words}</small>}</h2>{first === 0 && <><span>One such packet</span><span>What becomes of it</span><span>What to do</span></>}</div>
       <ol>
         {cards.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} families={families} href={choose(String(place))} /></li>)}
@@ -39,28 +39,29 @@ export function Lanes({ cards, sides, names, map, choose }) {
 function Lane({ card, place, sides, names, map, families, href }) {
   const [first] = card.parts;
   const { harm } = card;
+  const conditions = first.witness ? conditionsOf(first.witness, true).join(", ") : "";
   // Where it is named there is room for one more than for how many are left.
   const all = card.services.length + card.more;
   const named = all <= NAMED + 1 ? all : NAMED;
   const left = all - named;
-  const limits = [card.families.length < families && `${card.families.join(", ")} only`, card.nodes.length < map.nodes.length && onNodes(card.nodes)].filter(Boolean);
+  const limits = [card.ports, card.families.length < families && `${card.families.join(", ")} only`, card.nodes.length < map.nodes.length && onNodes(card.nodes)].filter(Boolean);
   return (
     <article id={`finding-${place + 1}`} class={`lane ${card.tone}`}>
       <div class="lane-head">
         <h3><a class="choose" href={href}><span class={`number ${card.tone}`}>{place + 1}</span> <span class="head-title">{card.title}</span></a></h3>
-        <p class="reason"><code>{card.reason}</code></p>
         <p class="where-found">
           {card.services.slice(0, named).map((id) => <ServiceLink key={id} name={plain(id)} />)}
           {left > 0 && <span>and {left} more</span>}
-          {limits.length > 0 && <span>{limits.join(", ")}</span>}
         </p>
+        <p class="reason"><code>{card.reason}</code> {limits.join(", ")}</p>
       </div>
       {first.witness ? <Packet part={first} map={map} /> : <p class="lane-packet note-like">{card.parts.flatMap((part) => part.rules).slice(0, NAMED).map((rule) => <code key={rule}>{rule}</code>)}</p>}
       <div class="lane-ends">
-        <p class={`harm ${card.tone}`}>{harm.words}</p>
+        <p class={`harm ${card.tone}`}>{harm.words}{conditions && <small> {conditions}</small>}</p>
         {first.witness && <BothEnds part={first} lost={card.tone === "bad"} sides={sides} names={names} />}
       </div>
       <div class="lane-do"><p><b class="lane-label">What to do: </b>{card.do}</p>{card.config && <code>{card.config}</code>}</div>
+      <span class="lane-more" aria-hidden="true">›</span>
     </article>
   );
 }
@@ -73,7 +74,6 @@ function Packet({ part, map }) {
   return (
     <div class="lane-packet">
       <Token {...from} /><span class="onward"><span aria-label="to">→</span> <Token {...to} /></span>
-      {conditionsOf(witness, true).map((words) => <small key={words}>{words}</small>)}
     </div>
   );
 }
@@ -84,7 +84,7 @@ function fromWords(id, witness) {
   const [address] = splitPort(witness.src);
   if (id.startsWith("node/")) return { kind: "node", words: "the node itself", small: address };
   if (id.startsWith("pod/")) return { kind: "pod", words: shortName(id), small: address };
-  return id.startsWith("outside/") ? { kind: "outside", words: "a client outside", small: address } : { kind: "pod", words: id, small: address };
+  return id.startsWith("outside/") ? { kind: "outside", words: "a client outside", small: address } : { kind: "pod", words: "a Pod", small: id.replace(/^a Pod of/, "on") };
 }
 
 /** What a packet is sent to: a Service, by which of its addresses, or who has the address. */
@@ -92,7 +92,7 @@ function toWords({ witness, nodes, reason }, map) {
   const [address] = splitPort(witness.dst);
   if (witness.service) {
     const empty = map.served && !map.served.has(`svc/${witness.service}`);
-    return { kind: empty ? "service empty" : "service", words: shortName(witness.service), small: `${witness.addressKind} ${witness.dst}` };
+    return { kind: empty ? "service empty" : "service", words: shortName(witness.service), small: `${witness.addressKind.replace("load-balancer", "LB")} ${witness.dst}` };
   }
   const pod = map.pods.find((each) => !each.hostNetwork && each.addresses.includes(address));
   if (pod) return { kind: "pod", words: pod.name, small: witness.dst };

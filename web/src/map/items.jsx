@@ -178,7 +178,7 @@ function Pod({ pod, box, ...rest }) {
   const bad = pod.ready === false || pod.failed;
   const state = pod.terminating ? "terminating" : pod.failed ? "failed" : pod.ready === false ? "not ready" : "";
   const address = pod.addresses[0] ?? "no address";
-  const shown = box.slim ? "" : pod.bare ? "endpoint" : fit(pod.hostNetwork ? "host network" : address, 15);
+  const shown = box.slim ? "" : pod.terminating && !pod.removed ? "terminating" : pod.bare ? "endpoint" : fit(pod.hostNetwork ? "host network" : address, 15);
   return (
     <Item id={pod.id} label={`${pod.bare ? "endpoint" : "Pod"} ${pod.bare ? "" : `${pod.namespace}/`}${pod.name}, ${pod.addresses.join(" ") || "no address"}${state ? `, ${state}` : ""}`}
       kind={`pod${pod.removed ? " removed" : ""}${bad ? " bad" : ""}${pod.terminating ? " leaving" : ""}${pod.hostNetwork ? " hostnet" : ""}`} {...rest}>

@@ -16,9 +16,10 @@ export function Cables({ map, layout, doubted }) {
       const id = hostId(member.host);
       const port = layout.boxes.get(`${id} ${member.device}`);
       const box = layout.boxes.get(id);
-      if (port) lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={`M${x} ${port.y + 14}H${port.x}`} />);
-      else if (box?.kind === "outside") lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={toBar(box, bar, layout.slim)} />);
-      else if (box?.kind === "room") lines.push(<path key={`${bar.id} ${id}`} class={member.up === false ? "cable down" : "cable"} d={`M${x} ${box.y + 24}H${box.x}`} />);
+      const kind = `cable${member.removed ? " removed" : member.up === false ? " down" : ""}`;
+      if (port) lines.push(<path key={`${bar.id} ${id}`} class={kind} d={`M${x} ${port.y + 14}H${port.x}`} />);
+      else if (box?.kind === "outside") lines.push(<path key={`${bar.id} ${id}`} class={kind} d={toBar(box, bar, layout.slim)} />);
+      else if (box?.kind === "room") lines.push(<path key={`${bar.id} ${id}`} class={kind} d={`M${x} ${box.y + 24}H${box.x}`} />);
     }
     for (const item of map.outside) {
       const box = layout.boxes.get(item.id);
@@ -26,7 +27,7 @@ export function Cables({ map, layout, doubted }) {
     }
     if (layout.frames.length) for (const frame of layout.frames) lines.push(<path key={`${bar.id} ${frame.id}`} class="cable" d={`M${x} ${frame.y + 20}H${frame.x}`} />);
   }
-  return <g class="cables">{lines}<Tunnels layout={layout} doubted={doubted} /></g>;
+  return <g class="cables">{lines}<Tunnels map={map} layout={layout} doubted={doubted} /></g>;
 }
 
 function toBar(box, bar, slim) {
@@ -39,8 +40,11 @@ function toBar(box, bar, slim) {
 
 const clamp = (y, box) => Math.min(box.y + box.h - 12, Math.max(box.y + 12, y));
 
-function Tunnels({ layout, doubted }) {
-  return tunnelsOf(layout).map(({ key, x, ports }) => {
+function Tunnels({ map, layout, doubted }) {
+  const removed = new Set(map.nodes.filter((node) => node.removed).map((node) => node.id));
+  return tunnelsOf(layout).map(({ key, x, ports: all }) => {
+    const ports = all.filter((port) => !removed.has(port.node));
+    if (ports.length < 2) return null;
     const ys = ports.map((port) => port.y + port.h / 2);
     const stubs = ports.map((port) => `M${x} ${port.y + port.h / 2}H${port.x}`).join("");
     return <path key={key} class={`tunnel${ports.some((port) => doubted?.has(`${port.node} ${port.port.name}`)) ? " touched" : ""}`} d={`M${x} ${Math.min(...ys)}V${Math.max(...ys)}${stubs}`}><title>{key}</title></path>;

@@ -132,12 +132,18 @@ export function overlaid(map, before) {
     const gone = then.filter((item) => !known.has(item.id));
     return gone.length ? [...now, ...gone.map((item) => ({ ...item, removed: true }))] : now;
   };
-  const [nodes, pods, services] = ["nodes", "pods", "services"].map((kind) => both(map[kind], before[kind]));
+  const [nodes, known, services] = ["nodes", "pods", "services"].map((kind) => both(map[kind], before[kind]));
+  // What becomes of an endpoint is seen at its Pod.
+  const leaving = new Set(map.edges.filter(isLeaving).map((edge) => edge.target));
+  for (const edge of before.edges) if (isLeaving(edge)) leaving.delete(edge.target);
+  const pods = leaving.size ? known.map((pod) => (leaving.has(pod.id) ? { ...pod, terminating: true } : pod)) : known;
   const networks = map.networks.length ? map.networks.map((network) => ({ ...network, members: both(
     network.members.map((item) => ({ ...item, id: item.host })), (before.networks.find((item) => item.id === network.id)?.members ?? []).map((item) => ({ ...item, id: item.host })),
   ) })) : before.networks;
   return { ...map, nodes: sorted(nodes, before.nodes), pods: sorted(pods, before.pods), services: sorted(services, before.services), networks };
 }
+
+const isLeaving = (edge) => edge.state.includes("terminating");
 
 /** In the order of the map before, so that nothing moves; what is new comes last. */
 function sorted(items, before) {

@@ -27,6 +27,7 @@ export function Ways({ layout, ways }) {
               <path class="run" d={rounded(leg.points)} marker-end={`url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})`} />
             </g>
           ))}
+          {line.path.legs.length > 0 && <circle class="start" cx={line.path.legs[0].points[0][0]} cy={line.path.legs[0].points[0][1]} r="5" />}
           {line.end === "bad" && <path class="cross" d={crossAt(line.path.end)} />}
         </g>
       )))}

@@ -32,27 +32,51 @@ export function bothWays(one, other, map = null) {
       const at = `${host} ${endOf(way)} ${words ?? ""}`;
       const end = ends.get(at) ?? { host, kind, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
       end.chances[place].push(way.probability);
-      if (kind === "ok" && way.source) end.seen[place].add(splitPort(way.source)[0]);
+      if (way.source) end.seen[place].add(splitPort(way.source)[0]);
       ends.set(at, end);
     }
   });
   const drawn = [...lines.values()].map(({ sides: [first, second], ...line }) => ({ ...line, side: first && second ? "both" : first ? "was" : "is" }));
-  const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: sourcesOf(seen) }));
+  const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: end.kind === "ok" ? sourcesOf(seen) : "", seen }));
   return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.sort((a, b) => Number(b.end !== "ok") - Number(a.end !== "ok")).slice(0, MOST), ends: met };
+}
+
+/**
+ * The same ways where those of both sides that go over the same hosts, and end there otherwise, are one: what differs is
+ * the source that the last host sees, and what it does then.
+ */
+export function joined(ways) {
+  const over = (line) => JSON.stringify(line.hops.map((hop) => [hop.host, hop.in ?? "", hop.out ?? ""]));
+  const was = new Map(ways.lines.filter((line) => line.side === "was" && line.end === "ok").map((line) => [over(line), line]));
+  const lost = ways.lines.filter((line) => line.side === "is" && line.end === "bad" && was.has(over(line)));
+  if (lost.length !== 1) return ways;
+  const [line] = lost;
+  const host = hostId(line.hops.at(-1).host);
+  const [before, after] = [(end) => end.kind === "ok", (end) => end.kind === "bad"].map((kind) => ways.ends.find((end) => end.host === host && kind(end)));
+  if (!before || !after) return ways;
+  const [from, to] = [[...before.seen[0]], [...after.seen[1]]].map((seen) => seen.join(", "));
+  const words = from && to ? `from ${from} → from ${to}: lost` : after.words;
+  return {
+    ...ways,
+    lines: [{ ...line, key: `${line.key} joined`, side: "is" }, ...ways.lines.filter((each) => each !== line && each !== was.get(over(line)))],
+    ends: [{ ...after, words, was: after.is, lost: true }, ...ways.ends.filter((end) => end !== before && end !== after)],
+    same: true,
+  };
 }
 
 /** The same ways where arriving anywhere but at an endpoint is as bad as being lost. */
 export function astray(ways) {
   const found = (each) => each.words !== "" && (each.kind ?? each.end) === "ok";
-  return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) ? { ...end, astray: true } : end)) };
+  return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) || (end.kind === "ok" && ratio(end.is) < ratio(end.was)) ? { ...end, astray: true } : end)) };
 }
 
 /** Whether an end is met more, or less, often on the second side: "was", "is", "lost", "both", or "source". */
 export function toneOf(end) {
+  if (end.lost) return "lost";
   if (end.sources) return "source";
   if (percent(end.was) === percent(end.is)) return "both";
   const more = ratio(end.is) > ratio(end.was);
-  if (end.kind === "ok" && !end.astray) return more ? "is" : "was";
+  if (end.kind === "ok") return end.astray ? "lost" : more ? "is" : "was";
   return more ? "lost" : "was";
 }
 
@@ -140,7 +164,7 @@ function treated(outcome, witness, first, here, owners, map) {
   // What the node sends to itself goes over its loopback interface.
   const there = [...start, { host: here, out }, ...(target === here && start.length ? [] : [{ host: target, in: into }])];
   // A host takes nothing from its own address that comes from elsewhere.
-  if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: "lost, its own address as source", there };
+  if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, source: outcome.src ?? "", words: "lost, its own address as source", there };
   return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };
 }
 

@@ -96,7 +96,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         {kind && shown && (
           <div class="said">
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
-            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
+            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
             {shown.report && <Completeness report={shown.report} cards={cards} back={overview ? "" : choose("")} />}
           </div>
         )}
@@ -171,15 +171,15 @@ function AlikeMap({ map, source, revision }) {
 }
 
 /** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
-export function Verdict({ cards, undecided, whose = "", alike = "Both sides treat every packet alike.", doubt = undecided.length > 0 }) {
+export function Verdict({ cards, undecided, chosen = "", choose = null, whose = "", alike = "Both sides treat every packet alike.", doubt = undecided.length > 0 }) {
   if (!cards.length) {
     return <p class={`outcome-line ${doubt ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
   if (cards.some((card) => card.advice.length)) {
-    const groups = GROUPS.filter((group) => group.name !== "guess" && (group.name !== "after" || cards.some((card) => card.group === group.name))).map((group) => ({ ...group, count: cards.filter((card) => card.group === group.name).length }));
+    const groups = GROUPS.filter((group) => group.name !== "guess" && (group.name !== "after" || cards.some((card) => card.group === group.name)));
     return (
       <ul class="score" aria-label={`${count(cards.length, "difference")} for packets`} data-test="verdict">
-        {groups.map((group) => <li key={group.name} class={group.count ? group.tone : ""}><b>{group.count}</b> <span>{group.title}</span></li>)}
+        {groups.map((group) => <Score key={group.name} group={group} cards={cards} chosen={chosen} choose={choose} />)}
       </ul>
     );
   }
@@ -193,13 +193,29 @@ export function Verdict({ cards, undecided, whose = "", alike = "Both sides trea
   );
 }
 
+/** How many there are of a group; it leads there. */
+function Score({ group, cards, chosen, choose }) {
+  const first = cards.findIndex((card) => card.group === group.name);
+  const number = cards.filter((card) => card.group === group.name).length;
+  const words = <><b>{number}</b> <span>{group.title}</span></>;
+  if (first < 0 || !choose) return <li>{words}</li>;
+  const section = (event) => {
+    const found = document.getElementById(`group-${group.name}`);
+    if (!found) return;
+    event.preventDefault();
+    found.scrollIntoView({ behavior: "smooth" });
+  };
+  return <li><a href={choose(String(first))} aria-current={cards[Number(chosen)]?.group === group.name && chosen !== "" ? "true" : undefined} onClick={section}>{words}</a></li>;
+}
+
 /** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
  *  of them. */
 function Completeness({ report: { findings, undecided, needs, tried, services, nodes }, cards, back }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other");
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
+  const of = [...new Set(cards.flatMap((card) => (card.services.length ? card.families : [])))];
   const said = [
-    !back && `${count(services, "Service")} on ${count(nodes.length, "node")}.`,
+    !back && `${count(services, "Service")} on ${count(nodes.length, "node")}${of.length === 1 ? `, all of ${of[0]}` : ""}.`,
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
   ];

@@ -60,7 +60,7 @@ function Copy({ route, map, source, revision, edits }) {
       <div class="main">
         <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
         <Problem error={error ?? objects.error ?? saved} />
-        {found && <Verdict cards={findings} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
+        {found && <Verdict cards={findings} chosen={chosen} choose={found.mode ? choose : null} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
         {question && asked && map && <Today differs={today.size > 0 || map.faults.size > 0} marked={today.size > 0} />}
         {question && data?.notes?.length > 0 && <ul class={`hints about${edits.some((edit) => edit.do === "drop-node") ? " bad-text" : ""}`}>{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
         {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
