@@ -186,7 +186,7 @@ def test_a_copy_is_changed_saved_and_everything_taken_back(page: Page, tmp_path:
     page.shows(".panel h3", "Service shop/web")
     Select(page.one(".two select")).select_by_visible_text("Local")
     page.shows(".edits", "internalTrafficPolicy")
-    page.one("#manifest").send_keys(MANIFEST)
+    manifest(page).send_keys(MANIFEST)
     page.button("Apply to the copy").click()
     page.until(lambda: page.all('.map [data-id="svc/shop/extra"]'), "the Service of the manifest")
     page.button("Switch kube-proxy to nftables mode").click()
@@ -217,9 +217,15 @@ spec: {clusterIP: 10.96.0.98, ports: [{port: 80000, targetPort: 80}]}
 """
 
 
+def manifest(page: Page) -> Any:
+    """The field for a manifest, unfolded."""
+    next(item for item in page.all(".panel summary") if item.text == "Paste a manifest").click()
+    return page.one("#manifest")
+
+
 def test_a_manifest_that_is_refused_is_no_change(page: Page) -> None:
     page.open(place("whatif"))
-    page.one("#manifest").send_keys(REFUSED)
+    manifest(page).send_keys(REFUSED)
     page.button("Apply to the copy").click()
     errors = page.until(lambda: [each.text for each in page.all(".panel .problem li")], "both errors")
     assert len(errors) == 2

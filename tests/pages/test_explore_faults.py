@@ -109,10 +109,14 @@ def test_the_map_shows_what_the_audit_finds_and_leads_there(page: Page) -> None:
     assert page.fragment == f"#/audit?finding={number}"
 
 
-def test_a_what_if_keeps_todays_faults_on_the_map_and_leads_to_drift(page: Page) -> None:
+def test_a_what_if_shows_todays_faults_when_that_is_asked_for_and_leads_to_drift(page: Page) -> None:
     edit = {"do": "endpoint", "pod": "shop/cart-0", "set": {"ready": False, "serving": False, "terminating": False}}
     page.open(place("whatif", edits=json.dumps([edit])))
-    page.shows('[data-test="today"]', "Today’s rules differ")
+    page.shows('[data-test="today"]', "Today’s rules are not")
+    page.until(lambda: page.all('.map .mark[aria-label^="finding 1"]'), "the number of the change")
+    assert not page.all(".map .fault"), "the copy has the rules that its objects ask for"
+    assert not page.all('.map .mark[aria-label^="today, "]')
+    next(item for item in page.all('[data-test="today"] a') if "Show today’s faults" in item.text).click()
     page.until(lambda: "rules missing on worker-1" in item(page, "svc/shop/web").text, "the words on the map")
     page.until(
         lambda: page.all('.map .mark[aria-label^="today, "][aria-label*="kube-proxy\'s rules do not know a Service"]'),

@@ -6,7 +6,7 @@ import { ServiceLink } from "../servicelink.jsx";
 import { count, plain } from "../words.js";
 import { BothWays } from "./bothways.jsx";
 import { Change, Fates } from "./fates.jsx";
-import { GROUPS, briefNames, kindsOf, onNodes, packetWords, withNames, withoutSource } from "./gather.js";
+import { GROUPS, briefNames, kindsOf, onNodes, packetWords, sideWords } from "./gather.js";
 import { RuleLines } from "./rulelines.jsx";
 
 const MOST = 100;
@@ -119,7 +119,7 @@ const Broken = ({ text }) => text.split(/(?<=-)/).map((part, place) => <>{place 
 
 /** Both sides of the most usual packets, in one line. */
 function inShort(part, names) {
-  const [one, other] = [part.before, part.after].map((text) => briefNames(withNames(text, names)));
+  const [one, other] = [0, 1].map((side) => briefNames(sideWords(part, side, names)));
   return <>{one} <span class="arrow">→</span> <b>{other}</b></>;
 }
 
@@ -170,7 +170,7 @@ function Part({ said, parts, sides, names, titled, nodes }) {
       <dl class="both">
         {sides.map((side, each) => <div key={each} class={each ? "is" : "was"}>
           <dt>{side.words} {titled && <Fates witness={said.witness} side={each} names={names} service={said.services.length > 0} />}</dt>
-          <dd>{withNames(ofPod(said) ? withoutSource([said.before, said.after][each]) : [said.before, said.after][each], names) || "–"}</dd>
+          <dd>{sideWords(said, each, names, !ofPod(said)) || "–"}</dd>
         </div>)}
       </dl>
     </div>

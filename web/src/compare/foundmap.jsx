@@ -156,7 +156,7 @@ export function conditionsOf({ setting, ctstate, mark }, own) {
 /** Whose packet it is. */
 function Caption({ card, number, found, said }) {
   const { ask, only } = found;
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, by the rules of <b>{only}</b></> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, by the rules of <b>{only}</b> alone</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
 /** What the lines mean; `children`: more items. */

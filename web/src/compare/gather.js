@@ -263,6 +263,15 @@ export function withNames(text, names) {
   return text.replace(/\(source rewritten by MASQUERADE[^()]*\)/g, "(masqueraded)").replace(/\(source as it is\)/g, "(source kept)").replace(/\[?([0-9a-f]*[.:][0-9a-f.:]*[0-9a-f])\]?:\d+/gi, (whole, address) => (names.has(address) ? `${names.get(address)} (${whole})` : whole));
 }
 
+/** A side of a part in words, with its source or without; what is sent on to the very address that it is for is not
+ *  translated. */
+export function sideWords(part, side, names, source = true) {
+  const said = side ? part.after : part.before;
+  const text = source ? said : withoutSource(said);
+  const kept = part.services.length > 0 && part.destinations.some((each) => text.startsWith(`sends all to ${each.replace(/\/\w+$/, "")}`));
+  return withNames(kept ? text.replace("sends all to", "not translated: passed on to") : text, names);
+}
+
 /** Without what becomes of the source. */
 export const withoutSource = (text) => text.replace(/ \(source (?:rewritten by MASQUERADE[^()]*|as it is)\)/g, "");
 

@@ -61,8 +61,8 @@ function leg(layout, from, to, start, end) {
   const [one, other] = [hostId(from.host), hostId(to.host)];
   let casing = null;
   const [oneNode, otherNode] = [nodeOf(layout, one), nodeOf(layout, other)];
-  if (one === other && from.at) {
-    // From the node's bridge to its rules.
+  if (one === other && (from.at || to.at)) {
+    // Between the node's bridge and its rules.
   } else if (one === other) {
     // To itself, over the loopback interface; below, where no words are.
     points.push([start[0], start[1] + 22], [start[0] + 26, start[1] + 22], [start[0] + 26, start[1]]);

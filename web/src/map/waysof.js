@@ -158,7 +158,11 @@ function treated(outcome, witness, first, here, owners, map) {
   if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here }] };
   const address = splitPort(to)[0];
   const room = target.startsWith("outside/") ? map.nodes.find((node) => inNetwork(address, node))?.id : undefined;
-  if (room) return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out: tunnelTo(map, here, room)[0] }, ...(room === here ? [] : [{ host: room, in: tunnelTo(map, here, room)[1] }])] };
+  if (room) {
+    const [out, into] = tunnelTo(map, here, room);
+    const last = [{ host: room, at: "bridge" }];
+    return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out }, ...(room === here ? last : [{ host: room, in: into }, ...last])] };
+  }
   const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
   const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
   // What the node sends to itself goes over its loopback interface.

@@ -34,10 +34,12 @@ function Copy({ route, map, source, revision, edits }) {
   const asked = data?.sides[0].source ?? "";
   const objects = useAnswer(asked && `api/map?source=${asked}`, undefined, revision);
   const before = useMemo(() => (question && data ? (asked ? objects.data && withEndpoints(objects.data) : map) : null), [question, data, asked, objects.data, map]);
-  // What is wrong with the rules today stays on the map, for they are not the copy's.
+  // What is wrong with the rules today is not the copy's: it is on the map when that is asked for.
   const { audited } = useAudited(asked && map, source, revision);
-  const today = useMemo(() => (asked && map ? faultMarks(audited, map) : NO_MARKS), [asked, audited, map]);
-  const copy = useMemo(() => (before ? { ...overlaid(withEndpoints(data.map), before), ...(asked && map && { faults: map.faults }) } : map), [before, data, map, asked]);
+  const wrong = useMemo(() => (asked && map ? faultMarks(audited, map) : NO_MARKS), [asked, audited, map]);
+  const withFaults = Boolean(query.faults);
+  const today = withFaults ? wrong : NO_MARKS;
+  const copy = useMemo(() => (before ? { ...overlaid(withEndpoints(data.map), before), ...(withFaults && asked && map && { faults: map.faults }) } : map), [before, data, map, asked, withFaults]);
   const findings = found?.findings ?? [];
   const touched = useMemo(() => new Set(data?.touched ?? []), [data]);
   // Of a switch of the mode the first reason is open, as in Compare.
@@ -53,15 +55,13 @@ function Copy({ route, map, source, revision, edits }) {
       setSaved(failure);
     }
   };
-  // What can be done to what is chosen goes before what the changes so far mean.
-  const editor = map && <Editor map={copy ?? map} source={source} edits={edits} add={add} sel={query.sel ?? ""} />;
   return (
     <section class={`view split${edits.length ? " compared" : ""}`}>
       <div class="main">
         <div class="bar-top"><h1>What if</h1><p class="counts">Changes are made to a copy; the source stays as it is.</p><Busy busy={busy && question} words="Comparing all packets…" /></div>
         <Problem error={error ?? objects.error ?? saved} />
         {found && <Verdict cards={findings} chosen={chosen} choose={found.mode ? choose : null} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
-        {question && asked && map && <Today differs={today.size > 0 || map.faults.size > 0} marked={today.size > 0} />}
+        {question && asked && map && <Today differs={wrong.size > 0 || map.faults.size > 0} shown={withFaults} href={to({ faults: withFaults ? "" : "1" })} />}
         {question && data?.notes?.length > 0 && <ul class={`hints about${edits.some((edit) => edit.do === "drop-node") ? " bad-text" : ""}`}>{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
         {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
       </div>
@@ -86,7 +86,7 @@ function Copy({ route, map, source, revision, edits }) {
             <a class="button" href={href("ask", { edits: query.edits })}>Ask the copy</a>
           </p>
         )}
-        {query.sel && editor}
+        {query.sel && map && <Chosen map={copy ?? map} add={add} sel={query.sel} />}
         {found && (
           <div class="general">
             <Findings findings={findings} sides={found.sides} names={podNames(map, data.map)} total={map?.nodes.length} chosen={chosen} choose={choose} />
@@ -94,7 +94,7 @@ function Copy({ route, map, source, revision, edits }) {
             <Undecided items={found.undecided} />
           </div>
         )}
-        {!query.sel && editor}
+        {map && <General map={copy ?? map} source={source} edits={edits} add={add} sel={query.sel ?? ""} />}
       </aside>
     </section>
   );
@@ -115,19 +115,26 @@ function foundIn(data) {
   return { mode, findings: gathered(data.findings, { kind: mode ? "migrate" : "whatif", words }), undecided: data.undecided, alike: data.alike, sides: sidesOf(words, data) };
 }
 
-/** That what is shown is not what the nodes' rules do now. */
-function Today({ differs, marked }) {
+/** That what is shown is not what the nodes' rules do now; whether what is wrong with these is on the map, too. */
+function Today({ differs, shown, href: toggle }) {
   const drift = <a href={href("compare", { kind: "drift" })}>drift</a>;
   if (!differs) return <p class="about">Both sides are what the objects ask for; whether today’s rules are: {drift}</p>;
-  return <p class="about today" data-test="today"><span><b>Today’s rules differ</b> from what the objects ask for, which both sides here are{marked && <> (<span class="number bad">!</span> on the map)</>}: {drift}</span></p>;
+  return <p class="about today" data-test="today"><span>Compared as if the rules were what the objects ask for. <b>Today’s rules are not</b>: {drift}</span><a href={toggle} aria-current={shown ? "true" : undefined}>{shown ? "Hide today’s faults" : "Show today’s faults on the map"}</a></p>;
 }
 
 function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, today, query, to }) {
   const hrefOf = useCallback((id) => (id.startsWith("open ") ? to({}) : to({ sel: id })), [to({})]);
   return (
     <>
-      {!found.ways && !found.busy && <div class="map-tools"><p class="counts">{before ? "Marked: what the change touches. Chances that change have both numbers." : "Choose on the map what to change."}</p></div>}
+      {!before && <p class="counts">Choose on the map what to change.</p>}
       <FoundMap map={map} before={before} cards={cards} chosen={chosen} choose={choose} sides={sides} found={found} touched={touched} more={today} faults hrefOf={hrefOf} selected={query.sel ?? ""} label="Map of the changed copy" />
+      {before && !found.ways && !found.busy && (
+        <ul class="legend" aria-label="Legend">
+          <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the change touches</li>
+          <li><b>50% → 100%</b> chances now and then, for clients on {map.view}</li>
+          <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="gone-line" d="M0 5H26" /></svg> what gets nothing any more</li>
+        </ul>
+      )}
     </>
   );
 }
@@ -144,17 +151,14 @@ const STATES = [
   ["ready", { ready: true, serving: true, terminating: false }, "Ready"],
 ];
 
-/** What can be done to what is selected, and to the whole. */
-function Editor({ map, source, edits, add, sel }) {
+/** What can be done to what is chosen; it stands before what the changes so far mean. */
+function Chosen({ map, add, sel }) {
   const pod = map.pods.find((item) => item.id === sel);
   const node = map.nodes.find((item) => item.id === sel && item.isNode !== false);
   const service = map.services.find((item) => item.id === sel);
   const edge = edgesBy(map, "target", sel)[0];
-  const mode = edits.findLast((edit) => edit.do === "mode")?.mode ?? source.modes?.[0];
-  const other = mode === "nftables" ? "iptables" : "nftables";
   return (
     <>
-      {!pod && !node && !service && <p>Choose a Pod, a node or a Service on the map, or do one of these.</p>}
       {pod && (
         <section>
           <h3>Pod {plain(pod.id)}</h3>
@@ -163,6 +167,18 @@ function Editor({ map, source, edits, add, sel }) {
       )}
       {node && <section><h3>Node {node.name}</h3><div class="choices"><button type="button" onClick={() => add({ do: "drop-node", node: node.name })}>Take the node away</button></div></section>}
       {service && <ServiceEditor service={service} add={add} />}
+    </>
+  );
+}
+
+/** What can be done to the whole. */
+function General({ map, source, edits, add, sel }) {
+  const known = [...map.pods, ...map.nodes, ...map.services].some((item) => item.id === sel);
+  const mode = edits.findLast((edit) => edit.do === "mode")?.mode ?? source.modes?.[0];
+  const other = mode === "nftables" ? "iptables" : "nftables";
+  return (
+    <>
+      {!known && <p>Choose a Pod, a node or a Service on the map, or do one of these.</p>}
       <section class="general">
         <h3>All nodes</h3>
         <div class="choices"><button type="button" onClick={() => add({ do: "mode", mode: other })}>Switch kube-proxy to {other} mode</button></div>
@@ -189,13 +205,13 @@ function Manifest({ edits, add }) {
     }
   };
   return (
-    <section class="general">
-      <h3>A manifest</h3>
+    <details class="general" open={Boolean(refused)}>
+      <summary>Paste a manifest</summary>
       <label class="visually-hidden" for="manifest">Manifest in YAML or JSON</label>
       <textarea id="manifest" ref={field} placeholder={"apiVersion: v1\nkind: Service\n…"} spellcheck={false} aria-invalid={refused ? "true" : undefined} />
       <Problem error={refused} />
       <button type="button" onClick={apply}>Apply to the copy</button>
-    </section>
+    </details>
   );
 }
 
