@@ -540,6 +540,7 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     harm, *_ = harms["A ClusterIP without endpoints that is the node's own"]
     assert harm == "not on these nodes only on a node that has 10.96.0.13"
     page.shows('[data-test="absent"]', "Two Services want the same address and port")
+    assert "All nodes have such a kernel." in page.text('[data-test="completeness"]')
     ruled_out = page.text('[data-test="absent"]')
     assert "These nodes have no rules of other programs.\nNode ports behind a host firewall" in ruled_out
 

@@ -109,10 +109,12 @@ class NodeAddress(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """core/v1 Node; `pod_cidrs`, as written, begin with spec.podCIDR if that is set; `taints` has keys of taints."""
+    """core/v1 Node; `pod_cidrs`, as written, begin with spec.podCIDR if that is set; `taints` has keys of taints;
+    `kernel_version` is status.nodeInfo's, "" if it is not told."""
 
     metadata: ObjectMeta
     pod_cidrs: tuple[str, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()
     unschedulable: bool = False
     taints: tuple[str, ...] = ()
+    kernel_version: str = ""

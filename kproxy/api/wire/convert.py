@@ -283,6 +283,7 @@ def convert_node(spelled: structs.WireNode) -> Node:
         ),
         bool(spec.unschedulable),
         tuple(taint.key or "" for taint in spec.taints or ()),
+        (status.node_info.kernel_version if status.node_info else "") or "",
     )
 
 

@@ -186,8 +186,13 @@ class WireNodeAddress(Wire):
     address: str | None = None
 
 
+class WireNodeInfo(Wire):
+    kernel_version: str | None = None
+
+
 class WireNodeStatus(Wire):
     addresses: list[WireNodeAddress] | None = None
+    node_info: WireNodeInfo | None = None
 
 
 class WireNode(Wire, tag_field="kind", tag="Node"):

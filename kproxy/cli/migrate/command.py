@@ -100,9 +100,9 @@ def command(
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
-    from kproxy.linux.nftables.preflight import needed
+    from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
-    needs = needed() if to == MODE_NFTABLES else ()
+    needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
 
     alike = Alike(cluster)
 
@@ -123,9 +123,11 @@ def command(
         with Verifier(to_nftables=to == MODE_NFTABLES) as verifier:
             found = tuple(analyses())
             with working("sending packets through the kernel"):
-                report = build_report(found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs)
+                report = build_report(
+                    found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs, least_kernel=least
+                )
     else:
-        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs)
+        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs, least_kernel=least)
     if html is not None:
         from kproxy.explorer.export.commands import Rendered, migrate_page
 

@@ -74,8 +74,19 @@ def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:
 
 
 def _needs(report: Report, width: int) -> Iterator[str]:
-    if report.needs:
-        yield from wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
+    if not report.needs:
+        return
+    yield from wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
+    for each in report.kernels:
+        if not each.fits:
+            text = f"{each.node} has Linux {each.version}, which is too old."
+            yield from (click.style(line, fg="red") for line in wrapped(text, "", "", width))
+    told = len(report.kernels)
+    if told and all(each.fits for each in report.kernels):
+        whose = (
+            "All nodes have" if told == len(report.nodes) else f"{told} of {len(report.nodes)} nodes are known to have"
+        )
+        yield f"{whose} such a kernel."
 
 
 def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:

@@ -5,7 +5,8 @@ docs/migrate.md describes the fields. `today` is the mode that is left, `then` t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -30,6 +31,7 @@ _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REA
 FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
 DUMP_SETTING: Final = "with the other rules of the node's dump"
 _FEW_ADDRESSES: Final = 2
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 OTHER_TITLE: Final = "Something else"
 OTHER_ADVICE: Final = Advice(
     "act",
@@ -148,9 +150,24 @@ class NotDecided(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Kernel(msgspec.Struct, frozen=True):
+    """The kernel of a node, as its Node object tells; `fits` whether it is new enough for nftables mode."""
+
+    node: str
+    version: str
+    fits: bool
+
+
 class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """The whole answer. `changes` is whether anything does, or may; `needs` what each node must have; `tried` how many
-    packets met the rules of a dump; `absent` the known differences that were looked for and do not show."""
+    """The whole answer.
+
+    Attributes:
+        changes: whether anything does, or may.
+        needs: what each node must have.
+        tried: how many packets met the rules of a dump.
+        absent: the known differences that were looked for and do not show.
+        kernels: those of the nodes whose Node objects tell them, on the way to nftables mode.
+    """
 
     from_: str
     to: str
@@ -163,14 +180,21 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     needs: tuple[str, ...] = ()
     tried: int = 0
     absent: tuple[Absent, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
 
 
 def build_report(
-    analyses: Sequence[Analysis], *, to_nftables: bool, confirm: Confirm | None = None, needs: Sequence[str] = ()
+    analyses: Sequence[Analysis],
+    *,
+    to_nftables: bool,
+    confirm: Confirm | None = None,
+    needs: Sequence[str] = (),
+    least_kernel: tuple[int, int] | None = None,
 ) -> Report:
     """Group what was found on all nodes: findings that read alike are one, with the first one's witness.
 
-    `confirm` is asked what the kernel does with each witness that is shown.
+    `confirm` is asked what the kernel does with each witness that is shown. `needs` is what each node must have, and
+    `least_kernel` the kernel of that, major and minor.
     """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for analysis in analyses:
@@ -202,7 +226,16 @@ def build_report(
         needs=tuple(needs),
         tried=sum(analysis.tried for analysis in analyses),
         absent=tuple(absent(analyses, {each.reason for each in findings})),
+        kernels=tuple(_kernels(analyses, least_kernel)),
     )
+
+
+def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Iterator[Kernel]:
+    nodes = {each.facts.target.node_name: each.facts.target.node for each in analyses}
+    for name, node in nodes.items():
+        found = _VERSION.match(node.kernel_version) if node is not None else None
+        if found is not None and least is not None:
+            yield Kernel(name, found[0], (int(found[1]), int(found[2])) >= least)
 
 
 def _place(finding: Finding) -> tuple[int, int]:

@@ -38,7 +38,7 @@ from kproxy.explorer.model.edits import Edit, EditWords
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS
-from kproxy.linux.nftables.preflight import needed
+from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 from kproxy.netfilter import Family
 
 
@@ -302,7 +302,8 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
                 left_out.append(NotDecided(name, family.value, ALL_PACKETS, TIME_OVER))
             else:
                 analyses.append(found)
-    report = build_report(analyses, to_nftables=to_nftables, needs=needed() if to_nftables else ())
+    needs, least = (needed(), MIN_KERNEL) if to_nftables else ((), None)
+    report = build_report(analyses, to_nftables=to_nftables, needs=needs, least_kernel=least)
     if left_out:
         report = msgspec.structs.replace(report, changes=True, undecided=(*left_out, *report.undecided))
     return report

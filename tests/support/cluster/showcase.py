@@ -88,6 +88,7 @@ def _node(number: int) -> dict[str, Any]:
         "status": {
             "addresses": [{"type": "InternalIP", "address": _address(number)}],
             "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"kernelVersion": "6.12.41-amd64"},
         },
     }
 

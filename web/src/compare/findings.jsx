@@ -9,7 +9,8 @@ import { Change, Fates } from "./fates.jsx";
 import { GROUPS, briefNames, kindsOf, onNodes, packetWords, sideWords } from "./gather.js";
 import { RuleLines } from "./rulelines.jsx";
 
-const MOST = 100;
+/** So many are shown. */
+export const MOST = 100;
 const NAMED = 8;
 const FEW_PARTS = 1;
 const FEW_LINES = 1;
@@ -41,10 +42,12 @@ export function Findings({ findings, sides, names = new Map(), chosen = "", choo
         const items = shown.filter(([item]) => item.group === group.name);
         return <section key={group.name} class="finding-group"><h2>{group.title} <small>{group.words}</small></h2>{list(items, items[0]?.[1] ?? 0)}</section>;
       })}
-      {findings.length > MOST && <p class="note">{count(findings.length - MOST, "more finding")}: the commands list all.</p>}
+      <More left={findings.length - MOST} />
     </>
   );
 }
+
+export const More = ({ left }) => left > 0 && <p class="note">{count(left, "more finding")}: the commands list all.</p>;
 
 /** `n` and `p` go through the findings. */
 export function useSteps(findings, chosen, choose) {

@@ -5,7 +5,7 @@ import { senderOf } from "../map/waysof.js";
 import { ServiceLink } from "../servicelink.jsx";
 import { count, fit, percent, plain, ratio, shortName, splitPort } from "../words.js";
 import { fatesOf } from "./fates.jsx";
-import { useSteps } from "./findings.jsx";
+import { MOST, More, useSteps } from "./findings.jsx";
 import { conditionsOf } from "./foundmap.jsx";
 import { GROUPS, onNodes } from "./gather.js";
 
@@ -26,14 +26,16 @@ export function Lanes({ cards, sides, names, map, choose }) {
   const families = new Set(cards.flatMap((card) => (card.services.length ? card.families : []))).size;
   const known = map ?? NO_MAP;
   const shorts = sides.map((side) => side.words.replace(/^in (\S+) mode$/, "$1"));
-  return GROUPS.filter((group) => cards.some((card) => card.group === group.name)).map((group, first) => (
+  const shown = cards.slice(0, MOST);
+  const lists = GROUPS.filter((group) => shown.some((card) => card.group === group.name)).map((group, first) => (
     <section key={group.name} id={`group-${group.name}`} class={`lanes ${group.name}`}>
       <div class="lanes-head"><h2>{group.title} {first > 0 && <small>{group.words}</small>}</h2>{first === 0 && <><span>One such packet</span><span>What becomes of it</span><span>What to do</span></>}</div>
       <ol>
-        {cards.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} families={families} href={choose(String(place))} /></li>)}
+        {shown.map((card, place) => card.group === group.name && <li key={place}><Lane card={card} place={place} sides={shorts} names={names} map={known} families={families} href={choose(String(place))} /></li>)}
       </ol>
     </section>
   ));
+  return <>{lists}<More left={cards.length - shown.length} /></>;
 }
 
 function Lane({ card, place, sides, names, map, families, href }) {
@@ -55,7 +57,7 @@ function Lane({ card, place, sides, names, map, families, href }) {
         </p>
         <p class="reason"><code>{card.reason}</code> {limits.join(", ")}</p>
       </div>
-      {first.witness ? <Packet part={first} map={map} /> : <p class="lane-packet note-like">{card.parts.flatMap((part) => part.rules).slice(0, NAMED).map((rule) => <code key={rule}>{rule}</code>)}</p>}
+      {first.witness ? <Packet part={first} map={map} /> : <p class="lane-packet">{card.parts.flatMap((part) => part.rules).slice(0, NAMED).map((rule) => <code key={rule}>{rule}</code>)}</p>}
       <div class="lane-ends">
         <p class={`harm ${card.tone}`}>{harm.words}{conditions && <small> {conditions}</small>}</p>
         {first.witness && <BothEnds part={first} lost={card.tone === "bad"} sides={sides} names={names} />}
@@ -125,8 +127,8 @@ function Ends({ side, fates, astray, wordsOf }) {
       <span class="ends-side">{side}</span>
       <svg class="ends-bar" role="img" aria-label={words} height={HIGH}>
         <title>{words}</title>
-        {parts.map(({ x, share, ...fate }) => (
-          <svg key={fate.words} class={`ends-part ${fate.kind === "ok" || fate.kind === "open" ? fate.kind : astray ? "bad" : ""}`} x={`${x * 100}%`} width={`${share * 100}%`} height={HIGH}>
+        {parts.map(({ x, share, ...fate }, place) => (
+          <svg key={place} class={`ends-part ${fate.kind === "ok" || fate.kind === "open" ? fate.kind : astray ? "bad" : ""}`} x={`${x * 100}%`} width={`${share * 100}%`} height={HIGH}>
             <rect width="100%" height="100%" />
             <text x="9" y={HIGH / 2 + 4.5}>{textOf(fate, wordsOf(fate), share)}</text>
           </svg>

@@ -97,6 +97,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
           <div class="said">
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
             {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
+            {shown.report && <OldKernels kernels={shown.report.kernels ?? []} />}
             {shown.report && <Completeness report={shown.report} cards={cards} back={overview ? "" : choose("")} />}
           </div>
         )}
@@ -208,9 +209,17 @@ function Score({ group, cards, chosen, choose }) {
   return <li><a href={choose(String(first))} aria-current={cards[Number(chosen)]?.group === group.name && chosen !== "" ? "true" : undefined} onClick={section}>{words}</a></li>;
 }
 
+/** Nodes that cannot have the other mode at all. */
+function OldKernels({ kernels }) {
+  const old = kernels.filter((each) => !each.fits);
+  if (!old.length) return null;
+  const left = old.length - FEW_FAULTS;
+  return <p class="problem" role="alert">{old.slice(0, FEW_FAULTS).map((each) => `${each.node} has Linux ${each.version}`).join(", ")}{left > 0 && `, ${left} more an old one`}: too old for nftables mode.</p>;
+}
+
 /** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
  *  of them. */
-function Completeness({ report: { findings, undecided, needs, tried, services, nodes }, cards, back }) {
+function Completeness({ report: { findings, undecided, needs, tried, services, nodes, kernels = [] }, cards, back }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other");
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const of = [...new Set(cards.flatMap((card) => (card.services.length ? card.families : [])))];
@@ -218,6 +227,7 @@ function Completeness({ report: { findings, undecided, needs, tried, services, n
     !back && `${count(services, "Service")} on ${count(nodes.length, "node")}${of.length === 1 ? `, all of ${of[0]}` : ""}.`,
     whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
     needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
+    kernels.length > 0 && kernels.every((each) => each.fits) && `${kernels.length === nodes.length ? "All nodes" : `${kernels.length} of ${count(nodes.length, "node")}`} have such a kernel.`,
   ];
   return <p class="counts" data-test="completeness">{back && cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{said.filter(Boolean).join(" ")}</p>;
 }

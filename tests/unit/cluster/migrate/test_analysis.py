@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import NodeFacts, analyse, analysis, build_report, ids
 from kproxy.cluster.migrate.analysis import Analysis
@@ -209,6 +210,29 @@ def test_what_is_to_be_done_first_comes_first(tmp_path: Path) -> None:
     assert [each.config for each in found if each.reason == ids.LOCALNET_GUARD] == [
         "sysctl -w net.ipv4.conf.all.route_localnet=0"
     ]
+
+
+@pytest.mark.parametrize(
+    ("version", "kernels"),
+    [
+        ("", []),
+        ("weird", []),
+        ("6.1.0-13-amd64", [("n1", "6.1.0", True)]),
+        ("5.13", [("n1", "5.13", True)]),
+        ("5.4.17-2136.el8uek", [("n1", "5.4.17", False)]),
+    ],
+)
+def test_nodes_whose_kernel_is_too_old_are_named(
+    tmp_path: Path, version: str, kernels: Sequence[tuple[str, str, bool]]
+) -> None:
+    one = node("n1")
+    one["status"]["nodeInfo"] = {"kernelVersion": version, "architecture": "amd64"}
+    done = run(tmp_path, [one, service(), endpoints()])
+    report = build_report([done], to_nftables=True, needs=("Linux 5.13 or later",), least_kernel=(5, 13))
+    assert [(each.node, each.version, each.fits) for each in report.kernels] == kernels
+    text = "\n".join(report_lines(report))
+    assert ("is too old" in text) == any(not fits for *_, fits in kernels)
+    assert ("All nodes have such a kernel" in text) == any(fits for *_, fits in kernels)
 
 
 @pytest.mark.parametrize(("mine", "other"), [("iptables", "nftables"), ("nftables", "iptables")])
