@@ -37,7 +37,8 @@ PICTURES = {
 }
 DAMAGED = {
     "drift": (place("compare", kind="drift"), 1400, 900, "light"),
-    "migrate": (place("compare", kind="migrate", finding="3"), 1400, 900, "light"),
+    "migrate": (place("compare", kind="migrate"), 1400, 1240, "light"),
+    "migrate-packet": (place("compare", kind="migrate", finding="3"), 1400, 900, "light"),
     "audit": (place("audit", finding="3"), 1400, 800, "light"),
 }
 LARGE = {"200-nodes": (place("map", sel="svc/shop/catalog"), 1240, 800, "light")}
@@ -51,13 +52,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, running_browser(Path(scratch, "profile"), 1000) as browser:
         write_showcase(Path(scratch, "shop"))
         write_showcase(Path(scratch, "shop-after"), web_0_ready=False)
-        write_files(Path(scratch, "damaged"), damaged_showcase())
+        write_files(Path(scratch, "production"), damaged_showcase())
         write_files(Path(scratch, "large"), dict(showcase(200, MANY_APPS)))
         both = {"compare": (place("compare"), 1240, 1040, "light")}
         for arguments, pictures in (
             (("shop",), PICTURES),
             (("-f", "shop/objects", "--against", "shop-after/objects"), both),
-            (("damaged",), DAMAGED),
+            (("production",), DAMAGED),
             (("-f", "large/objects"), LARGE),
         ):
             with exploring(*arguments, directory=scratch) as url:

@@ -163,31 +163,48 @@ def masquerade_all_config(mode: str) -> Words:
 # Services without endpoints
 
 
-def _refused_outside(facts: NodeFacts) -> bool:
-    return any(
-        (port.external_ips or port.load_balancer_vips) and not facts.decided[port.name].has_external
+def _refused_outside(facts: NodeFacts) -> list[ServicePort]:
+    return [
+        port
         for port in facts.service_ports
-    )
+        if (port.external_ips or port.load_balancer_vips) and not facts.decided[port.name].has_external
+    ]
+
+
+def _is_local_only(facts: NodeFacts) -> bool:
+    """Whether all that is refused outside has endpoints on other nodes: the policy is Local."""
+    return all(facts.decided[port.name].has_any for port in _refused_outside(facts))
+
+
+def concerned_by_refusal(facts: NodeFacts) -> Iterable[ServicePort]:
+    return _refused_outside(facts) or refused(facts)
 
 
 def refused_doors(facts: NodeFacts) -> Iterator[str]:
-    for port in refused(facts):
-        if _refused_outside(facts):
-            if not facts.decided[port.name].has_external:
-                yield from (*port.external_ips, *port.load_balancer_vips)
-        else:
-            yield port.cluster_ip
+    outside = _refused_outside(facts)
+    for port in outside:
+        yield from (*port.external_ips, *port.load_balancer_vips)
+    for port in () if outside else refused(facts):
+        yield port.cluster_ip
 
 
 def refused_case(facts: NodeFacts) -> str:
-    if _refused_outside(facts):
-        return "External addresses without endpoints, from the node"
-    return "A ClusterIP without endpoints that is the node's own"
+    if not _refused_outside(facts):
+        return "A ClusterIP without endpoints that is the node's own"
+    if _is_local_only(facts):
+        return "The policy Local without endpoints here, asked by the node from a foreign address"
+    return "External addresses without endpoints, asked by the node"
+
+
+def refused_do(facts: NodeFacts) -> str:
+    if _refused_outside(facts) and _is_local_only(facts):
+        return "Have programs on nodes that send from such an address use the ClusterIP."
+    return "Give these Services endpoints, if programs on nodes ask them."
 
 
 def refused_hooks_iptables(facts: NodeFacts) -> str:
     if _refused_outside(facts):
-        if all(facts.decided[port.name].has_any for port in facts.service_ports):
+        if _is_local_only(facts):
             return (
                 "What a program of the node sends, with an address that is not the node's as source, to an external or "
                 "load-balancer IP without endpoints on this node is passed on; what others send there is refused."

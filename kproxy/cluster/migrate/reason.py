@@ -22,14 +22,18 @@ class Advice:
 
     Attributes:
         effort: when, and how much.
-        do: in a few words. sentences: the whole.
+        do: in a few words; a function where it depends on the node. sentences: the whole.
         config: a line that does it: of KubeProxyConfiguration, or a command; a function where it depends on the node.
     """
 
     effort: Effort
-    do: str
+    do: str | Words
     sentences: tuple[str, ...]
     config: str | Words = ""
+
+    def do_for(self, facts: NodeFacts) -> str:
+        """A few words for a node."""
+        return self.do if isinstance(self.do, str) else self.do(facts)
 
     def config_for(self, facts: NodeFacts) -> str:
         """The line for a node; "" if there is none."""

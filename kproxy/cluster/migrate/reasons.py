@@ -14,6 +14,7 @@ from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.concerns import (
     all_ports,
     answering,
+    concerned_by_refusal,
     exposed,
     localhost_iptables,
     localhost_node_ports,
@@ -31,6 +32,7 @@ from kproxy.cluster.migrate.concerns import (
     node_ports_of,
     refused,
     refused_case,
+    refused_do,
     refused_doors,
     refused_hooks_iptables,
     services_of,
@@ -243,7 +245,7 @@ REASONS: Final = (
         nftables="Only an endpoint of this node is; another's comes back with its own address as source, and is lost.",
         to_nftables=Advice(
             "look",
-            "See whether a Pod asks its own Service so; it can use the ClusterIP.",
+            "See whether a Pod calls its own Service so; the ClusterIP works.",
             (
                 "It concerns pods that reach their own Service's node port, external or load-balancer IP through "
                 "another node: have them use the ClusterIP.",
@@ -290,13 +292,13 @@ REASONS: Final = (
         title="Services without endpoints are refused in more places",
         case=refused_case,
         packets=Packets.refused,
-        services=services_of(refused),
+        services=services_of(concerned_by_refusal),
         addresses=refused_doors,
         iptables=refused_hooks_iptables,
         nftables="It is refused, too; with the policy Local it is dropped.",
         to_nftables=Advice(
             "look",
-            "Give these Services endpoints, if programs on nodes ask them.",
+            refused_do,
             (
                 "Programs on the node get an error at once, and with the policy Local no answer. Where the address is "
                 "the node's own on purpose, as with a DNS cache on each node, see that the Service has endpoints.",

@@ -288,7 +288,7 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         sentences,
         None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
         advice.effort,
-        advice.do,
+        advice.do_for(facts),
         advice.config_for(facts),
     )
 

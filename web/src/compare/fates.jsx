@@ -41,7 +41,7 @@ function fateOf(outcome, witness, names, service) {
   const [from] = splitPort(outcome.src ?? "");
   const [sender] = splitPort(witness.src);
   const kept = outcome.dst === witness.dst;
-  if (outcome.local) return { kind: kept ? "here" : "ok", words: "the node itself", short: kept ? "the node, if it listens" : "the node itself", arrives: true };
+  if (outcome.local) return { kind: kept ? "here" : "ok", words: "the node’s own programs", short: kept ? "the node’s programs, if any" : "the node’s own programs", arrives: true };
   if (to === from) return { kind: "bad", words: `${names.get(to) ?? to}, from its own address`, short: names.get(to) ?? outcome.dst, arrives: false };
   // Nobody has a ClusterIP; what is sent to another address of a Service untranslated may arrive elsewhere.
   const isNobodys = witness.addressKind === undefined ? service : witness.addressKind === "ClusterIP";
@@ -50,6 +50,7 @@ function fateOf(outcome, witness, names, service) {
   // Where no Pods are known, what is translated goes to an endpoint all the same.
   const known = names.has(to) || !names.size;
   // Which of a node's addresses a packet gets is not always known.
-  const source = from === sender ? "" : from === "?" ? ", masqueraded" : `, from ${from}`;
+  // Where modes are compared the node's routes do not count, by which it is chosen.
+  const source = from === sender ? "" : from === "?" || witness.addressKind !== undefined ? ", masqueraded" : `, from ${from}`;
   return { kind: !kept && known ? "ok" : "here", words: words + source, short: words, arrives: true };
 }

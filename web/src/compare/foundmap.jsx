@@ -142,7 +142,7 @@ function withClient(map, ways) {
 function numbered(cards, chosen, choose) {
   const items = cards.map((card, place) => {
     const current = String(place) === chosen;
-    return { number: place + 1, tone: card.tone, href: choose(current ? "" : String(place)), current, label: `finding ${place + 1}: ${card.mark} ${card.title}`, nodes: card.nodes, services: card.services };
+    return { number: place + 1, tone: card.tone, href: choose(current ? "" : String(place)), current, label: `finding ${place + 1}: ${card.mark} ${card.title}`, nodes: current || !card.harm ? card.nodes : [], services: card.services };
   });
   return items.filter((_, place) => !cards[place].hidden);
 }
@@ -166,7 +166,7 @@ function WaysLegend({ ways, sides, children }) {
   return (
     <ul class="legend" aria-label="Legend">
       {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
-      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {ways.same ? `the same way on both sides, lost ${sides[1].words}` : sides[1].words}</li>}
+      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
       {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}

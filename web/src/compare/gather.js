@@ -20,6 +20,7 @@ const ALONE = ["Missing", "Extra"];
 export function gathered(findings, { kind = "", asks = [], words = ["", ""] } = {}) {
   const found = new Map();
   findings.forEach((item, place) => {
+    if (isImpossible(item)) return;
     const part = partOf(item, asks[place]);
     const rule = item.cause ?? stopper(item.witness);
     const key = keyOf(item, part, rule, place);
@@ -40,6 +41,11 @@ function portsOf({ reason, addresses = [] }) {
   const left = found.length - NODES;
   return reason && found.length ? `${found.length === 1 ? "port" : "ports"} ${found.slice(0, NODES).join(", ")}${left > 0 ? ` and ${left} more` : ""}` : "";
 }
+
+const isImpossible = (item) => Boolean(item.witness?.hypothetical);
+
+/** Differences of the modes whose packets no node can meet, as those that do not show at all. */
+export const impossible = (findings) => findings.filter(isImpossible).map((item) => ({ reason: `${item.reason} ${item.title}`, title: item.title, why: `${item.witness.setting[0].toUpperCase()}${item.witness.setting.slice(1)}, and these have not.` }));
 
 /** What is to be done about a difference of the modes, by the `effort` of each; and what may be none. */
 export const GROUPS = [

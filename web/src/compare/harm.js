@@ -4,8 +4,6 @@ import { percent, ratio } from "../words.js";
 import { fatesOf, outcomesOf } from "./fates.jsx";
 
 const NO_NAMES = new Map();
-/** What no node that was compared can meet. */
-const ELSEWHERE = { tone: "quiet", words: "not on these nodes" };
 const UNKNOWN = { tone: "open", words: "depends on that rule" };
 
 /**
@@ -13,11 +11,7 @@ const UNKNOWN = { tone: "open", words: "depends on that rule" };
  * @returns {tone: "bad" where what arrived does so no longer, or a host is open to what was kept out, "changed", "quiet" where nobody is reached on either side, "open" where no
  *   packet shows it; words}
  */
-export function harmOf(part) {
-  return part.witness?.hypothetical ? ELSEWHERE : harmTo(part);
-}
-
-function harmTo({ witness, services }) {
+export function harmOf({ witness, services }) {
   const [was, is] = [0, 1].map((side) => (outcomesOf(witness, side).length ? fatesOf(witness, side, NO_NAMES, services.length > 0) : null));
   if (!was || !is) return UNKNOWN;
   const [before, after] = [was, is].map(reaching);

@@ -35,7 +35,20 @@ export function Lanes({ cards, sides, names, map, choose }) {
       </ol>
     </section>
   ));
-  return <>{lists}<More left={cards.length - shown.length} /></>;
+  return <>{lists}<ToneLegend cards={shown} /><More left={cards.length - shown.length} /></>;
+}
+
+const TONES = [["bad", "something no longer arrives, or gets in"], ["changed", "arrives otherwise"], ["open", "open"], ["quiet", "failed, and fails otherwise"]];
+
+/** What the colours of the numbers, and the marks, mean. */
+function ToneLegend({ cards }) {
+  const shown = TONES.filter(([tone]) => cards.some((card) => card.tone === tone));
+  return (
+    <ul class="legend" aria-label="Legend">
+      {shown.map(([tone, words]) => <li key={tone}><span class={`number dot ${tone}`} aria-hidden="true" /> {words}</li>)}
+      <li>✓ reaches an endpoint</li><li>○ goes elsewhere</li><li>✕ is stopped</li>
+    </ul>
+  );
 }
 
 function Lane({ card, place, sides, names, map, families, href }) {

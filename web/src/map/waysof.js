@@ -32,36 +32,24 @@ export function bothWays(one, other, map = null) {
       const at = `${host} ${endOf(way)} ${words ?? ""}`;
       const end = ends.get(at) ?? { host, kind, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
       end.chances[place].push(way.probability);
-      if (way.source) end.seen[place].add(splitPort(way.source)[0]);
+      if (kind === "ok" && way.source) end.seen[place].add(splitPort(way.source)[0]);
       ends.set(at, end);
     }
   });
   const drawn = [...lines.values()].map(({ sides: [first, second], ...line }) => ({ ...line, side: first && second ? "both" : first ? "was" : "is" }));
-  const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: end.kind === "ok" ? sourcesOf(seen) : "", seen }));
+  const met = [...ends.values()].map(({ chances, seen, ...end }) => ({ ...end, was: sum(chances[0]), is: sum(chances[1]), sources: sourcesOf(seen) }));
   return { alike: drawn.every((line) => line.side === "both") && met.every((end) => end.was === end.is && !end.sources), lines: drawn.sort((a, b) => Number(b.end !== "ok") - Number(a.end !== "ok")).slice(0, MOST), ends: met };
 }
 
 /**
- * The same ways where those of both sides that go over the same hosts, and end there otherwise, are one: what differs is
- * the source that the last host sees, and what it does then.
+ * The same ways where a Pod that is reached on one side, and loses the packet on the other by its source, has one label.
  */
 export function joined(ways) {
-  const over = (line) => JSON.stringify(line.hops.map((hop) => [hop.host, hop.in ?? "", hop.out ?? ""]));
-  const was = new Map(ways.lines.filter((line) => line.side === "was" && line.end === "ok").map((line) => [over(line), line]));
-  const lost = ways.lines.filter((line) => line.side === "is" && line.end === "bad" && was.has(over(line)));
-  if (lost.length !== 1) return ways;
-  const [line] = lost;
-  const host = hostId(line.hops.at(-1).host);
-  const [before, after] = [(end) => end.kind === "ok", (end) => end.kind === "bad"].map((kind) => ways.ends.find((end) => end.host === host && kind(end)));
-  if (!before || !after) return ways;
-  const [from, to] = [[...before.seen[0]], [...after.seen[1]]].map((seen) => seen.join(", "));
-  const words = from && to ? `from ${from} → from ${to}: lost` : after.words;
-  return {
-    ...ways,
-    lines: [{ ...line, key: `${line.key} joined`, side: "is" }, ...ways.lines.filter((each) => each !== line && each !== was.get(over(line)))],
-    ends: [{ ...after, words, was: after.is, lost: true }, ...ways.ends.filter((end) => end !== before && end !== after)],
-    same: true,
-  };
+  const lost = ways.ends.find((end) => end.words === OWN_SOURCE);
+  const before = lost && ways.ends.find((end) => end.host === lost.host && end.kind === "ok");
+  if (!before || ways.ends.filter((end) => end.words === OWN_SOURCE).length > 1) return ways;
+  const words = "masqueraded → its own address as source: lost";
+  return { ...ways, ends: [{ ...lost, words, was: lost.is, lost: true }, ...ways.ends.filter((end) => end !== before && end !== lost)] };
 }
 
 /** The same ways where arriving anywhere but at an endpoint is as bad as being lost. */
@@ -136,6 +124,8 @@ export function witnessWays(witness, name, map) {
   return { ...bothWays(one, other), ask: { from, to: witness.dst } };
 }
 
+const OWN_SOURCE = "lost, its own address as source";
+
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
 
 /** How a way of a question ends, in the words of findings; undefined where its end says it. `addresses`: of Services. */
@@ -163,12 +153,12 @@ function treated(outcome, witness, first, here, owners, map) {
     const last = [{ host: room, at: "bridge" }];
     return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out }, ...(room === here ? last : [{ host: room, in: into }, ...last])] };
   }
-  const words = target === here ? "the node itself" : target.startsWith("outside/") ? `on to ${to}` : undefined;
+  const words = target === here ? "the node’s own programs" : target.startsWith("outside/") ? `on to ${to}` : undefined;
   const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
   // What the node sends to itself goes over its loopback interface.
   const there = [...start, { host: here, out }, ...(target === here && start.length ? [] : [{ host: target, in: into }])];
   // A host takes nothing from its own address that comes from elsewhere.
-  if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, source: outcome.src ?? "", words: "lost, its own address as source", there };
+  if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: OWN_SOURCE, there };
   return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };
 }
 

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { embedded, holds, useAnswer } from "../api.js";
 import { Findings, Undecided, Unlisted } from "../compare/findings.jsx";
 import { FoundMap, onMap, useWays } from "../compare/foundmap.jsx";
-import { GROUPS, gathered, headline, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
+import { GROUPS, gathered, headline, impossible, kindsOf, mergedNotes, podNames, sidesOf } from "../compare/gather.js";
 import { Absent, Lanes, OfTheSwitch } from "../compare/lanes.jsx";
 import { Busy, Later, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
@@ -62,6 +62,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const words = (shownKind === kind ? chosenKind : drift)?.words ?? ["", ""];
   const notes = shown ? [...(answer?.remarks ?? []), ...(answer?.notes ?? []), ...(shown === answer ? [] : shown.notes)] : [];
   const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind: shownKind, asks: shown.asks, words }) : []), [shown, shownKind]);
+  const ruledOut = useMemo(() => (shown?.report ? [...impossible(shown.report.findings), ...(shown.report.absent ?? [])] : []), [shown]);
   const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
   const sides = useMemo(() => sidesOf(words, shown), [shown, shownKind]);
   // Of one host alone there is nothing to draw a way on.
@@ -110,7 +111,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         <div class="beside">
           {!drawn && !overview && cards.length > 1 && <Index cards={cards} />}
           {!overview && <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn || switched ? choose : null} />}
-          {overview && <Absent items={shown.report?.absent} />}
+          {overview && <Absent items={ruledOut} />}
           {overview && shown.report && <OfTheSwitch to={shown.report.to} />}
           <Unlisted items={shown.unlisted} />
           <Undecided items={undecided} />
@@ -218,18 +219,21 @@ function OldKernels({ kernels }) {
 }
 
 /** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
- *  of them. */
-function Completeness({ report: { findings, undecided, needs, tried, services, nodes, kernels = [] }, cards, back }) {
-  const whole = !undecided.length && findings.every((item) => item.reason !== "other");
+ *  of them, as long as one is looked at. */
+function Completeness({ report: { findings, undecided, needs = [], tried, services, nodes, kernels = [] }, cards, back }) {
+  const whole = !undecided.length && findings.every((item) => item.reason !== "other") && cards.length > 0;
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
+  const complete = whole && `Nothing else changes: all packets were compared${others}.`;
+  if (back) return <p class="counts" data-test="completeness">{cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{complete}</p>;
   const of = [...new Set(cards.flatMap((card) => (card.services.length ? card.families : [])))];
-  const said = [
-    !back && `${count(services, "Service")} on ${count(nodes.length, "node")}${of.length === 1 ? `, all of ${of[0]}` : ""}.`,
-    whole && cards.length > 0 && `Nothing else changes: all packets were compared${others}.`,
-    needs?.length > 0 && `Nodes need ${needs.join(", ")}.`,
-    kernels.length > 0 && kernels.every((each) => each.fits) && `${kernels.length === nodes.length ? "All nodes" : `${kernels.length} of ${count(nodes.length, "node")}`} have such a kernel.`,
-  ];
-  return <p class="counts" data-test="completeness">{back && cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{said.filter(Boolean).join(" ")}</p>;
+  const fit = kernels.length > 0 && kernels.every((each) => each.fits);
+  return (
+    <ul class="prerequisites" data-test="completeness">
+      <li>{count(services, "Service")} on {count(nodes.length, "node")}{of.length === 1 && `, all of ${of[0]}`}</li>
+      {complete && <li class="ok">{complete}</li>}
+      {needs.map((each, place) => <li key={each} class={place === 0 && fit && kernels.length === nodes.length ? "ok" : "open"}>Nodes need {each}: {place === 0 && fit ? (kernels.length === nodes.length ? "all have it" : `${kernels.length} have it, of others it is not known`) : "not known here"}</li>)}
+    </ul>
+  );
 }
 
 /** `brief`: above a map, which several or long notes would push down, their number stands for them until it is opened. */
