@@ -287,7 +287,8 @@ class KnownNetwork:
     def _unanswered(host: NetworkHost, device: str, address: str, why: str) -> Arrival:
         """What no host will take: sent and lost, or kept until the kernel has asked for its neighbour in vain."""
         if host.neighbours is not None and (device, address) not in host.neighbours:
-            return Arrival("", reason=f"{why}; {host.name} asks for it in vain", held=True, refused=True)
+            asked = f"nobody answers when {host.name} asks who has it"
+            return Arrival("", reason=f"{why}, and {asked}", held=True, refused=True)
         return Arrival("", reason=why)
 
     def refuses_sctp(self) -> bool:

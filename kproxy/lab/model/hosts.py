@@ -173,7 +173,8 @@ class LabModel:
     def _unanswered(self, host: NetworkHost, device: str, address: str, why: str) -> Arrival:
         """What becomes of a packet that no host will take from the wire."""
         if not self.knows_neighbour(host, device, address):
-            return Arrival("", reason=f"{why}; {host.name} asks for {address} in vain", held=True, refused=True)
+            asked = f"nobody answers when {host.name} asks who has {address}"
+            return Arrival("", reason=f"{why}, and {asked}", held=True, refused=True)
         # A device without carrier has no queue that would take a packet (noop_qdisc).
         assert host.links is not None
         return Arrival("", reason=why, held=not host.links[device].carrier)
