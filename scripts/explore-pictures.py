@@ -31,7 +31,7 @@ PICTURES = {
     "map": (place("map", sel="svc/shop/web"), 1240, 760, "light"),
     "ask": (place("ask", **ASK, step="6"), 1240, 860, "light"),
     "ask-tunnel-dark": (place("ask", **ASK, step="8"), 1240, 760, "dark"),
-    "service": (place("service/shop/web"), 1240, 1040, "light"),
+    "service": (place("service/shop/web"), 1240, 1080, "light"),
     "what-if": (place("whatif", sel="svc/shop/web", edits=json.dumps(TERMINATING)), 1240, 960, "light"),
     "phone": (place("ask", **ASK, step="6"), 390, 1560, "dark"),
 }

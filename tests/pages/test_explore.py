@@ -433,7 +433,13 @@ def test_axe_finds_nothing_serious_in_a_drift(browser: Any, tmp_path: Path) -> N
         for width, height, scheme in ((1400, 1000, "light"), (1400, 1000, "dark"), (390, 800, "light")):
             page.size(width, height)
             page.scheme(scheme)
-            for view in (place("compare", kind="drift"), place("compare", kind="drift", finding="5"), place("audit")):
+            for view in (
+                place("compare", kind="drift"),
+                place("compare", kind="drift", finding="5"),
+                place("audit"),
+                place("services"),
+                place("service/shop/web"),
+            ):
                 page.open(view)
                 found += [(scheme, width, view, *each) for each in serious(page)]
         page.scheme("light")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,18 +171,109 @@ def test_no_drift_is_not_said_to_be_all(browser: Any, tmp_path: Path) -> None:
         page.shows(".finding.chosen", "A rule of another program")
 
 
+# Of the bar in the row of a Service: what each piece says, and how much of the bar it has.
+_PARTS = """
+const row = [...document.querySelectorAll('tbody tr')].find((each) => each.textContent.startsWith(arguments[0]));
+const of = (each) => ['class', 'width'].map((name) => each.getAttribute(name));
+return [...row.querySelectorAll('.share-bar svg')].map(of);
+"""
+
+
+def parts_of(page: Page, name: str) -> list[list[str]]:
+    return list(page.browser.execute_script(_PARTS, name))
+
+
 def test_the_list_of_services_says_what_clients_of_a_node_lose(page: Page) -> None:
     def row(name: str) -> str:
         return str(next(item.text for item in page.all("tbody tr") if name in item.text))
 
     page.open(place("services"))
     page.shows("thead", "for clients on worker-1")
-    assert "50% lost, 1 used" in row("shop/cart"), "what worker-2 drops is lost"
-    assert "rules missing on worker-1, 1 left out" in row("shop/web")
+    page.until(lambda: "◐ 50% answered, 50% lost" in row("shop/cart"), "what worker-2 drops")
+    assert "2 used, 1 loses" in row("shop/cart")
+    assert "✕ rules missing on worker-1" in row("shop/web")
+    assert "2 get nothing, 1 left out" in row("shop/web")
+    assert "✓ 100% answered" in row("shop/checkout")
     assert "2 used" in row("shop/checkout")
-    assert page.all(".squares .bad")
+    assert parts_of(page, "shop/cart") == [["ok", "50.00%"], ["bad", "50.00%"]]
+    assert parts_of(page, "shop/web") == [["bad", "100.00%"]]
+    assert parts_of(page, "shop/checkout") == [["ok", "50.00%"]] * 2, "a piece for each endpoint"
+    assert parts_of(page, "shop/orders") == []
     page.until(lambda: page.all("tbody .number.bad"), "the audit's numbers")
     assert page.one("tbody .number.bad").get_attribute("href").endswith("#/audit?finding=2")
     page.open(place("services", node="worker-2"))
     page.shows("thead", "for clients on worker-2")
     page.until(lambda: "100% lost" in row("shop/cart"), "what its own rules drop")
+
+
+_TITLES = """
+const name = (row) => row.querySelector('th').textContent;
+return [...document.querySelectorAll('tbody tr')].map((row) => [name(row), row.querySelector('.squares')?.ariaLabel]);
+"""
+_BADGES = """
+const numbers = (row) => [...row.querySelectorAll('.audit-marks .number')].map((each) => Number(each.textContent));
+return [...document.querySelectorAll('tbody tr')].map((row) => [row.querySelector('th').textContent, numbers(row)]);
+"""
+
+
+def test_the_squares_of_services_have_names_and_their_badges_are_the_audits(page: Page, url: str) -> None:
+    page.open(place("services"))
+    page.until(lambda: page.all("tbody .number.quiet"), "what is good to know")
+    titles = dict(page.browser.execute_script(_TITLES))
+    assert titles["shop/web"] == (
+        "web-0: rules missing on worker-1, web-1: rules missing on worker-1, "
+        "web-2: left out: terminating, and there are ready endpoints"
+    )
+    assert titles["shop/cart"] == "cart-1: 50% lost: dropped by a rule in FORWARD on worker-2, cart-0: 50%"
+    assert titles["shop/orders"] is None, "no square where there is no endpoint"
+    assert len(page.all(".squares g title")) == len(page.all(".squares g"))
+    legend = page.text(".list-legend")
+    for words in ("answered", "lost, refused", "endpoint that is used", "endpoint with a fault", "left out", "note in"):
+        assert words in legend
+    badges = dict(page.browser.execute_script(_BADGES))
+    found = page.browser.execute_async_script(
+        "fetch(arguments[0]).then((got) => got.json()).then((got) => arguments[1](got.findings))", f"{url}api/audit"
+    )
+    wanted: dict[str, list[int]] = {name: [] for name in badges}
+    for number, finding in enumerate(found, 1):
+        for name in {each.partition(":")[0] for each in finding["services"]}:
+            wanted[name].append(number)
+    assert badges == wanted
+    assert badges["shop/orders"], "a Service without endpoints has a finding, too"
+
+
+def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> None:
+    page.open(place("service/shop/web", node="worker-1"))
+    page.until(lambda: page.all(".matrix .cell"), "the table")
+    rows = [each.find_elements("css selector", ".cell") for each in page.all(".matrix tbody tr")]
+    inside = rows[1]
+    assert [each.get_attribute("class") for each in inside] == ["cell bad", "cell open", "cell bad", "cell bad"]
+    words = [each.find_element("css selector", ".part-words").text for each in inside]
+    assert words[:3] == ["✕ 100% lost", "◐ 50% answered, 50% lost", "✕ 100% lost"]
+    assert words[3].split() == ["✕", "50%", "lost,", "50%", "unreachable"], "◐ is only where something is answered"
+    reasons = [each.text for each in page.all(".reasons li span:nth-child(2)")]
+    assert [each.rpartition(" cells")[0].rpartition(" ")[0] for each in reasons] == [
+        "dropped by a rule in FORWARD on worker-2",
+        "no pod of worker-3 has 10.244.2.77, and nobody answers when worker-3 asks who has it",
+        "10.96.0.10 is a Service's address, which no rule of worker-1 translates: it goes to 192.168.0.1",
+    ]
+    letters = [[each.text[-1] for each in cell.find_elements("css selector", ".letter")] for cell in inside]
+    assert letters == [["c"], ["a"], ["a"], ["a", "b"]]
+    assert "50% answered by web-0, 50% lost; dropped by a rule in FORWARD" in (inside[1].get_attribute("title") or "")
+    assert page.all(".matrix .cell.meant")
+    for unclear in ("2 ways", "in vain", "have too much"):
+        assert unclear not in page.text("main")
+    # Half of the node port's packets are answered: it is not as red as the cluster IP.
+    partly = [each.text.split("\n")[0] for each in page.all(".fan .item.service.partly")]
+    assert partly == ["worker-1 :30080"]
+    page.shows(".fan .policy", "2 endpoints: 50% lost")
+
+
+def test_a_phone_has_who_reaches_a_service_without_moving_sideways(page: Page) -> None:
+    page.size(390, 844)
+    for view, css in ((place("service/shop/web"), ".matrix .cell"), (place("services"), ".packet-share")):
+        page.open(view)
+        page.until(partial(page.all, css), css)
+        script = """const wide = (each) => each.getBoundingClientRect().right > innerWidth;
+            return [...document.querySelectorAll(arguments[0] + ', ' + arguments[0] + ' *')].filter(wide).length"""
+        assert page.browser.execute_script(script, css) == 0

@@ -187,7 +187,9 @@ def test_what_is_nobodys_error_is_not_red(page: Page) -> None:
     assert page.browser.execute_script(_STROKE, "svc/shop/orders") != red
     page.shows(".legend", "no endpoints")
     page.open(place("services"))
-    page.shows("td .soft", "none used")
+    page.shows("td .packet-share .soft", "no endpoints")
+    row = next(each for each in page.all("tbody tr") if "shop/orders" in each.text)
+    assert not row.find_elements("css selector", ".bad, .bad-text, .squares")
     page.open(place("audit"))
     page.shows(".finding.info", "has no endpoint that is ready")
 

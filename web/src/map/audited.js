@@ -9,16 +9,18 @@ import { marksOf } from "./marks.js";
  *  for it. Of a snapshot the server audits more than the first number in a process of its own, for some ten seconds. */
 const FEW = 600;
 const FEW_OF_SNAPSHOT = 6000;
-const TONES = { error: "bad", warning: "open" };
+const TONES = { error: "bad", warning: "open", info: "quiet" };
 
-/** {audited, busy}: the audit's errors and warnings, each with its place among all findings; null as long as they are not known. */
+/** {audited, told, busy}: the audit's errors and warnings, each with its place among all findings; null as long as they are not known.
+ *  `told`: with what is good to know, too. */
 export function useAudited(map, source, revision) {
   const can = embedded ? holds("audit") : source.can?.audit;
   const few = embedded || ((source.services ?? 0) + (source.pods ?? 0)) * Math.max(1, source.nodes ?? 1) <= (source.kind === "snapshot" ? FEW_OF_SNAPSHOT : FEW);
   // The map comes first: rules that it asks for are not kept waiting.
   const { data, busy } = useAnswer(map && can && `api/audit${few ? "" : "?known=1"}`, undefined, revision);
-  const audited = useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] })).filter((item) => item.tone), [data]);
-  return { audited, busy: Boolean(few && busy) };
+  const told = useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] ?? "quiet" })), [data]);
+  const audited = useMemo(() => told && told.filter((item) => item.tone !== "quiet"), [told]);
+  return { audited, told, busy: Boolean(few && busy) };
 }
 
 /** Their numbers on the map, for `Drawing`. */

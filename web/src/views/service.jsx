@@ -1,74 +1,17 @@
 // One Service: what it becomes, in the order a packet meets it, and who reaches it from where.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { command, embedded, holds, useAnswer } from "../api.js";
-import { auditMarks, useAudited } from "../map/audited.js";
-import { isNode } from "../map/layout.js";
-import { serviceTarget } from "../names.js";
-import { Busy, End, Field, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
-import { go, href } from "../route.js";
-import { edgesBy } from "../map/shape.js";
 import { faultOf } from "../map/faults.js";
-import { ENDS, count, fit, percent, plain, ratio, sum } from "../words.js";
-
-export function ServiceList({ route, map, source, revision, error, busy }) {
-  const { query } = route;
-  const { q = "", ns = "" } = query;
-  const { audited } = useAudited(map, source, revision);
-  const marks = useMemo(() => (audited?.length && map ? auditMarks(audited, map) : new Map()), [audited, map]);
-  if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
-  const wrong = (item) => Number(map.faults.has(item.id)) * 2 + Number(marks.has(item.id));
-  const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q)).sort((one, other) => wrong(other) - wrong(one));
-  const nodes = embedded ? [] : map.nodes.filter(isNode);
-  const to = (changes) => go(href("services", { ...query, ...changes }));
-  const names = [...new Set(map.services.map((item) => item.namespace))].sort();
-  return (
-    <section class="view">
-      <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
-      <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => to({ q: text })} />
-        <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
-        {nodes.length > 1 && <Select label="For clients on" value={query.node ?? map.view} onChange={(value) => to({ node: value })} options={nodes.map((node) => [node.name, node.name])} />}
-      </form>
-      <LongTable caption="Services" hidden classes="cards-on-phone" head={["Service", "type", "addresses", "ports", `endpoints${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`, ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
-        <a href={source.can?.services === false ? onMap(item.namespace, item.name) : href(["service", item.namespace, item.name], { node: query.node })}>{plain(item.id)}</a>,
-        <>{item.skipped || item.type}{item.externalPolicy === "Local" && /^(NodePort|LoadBalancer)$/.test(item.type) && <small> external Local</small>}{item.internalPolicy === "Local" && <small> internal Local</small>}</>,
-        <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
-        item.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (node port ${port.nodePort})` : ""}`).join(", "),
-        item.skipped ? "" : <Ends edges={edgesBy(map, "service", item.id)} fault={map.faults.get(item.id)} />,
-        ...(marks.size ? [<span class="audit-marks">{(marks.get(item.id) ?? []).map((mark) => <a key={mark.number} class={`number ${mark.tone}`} href={mark.href} title={mark.label} aria-label={mark.label}>{mark.number}</a>)}</span>] : []),
-      ]} />
-      {found.length === 0 && <p class="note">No Service has “{q}” in its name.</p>}
-    </section>
-  );
-}
+import { serviceTarget } from "../names.js";
+import { Busy, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
+import { go, href } from "../route.js";
+import { KINDS, Matrix } from "../service/matrix.jsx";
+import { partsOfEnds, wordsOf } from "../service/shares.js";
+import { count, fit, percent, plain, ratio, sum } from "../words.js";
 
 /** Of a source without objects what its rules tell of a Service is on the map. */
 const onMap = (namespace, name) => href("map", { sel: `svc/${namespace}/${name}` });
-
-/** The endpoints of a Service: what becomes of packets to them. */
-function Ends({ edges, fault }) {
-  const of = (test) => new Set(edges.filter(test).map((edge) => edge.endpoint));
-  const bad = of((edge) => edge.fault);
-  const used = of((edge) => edge.used && !bad.has(edge.endpoint));
-  const left = of((edge) => !used.has(edge.endpoint) && !bad.has(edge.endpoint));
-  const said = [fault, (used.size > 0 || !fault) && (used.size ? `${used.size} used` : "none used"), left.size > 0 && `${left.size} left out`];
-  return <span class={fault ? "bad-text" : used.size ? "" : "soft"}><Squares used={used.size} bad={bad.size} left={left.size} />{said.filter(Boolean).join(", ")}</span>;
-}
-
-const MANY = 6;
-
-/** A square for each endpoint, filled if it gets packets; of many in proportion. */
-function Squares({ used, bad, left }) {
-  const all = used + bad + left;
-  const kinds = [["bad", bad], ["full", used], ["", left]].flatMap(([kind, number]) => Array(all > MANY ? Math.ceil((number * MANY) / all) : number).fill(kind)).slice(0, MANY);
-  return (
-    <svg class="squares" viewBox="0 0 72 12" aria-hidden="true">
-      {kinds.map((kind, place) => <rect key={place} class={kind} x={place * 12 + 1} y={1.5} width={9} height={9} rx={2} />)}
-      {all === 0 && <rect class="none" x={1} y={1.5} width={9} height={9} rx={2} />}
-    </svg>
-  );
-}
 
 export function ServiceView({ route, map, source, revision }) {
   const [, namespace = "", name = ""] = route.path;
@@ -130,13 +73,13 @@ function Port({ port, explained: facts, node }) {
       <h2>{port.name || "port"} <small>{port.protocol}</small></h2>
       {port.fan.length + port.left.length > 0 && <Fan port={port} node={node} />}
       <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table cards-on-phone" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
-        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, item.verdict + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}${each.fault ? ` (${faultOf(each)})` : ""}`).join(", "),
+        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, (DEAD[item.verdict] ?? "endpoints") + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}${each.fault ? ` (${faultOf(each)})` : ""}`).join(", "),
       ])} />
       {left.length > 0 && (
         <Table caption="Endpoints that are left out" classes="fan-table cards-on-phone" head={["endpoint", "state", "node", "why"]} rows={left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
       )}
       {facts && <ul class="hints">{facts.facts.map((item) => <li key={item}>{item}</li>)}</ul>}
-      {port.fan.some((item) => item.fault) && holds("compare") && !embedded && <p>What the node’s rules lack, or have too much: <a href={href("compare", { kind: "drift" })}>drift</a></p>}
+      {port.fan.some((item) => item.fault) && holds("compare") && !embedded && <p>Red and amber are not as the objects ask for. <a href={href("compare", { kind: "drift" })}>Compare the nodes’ rules with what they should be</a></p>}
       {facts?.rules?.length > 0 && (
         <Later class="tables" summary={`${count(facts.rules.length, "rule")} that kube-proxy ${port.fan.some((item) => item.by === "rules") ? "should write" : "writes"} on ${node}`}>{() => (
           <LongTable hidden caption={`Rules of ${port.name || "the port"}`} classes="cards-on-phone" head={["chain", "what for", "rule"]} rows={facts.rules.map((rule) => [<>{rule.table} {rule.chain} {rule.rule}</>, rule.reason, <code>{rule.text}</code>])} />
@@ -146,7 +89,6 @@ function Port({ port, explained: facts, node }) {
   );
 }
 
-const KINDS = { clusterIP: "cluster IP", externalIP: "external IP", loadBalancerIP: "load balancer", nodePort: "node port" };
 const MAX_FAN = 8;
 
 /** The fan-out: addresses at the left, what the rules decide, endpoints with their chances, and those left out with the reason. */
@@ -233,15 +175,22 @@ function FanAddress({ item, node, y }) {
   const dead = item.verdict !== "endpoints";
   const end = DEAD[item.verdict] ?? item.verdict;
   const ends = (item.endpoints ?? []).filter((each) => ratio(each.chance) > 0 || each.lost).length;
+  const parts = partsOfEnds(item.endpoints ?? []);
+  const bad = parts.filter((part) => part.kind === "bad");
+  const lost = bad.length === 1 ? wordsOf(bad[0]) : `${percent(sum(bad.map((part) => part.chance)))} lost or sent elsewhere`;
+  // Where a part still arrives it is amber.
+  const tone = item.fault ? ` faulty${parts.some((part) => part.kind === "ok") ? " partly" : ""}` : "";
+  const told = `${count(ends, "endpoint")}: ${lost}`;
+  const where = item.by === "rules" ? ` in ${node}’s rules` : "";
   return (
     <g>
-      <g class={`item service${item.fault ? " faulty" : ""}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
+      <g class={`item service${tone}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
         <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `${item.by === "rules" ? node : "any node"} :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
         <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(fromWords(item), 26)}` : ""}</text></g>
       <path class="cable" d={`M242 ${y}H280`} />
       <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
         <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>
-        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : `${count(ends, "endpoint")}${item.by === "rules" ? ` in ${node}’s rules` : ""}`, 34)}</text></g>
+        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : bad.length ? (told.length > 30 ? lost : told) : `${count(ends, "endpoint")}${where}`, 34)}</text></g>
     </g>
   );
 }
@@ -267,45 +216,5 @@ function FanEnd({ item, y, told, fan }) {
       })}
       {told.length === 0 && <text class="why" x={906} y={y + 4}><title>{item.why}</title>{fit(item.why, 46)}</text>}
     </g>
-  );
-}
-
-/** What the columns are called; the protocol only where it tells two of them apart. */
-function headsOf(addresses) {
-  const names = addresses.map((item) => item.label.replace(/^(clusterIP|externalIP|loadBalancerIP)\b/, (kind) => KINDS[kind]));
-  const short = names.map((name) => name.replace(/\/(tcp|udp|sctp)$/i, ""));
-  return short.map((name, place) => (short.indexOf(name) === short.lastIndexOf(name) ? name : names[place].replace(/\w+$/, (protocol) => protocol.toUpperCase())));
-}
-
-const mixedKind = (ways) => (ways.some((way) => ENDS[way.end]?.kind === "bad") ? "bad" : "open");
-
-/** Ways that end differently: how many packets each end has. */
-function Mixed({ ways }) {
-  const ends = Map.groupBy(ways, (way) => ENDS[way.end]?.words ?? way.end);
-  const words = [...ends].map(([end, of]) => `${percent(sum(of.map((way) => way.chance)))} ${end}`);
-  return <span class={`ending ${mixedKind(ways)}`}><span aria-hidden="true">◐</span> {words.join(", ")}</span>;
-}
-
-function Matrix({ matrix }) {
-  return (
-    <section>
-      <h2 class="over-table">Who reaches it</h2>
-      <Table classes="matrix cards-on-phone" caption={holds("ask") ? "Each cell leads to its question" : "Clients and addresses"} head={["from", ...headsOf(matrix.addresses)]} rows={matrix.clients.map((client, row) => [
-        <><b>{client.label || plain(client.id)}</b>{client.kind && <small>{client.kind}</small>}</>,
-        ...matrix.addresses.map((address, column) => {
-          const cell = matrix.cells[row]?.[column];
-          if (!cell) return "–";
-          return (
-            <a class={`cell ${cell.meant ? "meant" : cell.end === "mixed" ? mixedKind(cell.ways) : (ENDS[cell.end]?.kind ?? "open")}`} href={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined}>
-              {cell.meant ? <span class="ending">– not reachable from outside, as meant</span> : cell.end === "mixed" ? <Mixed ways={cell.ways} /> : <End end={cell.end} />}
-              <span class="cell-ways">{cell.meant ? "" : cell.ways?.length > 1 ? count(cell.ways.length, "way") : cell.ways?.[0]?.end === "answered" ? plain(cell.ways[0].at).split("/").pop() : ""}</span>
-              {cell.reason && !cell.meant && <small>{fit(cell.reason, 140)}</small>}
-            </a>
-          );
-        }),
-      ])} />
-      {matrix.left?.length > 0 && <p class="note" data-test="left-nodes">The rules of {count(matrix.left.length, "more node")} differ, too: {fit(matrix.left.join(", "), 200)}</p>}
-      {matrix.unasked > 0 && <p class="note">The rules of {count(matrix.unasked, "more node")} were not asked for this table. {holds("audit") && <><a href="#/audit">The audit</a> asks all.</>}</p>}
-    </section>
   );
 }
