@@ -242,6 +242,39 @@ def test_the_squares_of_services_have_names_and_their_badges_are_the_audits(page
     assert badges["shop/orders"], "a Service without endpoints has a finding, too"
 
 
+# The first answers have only what the objects ask for, as of a node whose rules have not been asked yet.
+_NOT_YET = """
+const real = window.fetch;
+let left = 3;
+window.fetch = async (...asked) => {
+    const got = await real(...asked);
+    if (!/api\\/map/.test(String(asked[0])) || left === 0) return got;
+    left -= 1;
+    const map = await got.json();
+    const edges = map.edges.map((edge) => {
+        const chance = edge.objects || edge.chance;
+        return {...edge, by: 'objects', chance, used: chance !== '0/1', fault: '', lost: '', why: ''};
+    });
+    return new Response(JSON.stringify({...map, pending: 1, edges}));
+};
+"""
+
+
+def test_what_rules_have_not_been_asked_yet_is_not_said_to_be_answered(page: Page) -> None:
+    command = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _NOT_YET})
+    try:
+        page.open(place("services"))
+        page.shows("tbody", "? 100% not known")
+        assert "answered" not in page.text("tbody")
+        page.shows(".list-legend", "not known")
+        page.until(lambda: "not known" not in page.text("tbody"), "what the rules do, asked for again")
+        page.shows("tbody", "50% answered, 50% lost")
+        page.open(place("map"))
+        page.until(lambda: "50% lost" in item(page, "svc/shop/cart").text, "the same on the map")
+    finally:
+        page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", command)
+
+
 def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> None:
     page.open(place("service/shop/web", node="worker-1"))
     page.until(lambda: page.all(".matrix .cell"), "the table")

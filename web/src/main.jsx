@@ -42,13 +42,23 @@ function App() {
   const source = useAnswer("api/source", undefined, revision);
   const before = useRef({ data: null, source: "" });
   const [known, setKnown] = useState(null);
-  const answered = useAnswer(mapOf(route, known), undefined, revision);
+  const [again, setAgain] = useState(0);
+  const answered = useAnswer(mapOf(route, known), undefined, revision + again);
   const side = route.query.source ?? "";
   const data = useMemo(() => withKnown(withEndpoints(answered.data), before.current.source === side ? before.current.data : null), [answered.data]);
   before.current = { data, source: side };
   useEffect(() => setKnown((old) => (old && old.pods === data?.pods && old.nodes === data.nodes ? old : data)), [data]);
   const map = { ...answered, data };
   useAhead(data);
+  const tries = useRef(0);
+  // Of a node whose rules have not all been asked a map has what the objects ask for: it is asked for again, each time later.
+  useEffect(() => {
+    if (!data?.pending) tries.current = 0;
+    if (!data?.pending || !/^(map|services)$/.test(route.path[0]) || tries.current >= TRIES) return undefined;
+    const timer = setTimeout(() => setAgain((old) => old + 1), FIRST_TRY * 2 ** tries.current);
+    tries.current += 1;
+    return () => clearTimeout(timer);
+  }, [data, route.path[0]]);
   // Answers are asked for again when the source is newer than they are, and not for the first event, which tells what is known.
   const shown = Math.min(source.data?.revision ?? Infinity, map.data?.revision ?? Infinity);
   useEffect(() => {
@@ -110,6 +120,9 @@ function App() {
 }
 
 const NO_EDITS = [];
+const TRIES = 6;
+/** Milliseconds. */
+const FIRST_TRY = 500;
 const AHEAD = [layAhead, ...lookAhead, senders, receivers];
 
 /** Makes ready what other views need of a map, while nobody does anything. */
