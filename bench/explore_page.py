@@ -119,7 +119,7 @@ def rows(cluster: Cluster, number: int) -> Iterator[Row]:
             Step("Ask: a step", "press('n')", "text('.position').startsWith('2/')"),
             Step("Ask: a step again", "press('n')", "text('.position').startsWith('3/')"),
             Step("Ask: the next host", "press('N')", "!text('.position').startsWith('3/')"),
-            Step("Ask: to the end", "press('End')", "one('p.outcome-line')"),
+            Step("Ask: to the end", "press('End')", "one('.controls .primary').disabled"),
             Step("Ask: scrubbed", "enter('input[type=range]', '4')", "text('.position').startsWith('5/')"),
             Step("Ask: another way", "all('.way-item').at(-1).click()", "all('.way-item').at(-1).ariaCurrent"),
             Step("Ask: unmatched rules", "with_('.rules a', 'Also').click()", "one('.rule.unmatched')", QUESTION),

@@ -71,8 +71,10 @@ def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Pa
     page.until(lambda: len(page.all(".way-item")) == 2, "two ways")
     assert [item.text for item in page.all(".way-item .chance b")] == ["50%", "50%"]
     page.all(".way-item")[1].click()
-    page.shows(".way-item[aria-current=true]", "answered by shop/web-1")
+    page.shows(".way-item[aria-current=true]", "shop/web-1")
     assert "1/2" not in page.text(".way-item"), "50% says it all"
+    said = "✓ 50%: answered by shop/web-1 at 10.244.1.5:8080, which sees 10.244.0.6."
+    assert page.text("p.answer.ok") == said
 
     step_to(page, ".field.dst.lit")
     assert page.one('[data-test="now"]').text.startswith("On worker-1")
@@ -88,8 +90,9 @@ def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Pa
     step_to(page, ".rail .back.here")
     step_to(page, ".field.src.lit")
     assert page.text(".field.src dd").split() == ["10.244.1.5", "10.96.0.10"], "the answer comes from where was asked"
-    step_to(page, "p.outcome-line.ok")
-    assert "answered by shop/web-1 at 10.244.1.5:8080" in page.text("p.outcome-line")
+    step_to(page, ".controls .primary:disabled")
+    assert page.text('[data-test="now"]') == "At cart-0: the answer is delivered"
+    assert page.text("p.answer") == said, "at each step"
 
     here = page.fragment
     page.all(".way-item")[0].click()
@@ -304,7 +307,7 @@ def test_by_keyboard_alone(page: Page) -> None:
     page.press("n")
     page.shows(".position", "2/")
     page.press(Keys.END)
-    page.until(lambda: page.all("p.outcome-line.ok"), "the end of the way")
+    page.shows('[data-test="now"]', "the answer is delivered")
     page.press("g", "m")
     page.until(lambda: page.text("h1") == "Map", "g m leads to the map")
     current = page.one(".map a[tabindex='0']")
@@ -345,15 +348,19 @@ def test_light_dark_and_a_phone(page: Page) -> None:
 
 def test_no_step_scrolls_the_page(page: Page) -> None:
     page.size(1240, 800)
-    for way, last in (("0", "answered by shop/web-0"), ("1", "answered by shop/web-1")):
+    for way, end in (("0", "answered by shop/web-0"), ("1", "answered by shop/web-1")):
         page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web", way=way))
+        assert end in page.text("p.answer")
+        sizes = {page.one("svg.map").size["height"]}
         steps = int(page.text(".position").partition("/")[2])
         for step in range(1, steps):
             page.press("n")
             page.shows(".position", f"{step + 1}/{steps}")
             tall = page.browser.execute_script("return document.documentElement.scrollHeight")
             assert tall <= 800, f"step {step + 1} of way {way}: {page.text('[data-test=now]')}"
-        assert last in page.text('[data-test="now"]')
+            sizes.add(page.one("svg.map").size["height"])
+        assert len(sizes) == 1, "nor makes it the map smaller"
+        assert page.text('[data-test="now"]') == "At cart-0: the answer is delivered"
 
 
 FAST = """const done = arguments[0];
@@ -872,7 +879,9 @@ def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> 
         page.leave()
         page.open(place("ask", **question))
         page.shows(".way-item[aria-current=true] .ending", "accepted by the rules")
-        page.shows(".way-item[aria-current=true] .more-words", "do not tell whether it arrives")
+        page.shows("p.answer", "do not tell whether it arrives")
+        assert [each.get_attribute("data-id") for each in page.all(".map .item.service")] == ["svc/shop/web"]
+        assert page.text(".zoom .button") == "All 5 Services"
         assert page.text(".map .item.from").split("\n") == ["who asks", "10.244.0.99"]
         assert [item.text for item in page.all(".hook.met text")] == ["PREROUTING", "FORWARD", "POSTROUTING"]
         end = page.item("outside/10.244.0.5")
@@ -904,7 +913,7 @@ def test_a_packet_that_a_dump_drops_stops_in_its_hook(browser: Any, tmp_path: Pa
         page.size(1400, 900)
         page.leave()
         page.open(place("ask", _from="10.244.0.99", to="svc/shop/cart", step="fault"))
-        page.shows("p.outcome-line", "Dropped in FORWARD")
+        page.shows("p.answer", "dropped in FORWARD")
         forward = page.all(".hook rect")[1].rect
         cross = page.one(".map > .cross").rect
         assert forward["x"] < cross["x"] + cross["width"] / 2 < forward["x"] + forward["width"]

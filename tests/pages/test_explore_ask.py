@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,11 @@ def test_a_finding_asks_at_the_rule_that_drops(page: Page) -> None:
     page.shows(".way-item.bad[aria-current=true]", "lost")
     position, steps = page.text(".position").split("/")
     assert position == steps, "where it is lost"
-    said = "dropped by rule 1 of filter FORWARD on worker-1: hardening-2024"
-    assert page.text("p.outcome-line.bad") == f"D{said[1:]}."
-    assert f"sent to 10.244.1.5:8080, {said}" in page.text(".way-item.bad")
+    said = "sent to 10.244.1.5:8080, dropped by rule 1 of filter FORWARD on worker-1: hardening-2024"
+    assert page.text("p.answer.bad") == f"✕ 50%: {said}."
+    assert "dropped" not in page.text(".way-item.bad"), "it is said once"
+    assert page.text('[data-test="now"]') == "On worker-1: the packet is dropped"
+    assert page.text(".map .end-label.lost") == "dropped: FORWARD 1"
     assert "hardening-2024" in page.text(".rule.fatal.now code")
     assert page.browser.execute_script(IN_SIGHT), "the rule is in sight"
     assert page.all(".map > .packet ~ .cross"), "above the packet"
@@ -116,16 +119,16 @@ def test_a_finding_asks_at_the_rule_that_drops(page: Page) -> None:
 def test_a_finding_asks_where_the_packet_goes_astray(page: Page) -> None:
     open_finding(page, "worker-3")
     ask_it(page)
-    page.shows(".way-item[aria-current=true]", "sent to 10.244.0.77:8080")
+    page.shows("p.answer", "sent to 10.244.0.77:8080")
     assert page.text(".field.dst.lit dd").split() == ["10.96.0.10", "10.244.0.77"], "it is sent there at this step"
     assert "10.244.0.77:8080" in page.text(".rule.now code")
 
 
 def test_what_is_rejected_is_shown_where_it_is_and_not_where_the_sender_learns_it(page: Page) -> None:
     page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/orders", step="fault"))
-    page.shows("p.outcome-line.bad", "by rule ")
-    assert page.text("p.outcome-line.bad").startswith("Rejected in FORWARD by rule ")
-    assert "shop/orders:grpc has no endpoints" in page.text("p.outcome-line.bad")
+    page.shows("p.answer.bad", "by rule ")
+    assert page.text("p.answer.bad").startswith("✕ Rejected in FORWARD by rule ")
+    assert "shop/orders:grpc has no endpoints" in page.text("p.answer.bad")
     assert page.all(".rule.fatal.now")
     assert page.all(".rail .there.here")
     where = middles(page, ".map > .cross")
@@ -162,7 +165,7 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
 
     page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/web"))
     page.shows(".way-item.bad[aria-current=true]", "lost")
-    assert page.one("p.outcome-line.bad"), "it opens where it is lost"
+    assert page.one("p.now.stops.bad"), "it opens where it is lost"
     assert page.all(".scrubber line.bad"), "which the slider marks"
     position = page.text(".position")
     page.button("from the start").click()
@@ -183,12 +186,14 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
     page.browser.execute_script("document.activeElement.blur()")
 
     page.press(Keys.END)
-    page.shows("p.outcome-line.bad", "Lost at worker-2: 10.96.0.10 is a Service's address")
+    page.shows("p.answer.bad", "Lost at worker-2: 10.96.0.10 is a Service's address")
+    assert "the packet leaves by eth0 for the router 192.168.0.1, and nobody answers." in page.text("p.answer.bad")
+    assert page.text('[data-test="now"]') == "On worker-2: the packet leaves by eth0, and nobody answers"
     assert page.all(".map > .cross")
     assert shares(page) == []
     # It has left by its node's interface, and no way leads on from there.
     # Which rule is not there is said where it would be.
-    page.shows(".rule.missing.now", "No rule is for 10.96.0.10:80 (")
+    page.shows(".rule.missing.now", "None of the 6 rules here is for 10.96.0.10:80.")
     chain = page.one(".chain:has(.rule.missing)").text
     assert chain.startswith("nat KUBE-SERVICES")
     [cross], [packet] = middles(page, ".map > .cross"), middles(page, ".packet .letter")
@@ -201,6 +206,100 @@ def test_without_a_way_the_one_that_is_lost_and_chances_of_who_asks(page: Page) 
     page.until(lambda: page.all(".way-item")[0].get_attribute("aria-current") == "true", "the first way")
     assert page.text(".position").startswith("1/")
     assert not page.all(".scrubber line")
+
+
+UNTRANSLATED = place("ask", _from="pod/shop/web-1", to="svc/shop/web")
+HEADED = """const [chain, list] = ['.chain:has(.rule.missing)', '.rule-list']
+    .map((css) => document.querySelector(css).getBoundingClientRect().top);
+return Math.abs(chain - list)"""
+
+
+def test_the_answer_is_said_once_above_the_picture_that_shows_it(page: Page) -> None:
+    page.size(1400, 900)
+    page.open(UNTRANSLATED)
+    page.shows("p.answer.bad", "no rule of worker-2 translates")
+    assert page.text("body").count("no rule of worker-2 translates") == 1
+    rows = [page.one(css).rect for css in (".question", "p.answer", ".map-frame", ".player")]
+    assert [row["x"] for row in rows] == [rows[0]["x"]] * 4
+    for above, below in itertools.pairwise(rows):
+        assert 0 < below["y"] - above["y"] - above["height"] < 20
+    # It is said on the map, too, and in the drawing of hooks; the list is at the chain that lacks the rule.
+    assert page.text(".map .end-label.lost").split("\n") == [
+        "no rule for 10.96.0.10:80", "leaves by eth0, nobody answers",
+    ]  # fmt: skip
+    assert page.text(".hooks .station.misses").split() == ["PREROUTING", "no", "rule"]
+    page.until(lambda: page.browser.execute_script(HEADED) < 12, "the chain at the top of the list")
+    page.size(1400, 700)
+    page.until(lambda: page.browser.execute_script(HEADED) < 12, "and so in a lower window")
+
+
+def test_services_that_are_not_asked_are_not_drawn_and_told_no_faults_of(page: Page) -> None:
+    page.open(UNTRANSLATED)
+    page.until(lambda: page.all(".map .end-label.lost"), "the answer")
+    assert [each.get_attribute("data-id") for each in page.all(".map .item.service")] == ["svc/shop/web"]
+    assert len(page.all(".map .item.room")) == 3, "the hosts are there"
+    page.one(".zoom .button").click()
+    page.until(lambda: len(page.all(".map .item.service")) == 5, "all Services")
+    assert "whole=1" in page.fragment
+    assert len(page.all(".map .item.service.faulty")) == 1
+    assert page.text(".map .item.service .fault") == "100% lost"
+    assert page.text(".zoom .button") == "Only what is asked"
+    # In a low window are the hosts on the way alone, and no map that scrolls.
+    page.size(1280, 720)
+    page.open(UNTRANSLATED)
+    page.until(lambda: page.text(".map .item.room .name") == "worker-2", "the host on the way")
+    drawing = page.one(".drawing")
+    assert drawing.get_property("scrollHeight") <= drawing.get_property("clientHeight")
+    assert int(page.browser.execute_script("return document.documentElement.scrollHeight")) <= 720
+    page.size(1400, 900)
+    # A node port is a Service's, too, by whichever name it is asked.
+    page.open(place("ask", _from="outside", to="192.168.0.10:30080"))
+    page.until(lambda: page.all(".way-item"), "the answer")
+    assert [each.get_attribute("data-id") for each in page.all(".map .item.service")] == ["svc/shop/web"]
+
+
+def test_on_a_phone_the_question_is_one_line_and_the_picture_on_the_first_screen(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.size(390, 844)
+    page.open(UNTRANSLATED)
+    page.until(lambda: page.all(".map .end-label.lost"), "the answer")
+    folded = page.one(".folded-question")
+    assert folded.accessible_name == "web-1 → web (change the question)"
+    assert folded.get_attribute("aria-expanded") == "false"
+    assert not page.one("form.question").is_displayed()
+    rows = [page.one(css).rect for css in (".folded-question", "p.answer", ".way-item", ".map-frame", ".player")]
+    for above, below in itertools.pairwise(rows):
+        assert above["y"] + above["height"] < below["y"]
+    assert rows[3]["y"] + rows[3]["height"] < 844, "all of the map"
+    assert page.text(".map .item.room .name") == "worker-2", "the host on the way"
+    assert page.text(".zoom .button") == "Whole map (3 hosts)"
+    folded.send_keys(Keys.ENTER)
+    page.until(lambda: page.one("form.question").is_displayed(), "the form")
+    assert folded.get_attribute("aria-expanded") == "true"
+    folded.click()
+    page.until(lambda: not page.one("form.question").is_displayed(), "one line again")
+    # So does the key for the first field.
+    page.browser.execute_script("document.activeElement.blur()")
+    page.press("/")
+    page.until(lambda: page.browser.switch_to.active_element.get_attribute("name") == "from", "the first field")
+    field = page.one("input[name=from]")
+    field.clear()
+    field.send_keys("pod/shop/cart-0", Keys.ENTER)
+    page.until(lambda: page.text(".folded-question").startswith("cart-0 → web"), "another question, in one line")
+    assert not page.one("form.question").is_displayed()
+    # What is wrong is mended in the form.
+    page.open(place("ask", _from="pod/shop/cart-0", to="svc/shop/none"))
+    page.shows("[role=alert]", "shop/none")
+    assert page.one("input[name=to]").is_displayed()
+    assert not page.all(".folded-question")
+    assert all("404" in each or "400" in each for each in page.complaints())
+    # Where there is room the form is always there.
+    page.size(1400, 900)
+    page.open(UNTRANSLATED)
+    page.until(lambda: page.all(".way-item"), "the answer")
+    assert page.one("form.question").is_displayed()
+    assert not page.one(".folded-question").is_displayed()
 
 
 def test_axe_finds_nothing_serious_where_a_packet_is_lost(page: Page) -> None:
@@ -242,7 +341,7 @@ def test_both_ways_are_in_the_address_and_back_leads_to_them(page: Page) -> None
     lost = page.one(".pair .way-item.bad")
     page.browser.execute_script("arguments[0].click()", lost)
     page.shows(".ask .asked-words", asked)
-    page.until(lambda: page.all("p.outcome-line.bad"), "where it is lost")
+    page.until(lambda: page.all("p.now.stops.bad"), "where it is lost")
     page.browser.back()
     page.until(lambda: page.fragment == here and page.all(".pair .way-item"), "both ways")
     page.until(lambda: scrolled(page) == was, "the same place on the page")

@@ -288,7 +288,8 @@ def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> 
     assert [each.rpartition(" cells")[0].rpartition(" ")[0] for each in reasons] == [
         "dropped by a rule in FORWARD on worker-2",
         "no pod of worker-3 has 10.244.2.77, and nobody answers when worker-3 asks who has it",
-        "10.96.0.10 is a Service's address, which no rule of worker-1 translates: it goes to 192.168.0.1",
+        "10.96.0.10 is a Service's address, which no rule of worker-1 translates: the packet leaves by eth0 for the "
+        "router 192.168.0.1, and nobody answers",
     ]
     letters = [[each.text[-1] for each in cell.find_elements("css selector", ".letter")] for cell in inside]
     assert letters == [["c"], ["a"], ["a"], ["a", "b"]]

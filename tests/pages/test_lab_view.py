@@ -77,6 +77,7 @@ def test_topology_and_the_way_of_the_chosen_connection(browser: Any, file: Path)
     assert all("as the model says" in item.text for item in flows)
     assert flows[0].get_attribute("aria-current") == "true"
     page.shows('[data-test="now"]', "DNAT")
+    assert page.text("p.answer").startswith("✓ By the model ")
     assert "?" not in page.text(".strip"), "its sender's address was captured"
     assert page.browser.execute_script(_CUT) == []
     passed = {item.get_attribute("data-id") for item in page.all(".map .item.passed")}

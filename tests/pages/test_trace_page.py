@@ -118,9 +118,11 @@ def test_outcomes_hooks_and_the_header_step_by_step(browser: Any, tmp_path: Path
     assert page.text(".field.dst dd").split() == ["10.103.198.138", "10.244.0.37"]
     assert texts(browser, ".hooks .station.now text") == ["PREROUTING"]
     assert "DNAT" in page.text(".rule.now")
+    page.shows("p.answer", "10.244.0.36 → 10.244.0.37:8080, leaves")
+    assert page.text("p.answer").startswith("✓ 50%: accepted by the rules")
+    assert page.text("p.answer").endswith("they do not tell whether it arrives.")
     page.press(Keys.END)
-    page.shows("p.outcome-line", "10.244.0.36 → 10.244.0.37:8080, leaves")
-    assert page.text("p.outcome-line").endswith("they do not tell whether it arrives.")
+    page.shows('[data-test="now"]', "the answer leaves")
 
 
 def test_light_dark_and_narrow(browser: Any, tmp_path: Path) -> None:
@@ -194,12 +196,13 @@ def test_other_ends(
     page = Page(browser, write_page(tmp_path / "page.html", *arguments, scenario=GOLDEN / scenario).as_uri())
     page.open("")
     assert page.complaints() == []
-    assert end in page.text(".way-item[aria-current=true]")
+    assert end.lower() in page.text("p.answer").lower()
     assert last in texts(browser, ".hooks .station.passed text")
     stopped = texts(browser, ".hooks .station.stops text")
     lost = end.partition(" ")[0] in ("rejected", "dropped")
     assert (stopped[:1] == [last]) == lost
-    assert bool(page.all("p.outcome-line.bad")) == lost, "what is lost is opened where it is lost"
+    assert bool(page.all("p.answer.bad")) == lost
+    assert bool(page.all("p.now.stops.bad")) == lost, "what is lost is opened where it is lost"
 
 
 def test_a_capture_opens_its_row_where_it_differs_from_the_model(browser: Any, tmp_path: Path) -> None:

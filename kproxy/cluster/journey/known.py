@@ -208,7 +208,7 @@ class KnownNetwork:
         if owner and owner != host.name:
             return self._arrival(owner, arrives)
         if gateway != target:
-            return self._beyond_router(host, gateway, target)
+            return self._beyond_router(host, device, gateway, target)
         if link is not None and link.kind not in ("", "vlan", "bond", "ipvlan", "macvlan", "veth", "bridge", "team"):
             return Arrival("", reason=f"where {device} leads, a link of kind {link.kind}, is not known", unknown=True)
         inside = self._node_of(target)
@@ -224,9 +224,10 @@ class KnownNetwork:
             return Arrival("", reason=f"{device} of {name} is down")
         return Arrival(name, device)
 
-    def _beyond_router(self, host: NetworkHost, router: str, target: str) -> Arrival:
+    def _beyond_router(self, host: NetworkHost, device: str, router: str, target: str) -> Arrival:
         if target in self._service_addresses:
-            return self._no_way_to_service(host, target, f": it goes to {router}")
+            leaves = f": the packet leaves by {device} for the router {router}, and nobody answers"
+            return self._no_way_to_service(host, target, leaves)
         node = self._node_of(target)
         if node and target not in self._owners and self._nodes_route:
             return _unknown(

@@ -8,7 +8,7 @@ import { noneOf } from "./faults.js";
 import { arrange, isNode } from "./layout.js";
 import { Cables, Cross, Line, Packet, ServiceLines, packetAt } from "./lines.jsx";
 import { markSpots } from "./labels.jsx";
-import { Ends, Marks, Tips, Ways } from "./ways.jsx";
+import { Ends, Marks, Tips, Told, Ways } from "./ways.jsx";
 import { Zoom } from "../parts.jsx";
 import { onHostWay } from "./onehost.js";
 import { walk } from "./paths.js";
@@ -45,15 +45,18 @@ const NONE = new Set();
 export const layAhead = (map) => layoutOf(map, NONE, phone.matches);
 
 /** Whether the page is as narrow as on a phone. */
-export function useSlim() {
-  const [slim, setSlim] = useState(phone.matches);
+export const useSlim = () => useMatch(phone);
+
+/** Whether a window is as a query of `matchMedia` says. */
+export function useMatch(media) {
+  const [matches, setMatches] = useState(media.matches);
   useEffect(() => {
-    const changed = () => setSlim(phone.matches);
+    const changed = () => setMatches(media.matches);
     changed();
-    phone.addEventListener("change", changed);
-    return () => phone.removeEventListener("change", changed);
-  }, []);
-  return slim;
+    media.addEventListener("change", changed);
+    return () => media.removeEventListener("change", changed);
+  }, [media]);
+  return matches;
 }
 
 /**
@@ -68,11 +71,12 @@ export function useSlim() {
  * @param ways the ways of both sides of a comparison, as `bothWays` gives them, instead of chances
  * @param marks numbers of findings by identifier, as `markSpots` takes them
  * @param doubted interfaces that a finding is about: "node/NAME DEVICE"
+ * @param told what is said at hosts: [{host, tone, rows}]
  * @param picks {from, to}
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, picks = {}, around = 220, more = null, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, told = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const back = moment?.direction === "back";
@@ -111,6 +115,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {ways && <Ends layout={layout} ways={ways} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
+          {told && <Told layout={layout} labels={told} />}
           {lost && <Cross layout={layout} hops={lost} service={selected} back={lost === way ? back : !back} />}
         </svg>
       </div>
@@ -221,18 +226,20 @@ const LOWEST = 0.72;
 /** How much of the window's height the frame has at most (`.drawing` in style.css), and what its border takes. */
 const FRAME = 0.74;
 const BORDER = 2;
-/** How wide the map's frame was, by view and window: so it need not be drawn twice to know. */
-const widths = new Map();
+/** How large the map's frame was, by view and window: so it need not be drawn twice to know. */
+const sizes = new Map();
 
 /** How much smaller the map must be to fit its frame, never so small that it cannot be read; or larger, on a large screen. */
 function useFit(holder, layout, around) {
   const place = `${parseHash(location.hash).path[0]} ${innerWidth}`;
-  const [width, setWidth] = useState(widths.get(place) ?? 0);
+  const [[width, height], setSize] = useState(sizes.get(place) ?? [0, 0]);
   useLayoutEffect(() => {
     const measure = () => {
-      const now = holder.current?.clientWidth ?? 0;
-      if (now) widths.set(place, now);
-      setWidth(now);
+      const frame = holder.current;
+      // Where it fills what others leave of the window its height does not hang on the map, which may take all of it.
+      const now = frame ? [frame.clientWidth, getComputedStyle(frame.parentElement).flexGrow === "1" ? frame.clientHeight : 0] : [0, 0];
+      if (now[0]) sizes.set(place, now);
+      setSize((old) => (old[0] === now[0] && old[1] === now[1] ? old : now));
     };
     if (!width) measure();
     const watch = new ResizeObserver(measure);
@@ -240,8 +247,9 @@ function useFit(holder, layout, around) {
     return () => watch.disconnect();
   }, []);
   if (!width) return 1;
-  const [wide, tall] = [width / layout.width, (Math.min(innerHeight - around, innerHeight * FRAME) - BORDER) / layout.height];
-  return Math.max(SMALLEST, layout.slim ? Math.min(1, wide) : Math.min(LARGEST, wide, Math.max(LOWEST, tall)));
+  const tall = height || Math.min(innerHeight - around, innerHeight * FRAME) - BORDER;
+  const [wide, high] = [width / layout.width, tall / layout.height];
+  return Math.max(SMALLEST, layout.slim ? Math.min(1, wide) : Math.min(LARGEST, wide, Math.max(LOWEST, high)));
 }
 
 /** Keeps the packet in sight where the map is larger than its frame. */

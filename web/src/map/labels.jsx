@@ -108,7 +108,8 @@ function* spotsOf(layout, box, w, h, several) {
 
 /** On the lower border of a room, nearest to where it is wanted; then below it. */
 function* along(room, w, h, wanted, from) {
-  for (const y of [room.y + room.h - h / 2, room.y + room.h + h / 2 + 2]) {
+  // Of several rows no more than the first one hides what is in the room.
+  for (const y of [room.y + room.h - Math.min(h / 2, 12), room.y + room.h + h / 2 + 2]) {
     const least = Math.min(room.x + 4, room.x + room.w - w - 4);
     const most = Math.max(room.x + 4, room.x + room.w - w - 4);
     const first = Math.max(least, Math.min(wanted, most));
@@ -137,7 +138,9 @@ function leaderTo({ x, y, w, h, from, beside }) {
 /** How large a label of these rows is. */
 export function sizeOf(rows, slim) {
   const letter = slim ? 7 : 8;
-  return { w: Math.max(...rows.map((text) => text.length)) * letter + 12, h: (slim ? 15 : 17) * rows.length + 2 };
+  // Capitals, as in the name of a chain, are wider.
+  const wide = (text) => text.length * letter + 2 * (text.match(/[A-Z]{3,}/g)?.join("").length ?? 0);
+  return { w: Math.max(...rows.map(wide)) + 12, h: (slim ? 15 : 17) * rows.length + 2 };
 }
 
 export function Label({ at, rows, classes, slim }) {

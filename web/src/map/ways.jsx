@@ -37,11 +37,18 @@ export function Ways({ layout, ways }) {
 
 /** How many packets end where on the one side, and on the other. */
 export function Ends({ layout, ways, spots }) {
+  const labels = useMemo(() => byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] })), [layout, ways]);
+  return <Told layout={layout} labels={labels} spots={spots} />;
+}
+
+const NONE = [];
+
+/** What is said at hosts, where it covers no words; `spots` are those of numbers. */
+export function Told({ layout, labels: said, spots = NONE }) {
   const labels = useMemo(() => {
-    const said = byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] }));
     const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
     return said.map((label, place) => ({ ...label, at: places[place] })).filter((label) => label.at);
-  }, [layout, ways, spots]);
+  }, [layout, said, spots]);
   return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
 }
 

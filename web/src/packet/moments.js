@@ -45,7 +45,7 @@ function hopMoments(found, direction, hops, number, missing) {
       if (step.kind === "conntrack" || (!header.ctstate && hop.ctstate)) header.ctstate = hop.ctstate ?? "";
       push(step.kind, stepWords(step), { step: place, hook: step.hook ?? "", detail: step });
     }
-    if (place === untranslated) push("missing", `${missingWords(missing, hop.dst)} in ${missing.table} ${missing.chain}`, { hook: missing.hook });
+    if (place === untranslated) push("missing", missingWords(missing, hop.dst, `of ${missing.table} ${missing.chain}`), { hook: missing.hook });
   });
   header.src = hop.leftSrc;
   header.dst = hop.leftDst;
@@ -57,7 +57,7 @@ function hopMoments(found, direction, hops, number, missing) {
     header.mark = "0x0";
     push("wire", leaves(hop, next), { wire: true });
   } else {
-    push("end", ended(hop), { verdict: hop.verdict });
+    push("end", hop.verdict === "INDETERMINATE" ? "what happens here is open" : `${name} ${ended(hop, direction)}`, { verdict: hop.verdict });
   }
 }
 
@@ -74,8 +74,8 @@ function sourceOf(hop) {
   return (hop.error ? "" : hop.conntrack?.original[0]) || hop.leftSrc;
 }
 
-/** What is not there: "no rule is for 10.96.0.10:80 (9 asked)". */
-export const missingWords = (missing, destination) => `no rule is for ${destination} (${missing.asked} asked)`;
+/** What is not there: "none of the 9 rules of nat KUBE-SERVICES is for 10.96.0.10:80". */
+export const missingWords = ({ asked }, destination, where) => (asked > 1 ? `none of the ${asked} rules ${where} is for ${destination}` : `no rule ${where} is for ${destination}`);
 
 /** Whether a step is worth a stop: jumps between chains and policies that only let through are not, nor is a translation
  *  beside the rule that asked for it. */
@@ -117,13 +117,12 @@ function leaves(hop, next) {
   return `leaves${by} to ${to}`;
 }
 
-function ended(hop) {
+function ended(hop, direction) {
   if (hop.verdict === "ACCEPT") {
     if (hop.held) return "waits for a neighbour that does not answer";
     if (hop.host === "host" && hop.via !== "local") return `leaves${hop.out ? ` by ${hop.out}` : ""}`;
-    return hop.via === "out" ? `leaves${hop.out ? ` by ${hop.out}` : ""}, and nobody takes it` : "is delivered";
+    return hop.via === "out" ? `leaves${hop.out ? ` by ${hop.out}` : ""}, and nobody ${direction === "there" ? "answers" : "takes it"}` : "is delivered";
   }
-  if (hop.verdict === "INDETERMINATE") return "what happens here is open";
   return hop.verdict === "REJECT" ? "is rejected" : "is dropped";
 }
 

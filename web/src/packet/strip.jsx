@@ -54,18 +54,22 @@ const STATIONS = {
 };
 const LINES = [["in", "PREROUTING"], ["PREROUTING", "routing"], ["routing", "FORWARD"], ["FORWARD", "POSTROUTING"], ["POSTROUTING", "out"], ["routing", "INPUT"], ["INPUT", "host"], ["host", "OUTPUT"], ["OUTPUT", "POSTROUTING"]];
 
-/** The hooks of one host; those that the packet passes, as `stationsOf` gives them, and the one where it is now. */
-export function Hooks({ route, now = "", verdict, label }) {
+/** The hooks of one host; those that the packet passes, as `stationsOf` gives them, the one where it is now, and the one
+ *  where no rule was for it. */
+export function Hooks({ route, now = "", verdict, missing = "", label }) {
   const end = verdict === "ACCEPT" ? "" : route.at(-1);
+  const said = { [end]: verdict, ...(missing && { [missing]: "no rule" }) };
+  // Below the lower row is room for words where it has some.
+  const low = Object.entries(STATIONS).some(([name, [, y]]) => said[name] && y > 24);
   const taken = new Set(route.slice(1).map((name, place) => `${route[place]} ${name}`));
   return (
-    <svg class="hooks" viewBox="3 4 456 94" role="img" aria-label={label}>
+    <svg class="hooks" viewBox={`3 4 456 ${low ? 104 : 94}`} role="img" aria-label={label}>
       {LINES.map(([one, other]) => <path key={`${one} ${other}`} class={taken.has(`${one} ${other}`) ? "line taken" : "line"} d={lineOf(one, other)} />)}
       {Object.entries(STATIONS).map(([name, [x, y, w, text]]) => (
-        <g key={name} data-station={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
+        <g key={name} data-station={name} class={`station${route.includes(name) ? " passed" : ""}${now === name ? " now" : ""}${end === name ? ` stops ${verdict === "INDETERMINATE" ? "open" : "bad"}` : missing === name ? " misses bad" : ""}${/[a-z]/.test(name) ? " ends" : ""}`}>
           <rect x={x - w / 2} y={y - 14} width={w} height={28} rx={/^(in|out|host)$/.test(name) ? 14 : 6} />
           <text x={x} y={y + 4}>{text}</text>
-          {end === name && <text class="verdict" x={x} y={y + 25}>{verdict}</text>}
+          {said[name] && <text class="verdict" x={x} y={y + 25}>{said[name]}</text>}
         </g>
       ))}
     </svg>

@@ -4,14 +4,15 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, useAnswer } from "../api.js";
 import { Captured } from "./captured.jsx";
 import { AskMap } from "./askmap.jsx";
+import { Question } from "./question.jsx";
 import { fateWords, fatesOf, nameOf } from "../packet/fates.js";
 import { FAULT, faultOf, wayOf } from "../packet/fault.js";
 import { missingWords, momentsOf, stationsOf } from "../packet/moments.js";
-import { receivers, senders, serviceTarget } from "../names.js";
-import { Bar, Busy, Chance, End, Field, Problem } from "../parts.jsx";
+import { receivers, serviceTarget } from "../names.js";
+import { Bar, Busy, Chance, End, Problem } from "../parts.jsx";
 import { go, href } from "../route.js";
 import { Hooks, Strip } from "../packet/strip.jsx";
-import { ENDS, count, endOf, endWords, exactly, failsOn, fatalOf, fit, hostId, isLong, plain, sentTo, shortName, whereOf } from "../words.js";
+import { ENDS, count, endOf, endWords, exactly, failsOn, fatalOf, fit, hostId, isLong, percent, plain, sentTo, shortName, whereOf } from "../words.js";
 
 /** Of so few ways at most each that is lost says why; more are told in sums. */
 const FEW_WAYS = 4;
@@ -58,13 +59,14 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
     <section class="view split ask">
       <div class="main">
         {command === "trace" ? <h1 class="packet">{embedded.title}</h1> : <h1 class="visually-hidden">Ask</h1>}
-        {!command && <Question query={query} map={map} ask={ask} error={error} />}
+        {!command && <Question query={query} map={map} ask={ask} error={error} asked={Boolean(question && !error)} />}
         {edits.length > 0 && <p class="note">Asked of the changed copy (<a href={href("whatif", { edits: query.edits })}>{count(edits.length, "change")}</a>).</p>}
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
         {error?.field === "to" && map && /^nodeport\/[^@]+$/.test(query.to) && <AtNode map={map} ask={ask} target={query.to} />}
-        {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
+        {way && <Outcome way={way} alone={answer.journeys.length === 1} model={Boolean(followed)} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
+        {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
         {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} way={answer?.journeys[followed.journey]} /></section>}
       </div>
       <div class="side">
@@ -141,30 +143,6 @@ function AtNode({ map, ask, target }) {
   );
 }
 
-function Question({ query, map, ask, error }) {
-  const form = useRef(null);
-  const [from, to] = useMemo(() => (map ? [senders(map), receivers(map)] : [[], []]), [map]);
-  const submit = (event) => {
-    event.preventDefault();
-    const given = Object.fromEntries(new FormData(form.current));
-    go(ask({ from: given.from.trim(), to: given.to.trim(), port: given.port?.trim(), proto: given.proto }));
-  };
-  return (
-    <form class="filters question" ref={form} onSubmit={submit}>
-      <Field label="From" name="from" value={query.from ?? ""} options={from} hint="pod/shop/cart-0" bad={error?.field === "from"} classes="wide" />
-      <a class="swap" href={ask({ from: query.to ?? "", to: query.from ?? "" })} aria-label="Swap source and target">⇄</a>
-      <Field label="To" name="to" value={query.to ?? ""} options={to} hint="svc/shop/web or 10.96.0.1:443" bad={error?.field === "to"} classes="wide" />
-      <Field label="Port" name="port" value={query.port ?? ""} hint="its own" bad={error?.field === "port"} classes="narrow" />
-      <label class="labelled narrow"><span>Protocol</span>
-        <select name="proto" value={query.proto ?? ""}>
-          {[["", "its own"], ["tcp", "TCP"], ["udp", "UDP"], ["sctp", "SCTP"], ["icmp", "ICMP"]].map(([key, words]) => <option key={key} value={key} selected={key === (query.proto ?? "")}>{words}</option>)}
-        </select>
-      </label>
-      <button class="primary" type="submit">Ask</button>
-    </form>
-  );
-}
-
 function Ways({ answer, map, number, to, query, taken }) {
   const fates = useMemo(() => fatesOf(answer.journeys, map), [answer, map]);
   const many = answer.journeys.length > FEW_WAYS;
@@ -192,9 +170,8 @@ function Ways({ answer, map, number, to, query, taken }) {
                   <End end={endOf(way)} />
                   <span class={isLong(where, way) ? "where long" : "where"}>{where}</span>
                   {place === taken && <span class="more-words">this one came about</span>}
-                  {(place === number || (way.end !== "answered" && !many)) && (
-                    <span class="more-words">{[[sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", "), place === number && exactly(way.probability)].filter(Boolean).join("; ")}</span>
-                  )}
+                  {place === number && exactly(way.probability) && <span class="more-words">{exactly(way.probability)}</span>}
+                  {place !== number && way.end !== "answered" && !many && <span class="more-words">{whole(way)}</span>}
                 </a>
               </li>
             );
@@ -238,10 +215,27 @@ function Fate({ fate, headed, number, children }) {
   );
 }
 
-/** Steps through a way: the strip, what happens, the scrubber. */
+/** How a way ends, with what it was sent to. */
+const whole = (way) => [sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].filter(Boolean).join(", ");
+
+/** What becomes of the packet of the way that is shown, whichever step is; of several ways with its chance. `model`: what
+ *  became of a real one is told, too. */
+function Outcome({ way, alone, model }) {
+  const { kind, mark } = ENDS[way.end] ?? { kind: "open", mark: "?" };
+  const said = alone ? whole(way) : `${percent(way.probability)}: ${whole(way)}`;
+  const words = model ? `By the model ${said}` : sentence(said);
+  const cut = way.reason && words.endsWith(`: ${way.reason}`) ? words.length - way.reason.length : words.length;
+  return (
+    <p class={`answer outcome-line ${kind}`} aria-live="polite" data-test="answer">
+      <span class="outcome-mark" aria-hidden="true">{mark} </span><b>{words.slice(0, cut)}{cut === words.length && "."}</b>{cut < words.length && `${words.slice(cut)}.`}
+    </p>
+  );
+}
+
+/** Steps through a way: the scrubber, what happens, the strip. */
 function Player({ way, moments, number, step, lost, to, protocol }) {
   const moment = moments[step];
-  const ends = moment.last || (moment.kind === "end" && moment.direction === failsOn(way));
+  const stops = moment.kind === "end" && moment.direction === failsOn(way);
   const before = step > 0 && moments[step - 1].direction === moment.direction ? moments[step - 1].header : null;
   const at = (place) => to({ way: number, step: String(place) });
   const seek = (place) => go(at(Math.max(0, Math.min(moments.length - 1, place))), true);
@@ -272,7 +266,7 @@ function Player({ way, moments, number, step, lost, to, protocol }) {
     return () => removeEventListener("keydown", pressed);
   }, []);
   return (
-    <section class="player" aria-label="Step through the way">
+    <section class={way.end === "answered" || moments.some((item) => item.header.outer) ? "player roomy" : "player"} aria-label="Step through the way">
       <div class="controls">
         <button type="button" onClick={() => seek(step - 1)} disabled={step === 0} aria-label="One step back">◀</button>
         <button type="button" onClick={() => seek(step + 1)} disabled={step === moments.length - 1} aria-label="One step on" class="primary">▶</button>
@@ -296,8 +290,8 @@ function Player({ way, moments, number, step, lost, to, protocol }) {
           );
         }))}
       </ol>
-      <p class={ends ? `now outcome-line ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
-        {ends && way.end !== "answered" ? `${sentence(endWords(way))}.` : <><b>{placeName(moment.host)}</b>: {moment.hook ? <><i>{moment.hook}</i> </> : null}{moment.words}{moment.last ? `; ${endWords(way)}.` : ""}</>}
+      <p class={stops ? `now stops ${ENDS[way.end]?.kind ?? "open"}` : "now"} aria-live="polite" data-test="now">
+        <b>{placeName(moment.host)}</b>: {moment.hook ? <><i>{moment.hook}</i> </> : null}{moment.words}
       </p>
       <Strip header={moment.header} protocol={protocol} lit={moment.lit} before={before} />
     </section>
@@ -328,12 +322,22 @@ function Rules({ way, moment, step, number, question, query, to }) {
   const hooks = withMissing(all && data ? data.hooks : fromMatched(matched), missing);
   const most = Math.max(0, ...hooks.flatMap((hook) => hook.chains.flatMap((chain) => chain.rules.map((rule) => rule.packets ?? 0))));
   const box = useRef(null);
-  useEffect(() => {
-    const here = box.current.querySelector(".rule.now") ?? box.current.querySelector(".hook-rules.here");
+  // Beside a map that comes after the answer the list has another size than alone.
+  const look = useRef(null);
+  look.current = () => {
     const frame = box.current;
-    // At its end a packet has met all of them.
-    if (frame.scrollHeight > frame.clientHeight) frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : /^(end|wire)$/.test(moment.kind) ? frame.scrollHeight : 0;
-  }, [step, number, data, all]);
+    if (!frame || frame.scrollHeight <= frame.clientHeight) return;
+    const here = frame.querySelector(".rule.now") ?? frame.querySelector(".hook-rules.here");
+    // Where no rule was for the packet it is the chain that is looked at; at its end a packet has met all rules.
+    if (here?.matches(".missing")) frame.scrollTop = here.closest(".chain").offsetTop;
+    else frame.scrollTop = here ? here.offsetTop - frame.clientHeight / 2.4 : /^(end|wire)$/.test(moment.kind) ? frame.scrollHeight : 0;
+  };
+  useEffect(() => look.current(), [step, number, data, all]);
+  useEffect(() => {
+    const watch = new ResizeObserver(() => look.current());
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, []);
   return (
     <section class="rules" aria-label={`Rules of ${hop.host}`}>
       <div class="bar-top">
@@ -342,8 +346,8 @@ function Rules({ way, moment, step, number, question, query, to }) {
         {!embedded && (isRuleHost(hop) || all) && <a class="button small" href={to({ rules: all ? "" : "all" })} aria-current={all ? "true" : undefined}>{all ? "Only matched" : "Also unmatched"}</a>}
       </div>
       {isRuleHost(hop) && (
-        <Hooks route={route} verdict={hop.verdict} now={moment.kind === "route" && route.includes("routing") ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
-          label={`Hooks of ${hostName(hop.host)} that the packet passes: ${route.filter((name) => /^[A-Z]/.test(name)).join(", ")}; then ${hop.verdict}`} />
+        <Hooks route={route} verdict={hop.verdict} missing={missing?.hook} now={moment.kind === "route" && route.includes("routing") ? "routing" : moment.hook || (moment.kind === "arrive" ? "in" : moment.kind === "wire" ? "out" : moment.kind === "end" && delivered ? "host" : "")}
+          label={`Hooks of ${hostName(hop.host)} that the packet passes: ${route.filter((name) => /^[A-Z]/.test(name)).join(", ")}${missing ? `; in ${missing.hook} no rule is for it` : ""}; then ${hop.verdict}`} />
       )}
       {isRuleHost(hop) && KNOWN.test(hop.ctstate ?? "") && <p class="note">Of a known connection: no rule of nat is asked; connection tracking translates it as it did the first packet.</p>}
       <Problem error={all ? error : null} />
@@ -367,7 +371,7 @@ function Rules({ way, moment, step, number, question, query, to }) {
                     </li>
                   ))}
                 </ol>
-                {chain.missing && <p class={`rule fatal missing${/^(missing|end)$/.test(moment.kind) ? " now" : ""}`}><span class="number" /><b>{sentence(missingWords(missing, hop.dst))}.</b></p>}
+                {chain.missing && <p class={`rule fatal missing${/^(missing|end)$/.test(moment.kind) ? " now" : ""}`}><span class="number" /><b>{sentence(missingWords(missing, hop.dst, "here"))}.</b></p>}
                 {chain.left > 0 && <p class="note">{count(chain.left, "more rule")} of this chain did not match.</p>}
               </div>
             ))}

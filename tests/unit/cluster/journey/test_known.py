@@ -240,7 +240,10 @@ def test_a_service_that_no_rule_knows_is_lost() -> None:
     files["nodes/n1/iptables-save"] = b""
     found, _ = ask(files, "pod/shop/cart-0", "svc/shop/web")
     assert [(item.end, item.at) for item in found] == [("lost", "n1")]
-    assert "10.96.0.7 is a Service's address, which no rule of n1 translates" in found[0].reason
+    assert found[0].reason == (
+        "10.96.0.7 is a Service's address, which no rule of n1 translates: the packet leaves by eth0 for the router "
+        "172.30.0.1, and nobody answers"
+    )
     found, _ = ask(files, "node/n2", "nodeport/shop/web@n1")
     assert [(item.end, item.at, item.reason) for item in found] == [("refused", "n1", "no process listens there")]
 
