@@ -534,7 +534,7 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     ]
     harm, today, then = harms["A pod that reaches itself through another node"]
     assert harm == "50% no longer arrives"
-    assert today.startswith("50% checkout-1, 50% checkout-0, from ")
+    assert today == "50% checkout-1, 50% checkout-0, masqueraded"
     assert then == "50% checkout-1, 50% checkout-0, from its own address"
     assert harms["Ports of a ClusterIP that no Service has"] == [
         "refused, where it timed out",

@@ -153,7 +153,7 @@ function treated(outcome, witness, first, here, owners, map) {
     const last = [{ host: room, at: "bridge" }];
     return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out }, ...(room === here ? last : [{ host: room, in: into }, ...last])] };
   }
-  const words = target === here ? "the node’s own programs" : target.startsWith("outside/") ? `on to ${to}` : undefined;
+  const words = target === here ? "its own programs" : target.startsWith("outside/") ? `on to ${to}` : undefined;
   const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
   // What the node sends to itself goes over its loopback interface.
   const there = [...start, { host: here, out }, ...(target === here && start.length ? [] : [{ host: target, in: into }])];
