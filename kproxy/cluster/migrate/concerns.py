@@ -46,6 +46,13 @@ def refused(facts: NodeFacts) -> Iterable[ServicePort]:
     )
 
 
+def met_elsewhere(facts: NodeFacts) -> Iterable[ServicePort]:
+    """Those with endpoints of other nodes that such an endpoint reaches through this node. A ClusterIP counts only if
+    nothing else leads there, since the endpoint's own node meets its packets first."""
+    ports = list({port.name: port for port, _ in facts.remote_endpoints}.values())
+    return [port for port in ports if port.externally_accessible] or ports
+
+
 def sharing(facts: NodeFacts) -> Iterable[ServicePort]:
     return (port for ports in facts.shared_doors.values() for port in ports)
 

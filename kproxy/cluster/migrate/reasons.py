@@ -24,6 +24,7 @@ from kproxy.cluster.migrate.concerns import (
     masquerade_all_config,
     masquerade_all_words,
     masquerade_bit_config,
+    met_elsewhere,
     moving_node_ports,
     moving_node_ports_and_addresses,
     nobody,
@@ -240,7 +241,7 @@ REASONS: Final = (
         id=ids.REMOTE_HAIRPIN,
         title="A pod that reaches itself through another node",
         packets=Packets.remote_hairpin,
-        services=lambda facts: (port.name.service for port, _ in facts.remote_endpoints),
+        services=services_of(met_elsewhere),
         iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
         nftables="Only an endpoint of this node is; another's comes back with its own address as source, and is lost.",
         to_nftables=Advice(

@@ -168,6 +168,7 @@ function WaysLegend({ ways, sides, children }) {
       {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
       {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
       {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
+      {ways.same && <li><b class="bad-text">✕</b> lost {sides[1].words}</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}
     </ul>

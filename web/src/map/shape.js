@@ -11,7 +11,9 @@ export function withEndpoints(map) {
   const known = new Set([...map.pods, ...map.nodes, ...map.outside].map((item) => item.id));
   const pods = [];
   const outside = [];
+  const leaving = new Set();
   for (const edge of map.edges) {
+    if (edge.state.includes("terminating")) leaving.add(edge.target);
     if (known.has(edge.target)) continue;
     known.add(edge.target);
     const address = hostOf(edge.endpoint);
@@ -22,8 +24,10 @@ export function withEndpoints(map) {
       });
     } else outside.push({ id: edge.target, address, label: isOneHost(map) ? "an endpoint" : "an endpoint outside", links: [], end: true });
   }
+  // What becomes of an endpoint is seen at its Pod.
+  const all = [...map.pods, ...pods].map((pod) => (leaving.has(pod.id) && !pod.terminating ? { ...pod, terminating: true } : pod));
   return {
-    ...map, services: inOrder(map.services), nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: [...map.pods, ...pods], outside: [...map.outside, ...outside],
+    ...map, services: inOrder(map.services), nodes: [...map.nodes].sort((one, other) => byName(one.name, other.name)), pods: all, outside: [...map.outside, ...outside],
     // Of a part of the map it is still known which Services have endpoints somewhere.
     served: new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)),
     // Where the node's rules do not give what the objects ask for.
@@ -132,18 +136,12 @@ export function overlaid(map, before) {
     const gone = then.filter((item) => !known.has(item.id));
     return gone.length ? [...now, ...gone.map((item) => ({ ...item, removed: true }))] : now;
   };
-  const [nodes, known, services] = ["nodes", "pods", "services"].map((kind) => both(map[kind], before[kind]));
-  // What becomes of an endpoint is seen at its Pod.
-  const leaving = new Set(map.edges.filter(isLeaving).map((edge) => edge.target));
-  for (const edge of before.edges) if (isLeaving(edge)) leaving.delete(edge.target);
-  const pods = leaving.size ? known.map((pod) => (leaving.has(pod.id) ? { ...pod, terminating: true } : pod)) : known;
+  const [nodes, pods, services] = ["nodes", "pods", "services"].map((kind) => both(map[kind], before[kind]));
   const networks = map.networks.length ? map.networks.map((network) => ({ ...network, members: both(
     network.members.map((item) => ({ ...item, id: item.host })), (before.networks.find((item) => item.id === network.id)?.members ?? []).map((item) => ({ ...item, id: item.host })),
   ) })) : before.networks;
   return { ...map, nodes: sorted(nodes, before.nodes), pods: sorted(pods, before.pods), services: sorted(services, before.services), networks };
 }
-
-const isLeaving = (edge) => edge.state.includes("terminating");
 
 /** In the order of the map before, so that nothing moves; what is new comes last. */
 function sorted(items, before) {

@@ -49,8 +49,13 @@ export function joined(ways) {
   const before = lost && ways.ends.find((end) => end.host === lost.host && end.kind === "ok");
   if (!before || ways.ends.filter((end) => end.words === OWN_SOURCE).length > 1) return ways;
   const words = "masqueraded → its own address as source: lost";
-  return { ...ways, ends: [{ ...lost, words, was: lost.is, lost: true }, ...ways.ends.filter((end) => end !== before && end !== lost)] };
+  // Both go over the same hosts: one line, with a cross at its end.
+  const [was, is] = [lineTo(ways, lost.host, "ok"), lineTo(ways, lost.host, "bad")];
+  const lines = was && is ? [...ways.lines.filter((line) => line !== was && line !== is), { ...is, side: "both" }] : ways.lines;
+  return { ...ways, lines, ends: [{ ...lost, words, was: lost.is, lost: true }, ...ways.ends.filter((end) => end !== before && end !== lost)], same: Boolean(was && is) };
 }
+
+const lineTo = (ways, host, end) => ways.lines.find((line) => line.end === end && hostId(line.hops.at(-1).host) === host);
 
 /** The same ways where arriving anywhere but at an endpoint is as bad as being lost. */
 export function astray(ways) {
@@ -145,7 +150,7 @@ function treated(outcome, witness, first, here, owners, map) {
   const to = outcome.dst || witness.dst;
   const target = outcome.local ? here : ownerOf(owners, to);
   // Nobody has a Service's address: such a packet is on its way to nowhere.
-  if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here }] };
+  if (target.startsWith("svc/")) return { probability, end: "lost", at: here, words: "not translated", there: [...start, { host: here, verdict: "ACCEPT", via: "out", out: uplinkOf(map, here) }] };
   const address = splitPort(to)[0];
   const room = target.startsWith("outside/") ? map.nodes.find((node) => inNetwork(address, node))?.id : undefined;
   if (room) {
@@ -167,6 +172,9 @@ function tunnelTo(map, here, there) {
   if (!there || there === here) return [];
   return [here, there].map((id) => map.nodes.find((node) => node.id === id)?.tunnels?.[0]?.device);
 }
+
+/** The interface by which a node reaches its network: what it does not translate leaves there. */
+const uplinkOf = (map, node) => map.networks.flatMap((network) => network.members).find((member) => `node/${member.host}` === node || member.host === node)?.device;
 
 function ownersOf(map) {
   const found = new Map();
