@@ -201,9 +201,11 @@ def build_report(
         for found in analysis.found:
             finding = _finding(analysis.facts, found, to_nftables)
             key = (finding.reason, finding.today, finding.then, finding.addresses if found.reason is None else ())
-            if key not in groups and analysis.is_of_fewer:
+            # The first one that a node can meet is shown.
+            is_shown = all(map(_is_hypothetical, groups.get(key, ())))
+            if is_shown and analysis.is_of_fewer:
                 finding = _finding(analysis.facts, analysis.shown(found), to_nftables)
-            if key not in groups and confirm is not None and finding.witness is not None:
+            if is_shown and confirm is not None and finding.witness is not None:
                 witness = msgspec.structs.replace(finding.witness, kernel=confirm(analysis.facts, found))
                 finding = msgspec.structs.replace(finding, witness=witness)
             groups.setdefault(key, []).append(finding)
@@ -243,8 +245,12 @@ def _place(finding: Finding) -> tuple[int, int]:
     return EFFORTS.index(finding.effort), _ORDER.get(finding.reason, -1)
 
 
+def _is_hypothetical(finding: Finding) -> bool:
+    return finding.witness is not None and finding.witness.hypothetical
+
+
 def _merged(findings: Sequence[Finding]) -> Finding:
-    first = findings[0]
+    first = next((each for each in findings if not _is_hypothetical(each)), findings[0])
     return msgspec.structs.replace(
         first,
         nodes=_unique(node for each in findings for node in each.nodes),

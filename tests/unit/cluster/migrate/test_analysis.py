@@ -279,6 +279,18 @@ def test_addresses_that_a_node_is_known_to_have_come_first(
     assert (witness.service, witness.address_kind) == ("shop/web", "node port")
 
 
+def test_what_one_node_can_meet_is_not_hypothetical(tmp_path: Path) -> None:
+    """The same finding of two nodes, of which only the second one has a second address."""
+    objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
+    config = quiet(clusterCIDR="10.244.0.0/16")
+    done = [run(tmp_path, objects, config, addresses=own) for own in (("192.168.0.2",), ("192.168.0.2", "172.16.0.9"))]
+    for analyses in (done, done[::-1]):
+        found = build_report(analyses, to_nftables=True).findings
+        (witness,) = [each.witness for each in found if each.reason == ids.NODE_PORT_ADDRESSES]
+        assert witness is not None
+        assert (witness.dst, witness.hypothetical) == ("172.16.0.9:30080", False)
+
+
 def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
     here, there = endpoints("b", ("10.244.0.6",)), endpoints("a", ("10.244.1.5",), "n2")
     services = [
