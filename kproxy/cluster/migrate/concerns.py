@@ -221,3 +221,9 @@ def refused_hooks_iptables(facts: NodeFacts) -> str:
             "send there is refused."
         )
     return "A ClusterIP without endpoints that is an address of the node itself is not refused."
+
+
+def refused_hooks_nftables(facts: NodeFacts) -> str:
+    if not _refused_outside(facts):
+        return "It is refused."
+    return "It is dropped." if _is_local_only(facts) else "It is refused, too; with the policy Local it is dropped."

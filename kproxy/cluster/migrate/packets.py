@@ -185,9 +185,10 @@ class Packets:
             yield self.from_node(Door(loopback, port.protocol, port.node_port), loopback)
 
     def localnet(self) -> Iterator[Candidate]:
-        """From outside to a port that the host means for itself."""
+        """From a neighbour to a port that the host means for itself: no router passes such packets on."""
         if self._family is Family.IPV4:
-            yield self.outside(Door("127.0.0.1", "tcp", 10249))
+            neighbour = format_address(parse_address(self.own[0], self._family) ^ 1, self._family)
+            yield self._candidate(self.packet(neighbour, Door("127.0.0.1", "tcp", 10249)))
 
     def cluster_ip_ports(self) -> Iterator[Candidate]:
         """To ports of ClusterIPs that no Service has."""

@@ -36,6 +36,7 @@ from kproxy.cluster.migrate.concerns import (
     refused_do,
     refused_doors,
     refused_hooks_iptables,
+    refused_hooks_nftables,
     services_of,
     sharing,
     with_affinity,
@@ -243,7 +244,10 @@ REASONS: Final = (
         packets=Packets.remote_hairpin,
         services=services_of(met_elsewhere),
         iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
-        nftables="Only an endpoint of this node is; another's comes back with its own address as source, and is lost.",
+        nftables=(
+            "Only an endpoint of this node is; another's comes back with its own address as source, and its host drops "
+            "it as a martian."
+        ),
         to_nftables=Advice(
             "look",
             "See whether a Pod calls its own Service so; the ClusterIP works.",
@@ -296,13 +300,14 @@ REASONS: Final = (
         services=services_of(concerned_by_refusal),
         addresses=refused_doors,
         iptables=refused_hooks_iptables,
-        nftables="It is refused, too; with the policy Local it is dropped.",
+        nftables=refused_hooks_nftables,
         to_nftables=Advice(
             "look",
             refused_do,
             (
-                "Programs on the node get an error at once, and with the policy Local no answer. Where the address is "
-                "the node's own on purpose, as with a DNS cache on each node, see that the Service has endpoints.",
+                "Programs on the node get an error at once, and with the policy Local no answer: have them use the "
+                "ClusterIP. Where the address is the node's own on purpose, as with a DNS cache on each node, see that "
+                "the Service has endpoints.",
             ),
         ),
         to_iptables=Advice(
