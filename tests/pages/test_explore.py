@@ -73,7 +73,7 @@ def test_a_question_on_the_map_stepped_to_the_rewritten_header_and_back(page: Pa
     page.all(".way-item")[1].click()
     page.shows(".way-item[aria-current=true]", "shop/web-1")
     assert "1/2" not in page.text(".way-item"), "50% says it all"
-    said = "✓ 50%: answered by shop/web-1 at 10.244.1.5:8080, which sees 10.244.0.6."
+    said = "✓ This way, 50%: answered by shop/web-1 at 10.244.1.5:8080, which sees 10.244.0.6."
     assert page.text("p.answer.ok") == said
 
     step_to(page, ".field.dst.lit")

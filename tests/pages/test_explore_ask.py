@@ -98,7 +98,7 @@ def test_a_finding_asks_at_the_rule_that_drops(page: Page) -> None:
     position, steps = page.text(".position").split("/")
     assert position == steps, "where it is lost"
     said = "sent to 10.244.1.5:8080, dropped by rule 1 of filter FORWARD on worker-1: hardening-2024"
-    assert page.text("p.answer.bad") == f"✕ 50%: {said}."
+    assert page.text("p.answer.bad") == f"✕ This way, 50%: {said}."
     assert "dropped" not in page.text(".way-item.bad"), "it is said once"
     assert page.text('[data-test="now"]') == "On worker-1: the packet is dropped"
     assert page.text(".map .end-label.lost") == "dropped: FORWARD 1"

@@ -175,40 +175,59 @@ def test_no_drift_is_not_said_to_be_all(browser: Any, tmp_path: Path) -> None:
 _PARTS = """
 const row = [...document.querySelectorAll('tbody tr')].find((each) => each.textContent.startsWith(arguments[0]));
 const of = (each) => ['class', 'width'].map((name) => each.getAttribute(name));
-return [...row.querySelectorAll('.share-bar svg')].map(of);
+return [...row.querySelectorAll('.share-bar')].map((bar) => [...bar.querySelectorAll('svg')].map(of));
 """
 
 
-def parts_of(page: Page, name: str) -> list[list[str]]:
+def parts_of(page: Page, name: str) -> list[list[list[str]]]:
+    """The parts of each bar in a row."""
     return list(page.browser.execute_script(_PARTS, name))
 
 
-def test_the_list_of_services_says_what_clients_of_a_node_lose(page: Page) -> None:
-    def row(name: str) -> str:
-        return str(next(item.text for item in page.all("tbody tr") if name in item.text))
+def row_of(page: Page, name: str) -> str:
+    return str(next(item.text for item in page.all("tbody tr") if name in item.text))
 
-    page.open(place("services"))
+
+def test_the_list_of_services_says_what_clients_of_a_node_lose(page: Page) -> None:
+    page.open(place("services", node="worker-1"))
     page.shows("thead", "for clients on worker-1")
-    page.until(lambda: "◐ 50% answered, 50% lost" in row("shop/cart"), "what worker-2 drops")
-    assert "2 used, 1 loses" in row("shop/cart")
-    assert "✕ rules missing on worker-1" in row("shop/web")
-    assert "2 get nothing, 1 left out" in row("shop/web")
-    assert "✓ 100% answered" in row("shop/checkout")
-    assert "2 used" in row("shop/checkout")
-    assert parts_of(page, "shop/cart") == [["ok", "50.00%"], ["bad", "50.00%"]]
-    assert parts_of(page, "shop/web") == [["bad", "100.00%"]]
-    assert parts_of(page, "shop/checkout") == [["ok", "50.00%"]] * 2, "a piece for each endpoint"
-    assert parts_of(page, "shop/orders") == []
+    page.until(lambda: "◐ 50% answered, 50% lost" in row_of(page, "shop/cart"), "what worker-2 drops")
+    assert "2 used, 1 loses" in row_of(page, "shop/cart")
+    assert "✕ rules missing on worker-1" in row_of(page, "shop/web")
+    assert "2 get nothing, 1 left out" in row_of(page, "shop/web")
+    assert "✓ 100% answered" in row_of(page, "shop/checkout")
+    assert "2 used" in row_of(page, "shop/checkout")
+    assert parts_of(page, "shop/cart") == [[["ok", "50.00%"], ["bad", "50.00%"]]]
+    assert parts_of(page, "shop/web") == [[["bad", "100.00%"]]]
+    assert parts_of(page, "shop/checkout") == [[["ok", "50.00%"]] * 2], "a piece for each endpoint"
+    assert parts_of(page, "shop/orders") == [[]]
     page.until(lambda: page.all("tbody .number.bad"), "the audit's numbers")
     assert page.one("tbody .number.bad").get_attribute("href").endswith("#/audit?finding=2")
     page.open(place("services", node="worker-2"))
     page.shows("thead", "for clients on worker-2")
-    page.until(lambda: "100% lost" in row("shop/cart"), "what its own rules drop")
+    page.until(lambda: "100% lost" in row_of(page, "shop/cart"), "what its own rules drop")
+
+
+def test_the_list_of_services_has_a_column_for_each_of_few_nodes(page: Page) -> None:
+    page.open(place("services"))
+    head = [item.text for item in page.all("thead th")]
+    assert head[4:7] == ["from worker-1", "from worker-2", "from worker-3"]
+    lost = [["ok", "50.00%"], ["bad", "50.00%"]]
+    page.until(lambda: parts_of(page, "shop/cart") == [lost, [["bad", "100.00%"]], lost], "each node's clients")
+    cells = row_of(page, "shop/web")
+    for words in ("✕ rules missing", "✕ none answered", "3 with a fault"):
+        assert words in cells
+    assert "✓ answered" in row_of(page, "shop/checkout")
+    # What is told of one node, with its reason, is that of a Service's page.
+    page.one("select[name=node], .filters label:nth-of-type(3) select").send_keys("worker-3")
+    page.shows("thead", "for clients on worker-3")
+    assert "node=worker-3" in page.fragment
 
 
 _TITLES = """
 const name = (row) => row.querySelector('th').textContent;
-return [...document.querySelectorAll('tbody tr')].map((row) => [name(row), row.querySelector('.squares')?.ariaLabel]);
+const title = (row) => row.querySelector('.squares title')?.textContent;
+return [...document.querySelectorAll('tbody tr')].map((row) => [name(row), title(row)]);
 """
 _BADGES = """
 const numbers = (row) => [...row.querySelectorAll('.audit-marks .number')].map((each) => Number(each.textContent));
@@ -217,16 +236,15 @@ return [...document.querySelectorAll('tbody tr')].map((row) => [row.querySelecto
 
 
 def test_the_squares_of_services_have_names_and_their_badges_are_the_audits(page: Page, url: str) -> None:
-    page.open(place("services"))
+    page.open(place("services", node="worker-1"))
     page.until(lambda: page.all("tbody .number.quiet"), "what is good to know")
     titles = dict(page.browser.execute_script(_TITLES))
     assert titles["shop/web"] == (
-        "web-0: rules missing on worker-1, web-1: rules missing on worker-1, "
+        "web-0: rules missing on worker-1\nweb-1: rules missing on worker-1\n"
         "web-2: left out: terminating, and there are ready endpoints"
     )
-    assert titles["shop/cart"] == "cart-1: 50% lost: dropped by a rule in FORWARD on worker-2, cart-0: 50%"
+    assert titles["shop/cart"] == "cart-1: 50% lost: dropped by a rule in FORWARD on worker-2\ncart-0: 50%"
     assert titles["shop/orders"] is None, "no square where there is no endpoint"
-    assert len(page.all(".squares g title")) == len(page.all(".squares g"))
     legend = page.text(".list-legend")
     for words in ("answered", "lost, refused", "endpoint that is used", "endpoint with a fault", "left out", "note in"):
         assert words in legend
@@ -263,7 +281,7 @@ window.fetch = async (...asked) => {
 def test_what_rules_have_not_been_asked_yet_is_not_said_to_be_answered(page: Page) -> None:
     command = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _NOT_YET})
     try:
-        page.open(place("services"))
+        page.open(place("services", node="worker-1"))
         page.shows("tbody", "? 100% not known")
         assert "answered" not in page.text("tbody")
         page.shows(".list-legend", "not known")
@@ -301,6 +319,24 @@ def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> 
     partly = [each.text.split("\n")[0] for each in page.all(".fan .item.service.partly")]
     assert partly == ["worker-1 :30080"]
     page.shows(".fan .policy", "2 endpoints: 50% lost")
+
+
+def test_what_rules_cannot_decide_is_not_drawn_as_answered(browser: Any, tmp_path: Path) -> None:
+    files = dict(showcase())
+    path = "nodes/worker-1/iptables-save"
+    unknown = "-A KUBE-SERVICES -m string --string x --algo bm -j DROP\n"
+    files[path] = files[path].decode().replace("-A KUBE-SERVICES ", f"{unknown}-A KUBE-SERVICES ", 1).encode()
+    with exploring(str(write_files(tmp_path / "shop", files))) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.open(place("service/shop/web", node="worker-1"))
+        page.shows(".fan .policy", "not known")
+        # KUBE-FORWARD accepts the node port's packets by their mark, before that rule.
+        lines = sorted(str(each.get_attribute("class")) for each in page.all(".fan .edge-line"))
+        assert lines == ["edge-line"] * 2 + ["edge-line open"] * 2
+        assert [each.text[:24] for each in page.all(".fan .not-known")] == ["cluster IP: not decided:"] * 2
+        assert [each.text for each in page.all(".fan .gets")] == ["node port: 50%"] * 2
+        assert page.complaints() == []
 
 
 def test_a_phone_has_who_reaches_a_service_without_moving_sideways(page: Page) -> None:

@@ -119,7 +119,7 @@ def test_outcomes_hooks_and_the_header_step_by_step(browser: Any, tmp_path: Path
     assert texts(browser, ".hooks .station.now text") == ["PREROUTING"]
     assert "DNAT" in page.text(".rule.now")
     page.shows("p.answer", "10.244.0.36 → 10.244.0.37:8080, leaves")
-    assert page.text("p.answer").startswith("✓ 50%: accepted by the rules")
+    assert page.text("p.answer").startswith("✓ This way, 50%: accepted by the rules")
     assert page.text("p.answer").endswith("they do not tell whether it arrives.")
     page.press(Keys.END)
     page.shows('[data-test="now"]', "the answer leaves")

@@ -257,7 +257,10 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners
             endpoints=tuple(_fan_endpoint(each, Share(chance), chance, owners) for each, chance in shares.items()),
         )
         answer = asked.get(_door_key(port, kind, address))
-        if answer is not None and not answer.open:
+        if answer is not None and answer.open:
+            ends = (msgspec.structs.replace(each, why=f"not decided: {answer.open}") for each in found.endpoints)
+            found = msgspec.structs.replace(found, endpoints=tuple(ends))
+        elif answer is not None:
             found = _by_rules(found, facts, port, shares, answer, owners)
         yield found
 

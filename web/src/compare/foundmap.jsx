@@ -7,7 +7,7 @@ import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
 import { astray, bothWays, byNode, joined, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
-import { hostId, percent, plain, ratio, sum } from "../words.js";
+import { hostId, percent, plain, ratio, shortName, splitPort, sum } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
 import { stopsPackets } from "./gather.js";
 
@@ -101,15 +101,16 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   const along = useMemo(() => (ways ? alongWays(map, ways, card.services) : null), [map, ways, card]);
   const shown = useMemo(() => along ?? nearTo(map, hit), [along, map, hit]);
   const layout = useLayout(shown, EMPTY);
-  const drawn = useMemo(() => withClient(shown, ways), [shown, ways]);
+  const drawn = useMemo(() => withHostOutside(shown, ways), [shown, ways]);
   // What is so on all nodes is said of none.
   const everywhere = card && card.nodes.length === map.nodes.length && map.nodes.length > 1;
-  const tinted = useMemo(() => (card ? new Set([...card.services, ...(everywhere ? [] : card.nodes.map((name) => `node/${name}`)), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, everywhere, ways, hit]);
+  const about = found.part?.witness?.service ? [`svc/${found.part.witness.service}`] : card?.services;
+  const tinted = useMemo(() => (card ? new Set([...about, ...(everywhere ? [] : card.nodes.map((name) => `node/${name}`)), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, everywhere, ways, hit]);
   const marks = useMemo(() => marksOf(numbered(cards, chosen, choose), shown, more), [cards, chosen, choose(""), shown, more]);
   useCardInSight(chosen, layout.slim);
   return (
     <>
-      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} /> : found.busy && <p class="map-caption">Asking…</p>}
+      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} map={map} /> : found.busy && <p class="map-caption">Asking…</p>}
       <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides}>{along && !card.harm && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
     </>
@@ -130,12 +131,15 @@ function useCardInSight(chosen, slim) {
   }, [chosen, slim]);
 }
 
-/** The client outside that is drawn has the address of the one whose ways these are. */
-function withClient(map, ways) {
+/** The host outside that is drawn is the one whose ways these are: a client, or where packets go. */
+function withHostOutside(map, ways) {
   const known = new Set(map.outside.map((item) => item.id));
   const met = (ways?.lines ?? []).flatMap((line) => line.hops.map((hop) => hostId(hop.host))).find((id) => id.startsWith("outside/"));
   if (!met || known.has(met)) return map;
-  return { ...map, outside: map.outside.map((item, place) => (place ? item : { ...item, address: plain(met) })) };
+  const address = plain(met);
+  const balanced = map.services.some((service) => [...service.loadBalancerIPs, ...service.externalIPs].includes(address));
+  const isTarget = ways.ends.some((end) => end.host === met);
+  return { ...map, outside: map.outside.map((item, place) => (place ? item : { ...item, address, label: balanced ? "a load balancer" : isTarget ? "a host outside" : item.label })) };
 }
 
 /** The cards as `marksOf` takes them. */
@@ -154,21 +158,35 @@ export function conditionsOf({ setting, ctstate, mark }, own) {
 }
 
 /** Whose packet it is. */
-function Caption({ card, number, found, said }) {
+function Caption({ card, number, found, said, map }) {
   const { ask, only } = found;
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b> to <b>{ask.to}</b>{only ? <>, by the rules of <b>{only}</b> alone</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
+  const { service = "", addressKind = "" } = found.part?.witness ?? {};
+  const device = deviceOf(map, only, ask.to);
+  const about = [service && `${shortName(service)}’s ${addressKind}`, device && `at ${device}`].filter(Boolean).join(" ");
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b>{ask.as && <> as <b>{ask.as}</b></>} to <b>{ask.to}</b>{about && `, ${about}`}{only ? <>, by the rules of <b>{only}</b> alone</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
+}
+
+/** The interface of a node that has an address, unless it is the one by which others know the node. */
+function deviceOf(map, name, endpoint) {
+  const [address] = splitPort(endpoint);
+  const node = map.nodes.find((each) => each.name === name);
+  return node?.addresses.includes(address) ? "" : (node?.devices ?? []).find((device) => (device.addresses ?? []).some((each) => each.split("/")[0] === address))?.name;
 }
 
 /** What the lines mean; `children`: more items. */
 function WaysLegend({ ways, sides, children }) {
-  const kinds = new Set(ways.lines.map((line) => line.side));
+  // What is stopped where it begins has no line.
+  const drawn = ways.lines.filter((line) => line.hops.length > 1 || line.end !== "bad");
+  const kinds = new Set(drawn.map((line) => line.side));
+  const gone = ways.lines.find((line) => line.end === "bad" && line.side === "is" && !drawn.includes(line));
   const bad = ways.lines.some((line) => line.side === "is" && line.end !== "ok");
   return (
     <ul class="legend" aria-label="Legend">
       {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
       {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
       {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
-      {ways.same && <li><b class="bad-text">✕</b> lost {sides[1].words}</li>}
+      {ways.same && <li><Sample kind="is bad" /> lost {sides[1].words}</li>}
+      {gone && <li><b class="bad-text">✕</b> {gone.words || "lost"} {sides[1].words}</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
       {children}
     </ul>

@@ -38,7 +38,7 @@ export function Lanes({ cards, sides, names, map, choose }) {
   return <>{lists}<ToneLegend cards={shown} /><More left={cards.length - shown.length} /></>;
 }
 
-const TONES = [["bad", "something no longer arrives, or gets in"], ["changed", "arrives otherwise"], ["open", "open"], ["quiet", "failed, and fails otherwise"]];
+const TONES = [["bad", "something no longer arrives, or gets in"], ["changed", "arrives otherwise, or now"], ["open", "open"], ["quiet", "failed, and fails otherwise"]];
 
 /** What the colours of the numbers, and the marks, mean. */
 function ToneLegend({ cards }) {
@@ -54,7 +54,7 @@ function ToneLegend({ cards }) {
 function Lane({ card, place, sides, names, map, families, href }) {
   const [first] = card.parts;
   const { harm } = card;
-  const conditions = first.witness ? conditionsOf(first.witness, true).join(", ") : "";
+  const conditions = first.witness ? conditionsOf({ ...first.witness, mark: 0 }, true).join(", ") : "";
   // Where it is named there is room for one more than for how many are left.
   const all = card.services.length + card.more;
   const named = all <= NAMED + 1 ? all : NAMED;
@@ -84,7 +84,7 @@ function Lane({ card, place, sides, names, map, families, href }) {
 /** From whom to what. */
 function Packet({ part, map }) {
   const { witness } = part;
-  const from = fromWords(senderOf(witness, part.nodes[0], map).from, witness);
+  const from = fromWords(senderOf(witness, part.nodes[0], map).from, part);
   const to = toWords(part, map);
   return (
     <div class="lane-packet">
@@ -95,9 +95,9 @@ function Packet({ part, map }) {
 
 const Token = ({ kind, words, small }) => <span class={`token ${kind}`}><b>{words}</b><small>{small}</small></span>;
 
-function fromWords(id, witness) {
-  const [address] = splitPort(witness.src);
-  if (id.startsWith("node/")) return { kind: "node", words: "the node itself", small: address };
+function fromWords(id, { witness, nodes }) {
+  const address = [splitPort(witness.src)[0], witness.mark && `mark 0x${witness.mark.toString(16)}`].filter(Boolean).join(", ");
+  if (id.startsWith("node/")) return { kind: "node", words: witness.origin === "local" || id === `node/${nodes[0]}` ? "the node itself" : plain(id), small: address };
   if (id.startsWith("pod/")) return { kind: "pod", words: shortName(id), small: address };
   return id.startsWith("outside/") ? { kind: "outside", words: "a client outside", small: address } : { kind: "pod", words: "a Pod", small: id.replace(/^a Pod of/, "on") };
 }

@@ -21,6 +21,11 @@ export function walk(layout, hops, service = "", back = false) {
   }
   const last = hops.at(-1);
   const box = layout.boxes.get(hostId(last?.host));
+  if (last?.local && box?.kind === "room" && !box.slim) {
+    // Below the rules stands what becomes of it.
+    const points = [stops.at(-1), [stops.at(-1)[0], box.y + box.h - PILL]];
+    return { stops, legs: [...legs, { points, casing: null, mid: half(points) }], end: points.at(-1) };
+  }
   if (last?.verdict !== "ACCEPT" || last.via !== "out" || box?.kind !== "room") return { stops, legs, end: stops.at(-1) };
   const start = stops.at(-1);
   // By the bridge to nobody, or by an interface that is drawn.
@@ -29,6 +34,9 @@ export function walk(layout, hops, service = "", back = false) {
   if (!box.slim && !toBridge) points.push([points.at(-1)[0] - BESIDE, points.at(-1)[1]]);
   return { stops, legs: [...legs, { points, casing: null, mid: half(points) }], end: points.at(-1) };
 }
+
+/** How far what is said at a room's lower border reaches into it. */
+const PILL = 10;
 
 /** How far from an interface a packet is that has left by it, so that it hides no address. */
 const BESIDE = 14;
@@ -141,6 +149,24 @@ const middle = (box) => [box.x + box.w / 2, box.y + box.h / 2];
 function tidy(points) {
   return points.filter(([x, y], place) => !place || x !== points[place - 1][0] || y !== points[place - 1][1]);
 }
+
+/** The line up to a point so many pixels before its end. */
+export function before(points, pixels) {
+  const [[x1, y1], [x2, y2]] = points.slice(-2);
+  const length = Math.hypot(x2 - x1, y2 - y1);
+  return length < 2 * pixels ? points : [...points.slice(0, -1), [x2 - ((x2 - x1) * pixels) / length, y2 - ((y2 - y1) * pixels) / length]];
+}
+
+/** A short piece of a line that ends halfway along it, for an arrow head. */
+export function halfway(points) {
+  const [x, y] = half(points);
+  const on = points.slice(1).findIndex(([x2, y2], place) => between(x, points[place][0], x2) && between(y, points[place][1], y2));
+  const [x1, y1] = points[Math.max(0, on)];
+  const length = Math.hypot(x - x1, y - y1);
+  return length < 1 ? [[x, y], points[on + 1] ?? [x, y]] : [[x - (x - x1) / length, y - (y - y1) / length], [x, y]];
+}
+
+const between = (value, one, other) => value >= Math.min(one, other) - 0.01 && value <= Math.max(one, other) + 0.01;
 
 /** The point halfway along a line. */
 function half(points) {

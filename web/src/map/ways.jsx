@@ -2,9 +2,9 @@
 
 import { useMemo } from "preact/hooks";
 import { Label, RADIUS, placed, sizeOf } from "./labels.jsx";
-import { rounded, walk } from "./paths.js";
-import { byNode, toneOf } from "./waysof.js";
-import { percent, ratio } from "../words.js";
+import { before, halfway, rounded, walk } from "./paths.js";
+import { OWN_PROGRAMS, byNode, toneOf } from "./waysof.js";
+import { hostId, percent, ratio } from "../words.js";
 
 /**
  * The ways as lines, those of the first side above those of the second; a cross where a packet is lost. Dashes tell the
@@ -16,28 +16,50 @@ export function Ways({ layout, ways }) {
   // Ways through the same tunnel have one casing: several over one another would hide what is below.
   const cased = new Set();
   const first = (casing) => !cased.has(casing) && cased.add(casing);
-  const shift = { was: several ? -3 : 0, is: several ? 3 : 0, both: 0 };
+  const shift = { was: several ? -4 : 0, is: several ? 4 : 0, both: 0 };
   return (
     <g class="ways-drawn">
       {["both", "was", "is"].map((side) => drawn.filter((line) => line.side === side).map((line) => (
-        <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(0 ${shift[side]})`}>
-          {line.path.legs.map((leg, number) => (
-            <g key={number}>
-              {leg.casing && first(`${line.end} ${rounded(leg.casing)}`) && <path class="casing" d={rounded(leg.casing)} />}
-              <path class="run" d={rounded(leg.points)} marker-end={`url(#tip-${side === "is" && line.end !== "ok" ? "lost" : side})`} />
-            </g>
-          ))}
+        <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(${shift[side]} ${shift[side]})`}>
+          {line.path.legs.map((leg, number) => <Leg key={number} leg={leg} line={line} last={number + 1 === line.path.legs.length} cased={leg.casing && first(`${line.end} ${rounded(leg.casing)}`)} apart={several} />)}
           {line.path.legs.length > 0 && <circle class="start" cx={line.path.legs[0].points[0][0]} cy={line.path.legs[0].points[0][1]} r="5" />}
-          {line.end === "bad" && <path class="cross" d={crossAt(line.path.end)} />}
+          {line.end === "bad" && !line.path.legs.length && <path class="cross" d={crossAt(line.path.end)} />}
         </g>
       )))}
     </g>
   );
 }
 
+/**
+ * One leg, with a head halfway where others follow, which begin where it ends; the last one ends with a head or a cross,
+ * where the other side goes on a bit `apart` from there. What comes back over the same hosts is beside the way out, and
+ * red where only the second side loses it.
+ */
+function Leg({ leg, line, last, cased, apart }) {
+  const back = last && line.path.legs.length > 1 && hostId(line.hops[0].host) === hostId(line.hops.at(-1).host);
+  const lost = last && line.end === "bad";
+  const points = lost && apart ? before(leg.points, STOP) : leg.points;
+  const red = line.end !== "ok" && (line.side === "is" || (back && line.side === "both"));
+  const tip = `url(#tip-${red ? "lost" : line.side})`;
+  return (
+    <g class={back && red ? "drawn is bad" : ""} transform={back ? `translate(${BACK} ${BACK})` : undefined}>
+      {cased && <path class="casing" d={rounded(leg.casing)} />}
+      <path class="run" d={rounded(points)} marker-end={last && !lost ? tip : undefined} />
+      {(!last || back) && <path class="run head" d={rounded(halfway(leg.casing ?? leg.points))} marker-end={tip} />}
+      {lost && <path class="cross" d={crossAt(points.at(-1), line.side === "was" ? SMALL : LARGE)} />}
+    </g>
+  );
+}
+
+/** Pixels. */
+const STOP = 16;
+const BACK = 6;
+const SMALL = 6;
+const LARGE = 9;
+
 /** How many packets end where on the one side, and on the other. */
 export function Ends({ layout, ways, spots }) {
-  const labels = useMemo(() => byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: [wordsOf(end, layout)] })), [layout, ways]);
+  const labels = useMemo(() => byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), led: end.words === OWN_PROGRAMS })), [layout, ways]);
   return <Told layout={layout} labels={labels} spots={spots} />;
 }
 
@@ -47,17 +69,28 @@ const NONE = [];
 export function Told({ layout, labels: said, spots = NONE }) {
   const labels = useMemo(() => {
     const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
-    return said.map((label, place) => ({ ...label, at: places[place] })).filter((label) => label.at);
+    // To some a line of a way leads.
+    return said.map((label, place) => ({ ...label, at: places[place] && { ...places[place], leader: label.led ? null : places[place].leader } })).filter((label) => label.at);
   }, [layout, said, spots]);
   return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
 }
 
-const crossAt = ([x, y]) => `M${x - 9} ${y - 9}l18 18m0 -18l-18 18`;
+const crossAt = ([x, y], half = LARGE) => `M${x - half} ${y - half}l${2 * half} ${2 * half}m0 -${2 * half}l-${2 * half} ${2 * half}`;
 
 /** Arrow heads of the ways, in their colours. */
 export const Tips = () => ["both", "was", "is", "lost"].map((side) => (
   <marker key={side} id={`tip-${side}`} class={`tip ${side}`} viewBox="0 0 8 8" refX="6" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>
 ));
+
+/** Beside a host outside is room for short rows alone. */
+function rowsOf(end, layout) {
+  const words = wordsOf(end, layout);
+  if (!end.host.startsWith("outside/") || words.length <= SHORT) return [words];
+  const cut = words.lastIndexOf(": ");
+  return cut < 0 ? [words] : [words.slice(0, cut), words.slice(cut + 2)];
+}
+
+const SHORT = 24;
 
 function wordsOf(end, layout) {
   const [was, is] = [percent(end.was), percent(end.is)];

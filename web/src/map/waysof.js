@@ -48,7 +48,7 @@ export function joined(ways) {
   const lost = ways.ends.find((end) => end.words === OWN_SOURCE);
   const before = lost && ways.ends.find((end) => end.host === lost.host && end.kind === "ok");
   if (!before || ways.ends.filter((end) => end.words === OWN_SOURCE).length > 1) return ways;
-  const words = "masqueraded → its own address as source: lost";
+  const words = `${percent(lost.is)} lost: comes from its own address`;
   // Both go over the same hosts: one line, with a cross at its end.
   const [was, is] = [lineTo(ways, lost.host, "ok"), lineTo(ways, lost.host, "bad")];
   const lines = was && is ? [...ways.lines.filter((line) => line !== was && line !== is), { ...is, side: "both" }] : ways.lines;
@@ -126,9 +126,12 @@ export function witnessWays(witness, name, map) {
   const here = `node/${name}`;
   const { from, start } = senderOf(witness, name, map, owners);
   const [one, other] = sides.map((outcomes) => ({ journeys: outcomes.map((outcome) => treated(outcome, witness, start, here, owners, map)) }));
-  return { ...bothWays(one, other), ask: { from, to: witness.dst } };
+  const [source] = splitPort(witness.src ?? "");
+  const own = map.nodes.find((node) => node.id === here)?.addresses.includes(source);
+  return { ...bothWays(one, other), ask: { from, as: from === here && !own ? source : "", to: witness.dst } };
 }
 
+export const OWN_PROGRAMS = "its own programs";
 const OWN_SOURCE = "lost, its own address as source";
 
 const VERDICTS = { DROP: "lost", REJECT: "refused", INDETERMINATE: "open" };
@@ -158,10 +161,14 @@ function treated(outcome, witness, first, here, owners, map) {
     const last = [{ host: room, at: "bridge" }];
     return { probability, end: "lost", at: room, words: `no Pod has ${address}`, there: [...start, { host: here, out }, ...(room === here ? last : [{ host: room, in: into }, ...last])] };
   }
-  const words = target === here ? "its own programs" : target.startsWith("outside/") ? `on to ${to}` : undefined;
+  // A host outside sees who has sent it, unless that is masqueraded.
+  const [seen] = splitPort(outcome.src ?? "");
+  const isPod = first.host.startsWith("pod/") && seen === splitPort(witness.src ?? "")[0];
+  // One host outside is drawn: where packets come from there, its address is not that to which they go.
+  const passedOn = isPod ? `comes from ${seen}` : `passed on${first.host.startsWith("outside/") ? ` to ${to}` : ""}`;
+  const words = target === here ? OWN_PROGRAMS : target.startsWith("outside/") ? passedOn : undefined;
   const [out, into] = tunnelTo(map, here, map.pods.find((pod) => pod.id === target)?.node);
-  // What the node sends to itself goes over its loopback interface.
-  const there = [...start, { host: here, out }, ...(target === here && start.length ? [] : [{ host: target, in: into }])];
+  const there = [...start, { host: here, out, local: target === here }, ...(target === here ? [] : [{ host: target, in: into }])];
   // A host takes nothing from its own address that comes from elsewhere.
   if (target !== here && address === splitPort(outcome.src ?? "")[0]) return { probability, end: "lost", at: target, words: OWN_SOURCE, there };
   return { probability, end: "answered", at: target, source: outcome.src ?? "", words, there };

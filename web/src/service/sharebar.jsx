@@ -39,6 +39,14 @@ export function PartWords({ parts }) {
   );
 }
 
+/** What is worst in few words, where a bar beside it shows the rest. */
+export function BriefWords({ parts }) {
+  const { tone, mark } = verdictOf(parts);
+  const worst = ["bad", "open", "ok"].map((kind) => parts.find((part) => part.kind === kind)).find(Boolean);
+  const words = parts.length === 1 ? worst.words.replace(/ on \S+$/, "") : parts.every((part) => part.kind === "bad") ? "none answered" : wordsOf(worst);
+  return <span class={`part-words ending ${tone}`}><span aria-hidden="true">{mark} </span><span class={worst.kind}>{words}</span></span>;
+}
+
 /** What the colours of bars stand for, of those `kinds` that there are. */
 export const BarKeys = ({ kinds, answered = "answered" }) => [["ok", answered], ["bad", "lost, refused or sent elsewhere"], ["open", "not known"]].filter(([kind]) => kinds.has(kind)).map(([kind, words]) => <li key={kind}><Key kind={kind} /> {words}</li>);
 

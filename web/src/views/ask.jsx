@@ -222,7 +222,7 @@ const whole = (way) => [sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].
  *  became of a real one is told, too. */
 function Outcome({ way, alone, model }) {
   const { kind, mark } = ENDS[way.end] ?? { kind: "open", mark: "?" };
-  const said = alone ? whole(way) : `${percent(way.probability)}: ${whole(way)}`;
+  const said = alone ? whole(way) : `this way, ${percent(way.probability)}: ${whole(way)}`;
   const words = model ? `By the model ${said}` : sentence(said);
   const cut = way.reason && words.endsWith(`: ${way.reason}`) ? words.length - way.reason.length : words.length;
   return (

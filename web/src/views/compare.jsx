@@ -72,6 +72,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const chosen = placeOf(query.finding, switched ? "" : "0");
   const overview = switched && cards.length > 0 && !(cards[Number(chosen)] && chosen !== "");
   const split = drawn && !overview;
+  const whole = overview || (switched && !cards.length);
   const choose = (place) => to({ finding: findingAt(place) || (switched ? "" : "none") });
   const found = useWays(cards, split ? chosen : "", sides, map, revision);
   return (
@@ -111,8 +112,8 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         <div class="beside">
           {!drawn && !overview && cards.length > 1 && <Index cards={cards} />}
           {!overview && <Findings findings={cards} sides={sides} names={podNames(map)} total={map?.nodes.length} chosen={chosen} choose={drawn || switched ? choose : null} />}
-          {overview && <Absent items={ruledOut} />}
-          {overview && shown.report && <OfTheSwitch to={shown.report.to} />}
+          {whole && <Absent items={ruledOut} />}
+          {whole && shown.report && <OfTheSwitch to={shown.report.to} />}
           <Unlisted items={shown.unlisted} />
           <Undecided items={undecided} />
         </div>

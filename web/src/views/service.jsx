@@ -7,7 +7,7 @@ import { serviceTarget } from "../names.js";
 import { Busy, Later, LongTable, Problem, Select, Table } from "../parts.jsx";
 import { go, href } from "../route.js";
 import { KINDS, Matrix } from "../service/matrix.jsx";
-import { partsOfEnds, wordsOf } from "../service/shares.js";
+import { isOpen, partsOfEnds, wordsOf } from "../service/shares.js";
 import { count, fit, percent, plain, ratio, sum } from "../words.js";
 
 /** Of a source without objects what its rules tell of a Service is on the map. */
@@ -58,11 +58,14 @@ function Body({ data }) {
     <>
       {explanation.skipped && <p class="note">kube-proxy does nothing for it: {explanation.skipped}</p>}
       {(explanation.notes ?? []).map((note) => <p key={note} class="note">{note}</p>)}
-      {data.ports.map((port) => <Port key={`${port.name} ${port.protocol}`} port={port} explained={explained(explanation, port)} node={explanation.node} />)}
+      {data.ports.map(withBy).map((port) => <Port key={`${port.name} ${port.protocol}`} port={port} explained={explained(explanation, port)} node={explanation.node} />)}
       {data.matrix && data.matrix.clients.length > 0 && data.matrix.addresses.length > 0 && <Matrix matrix={data.matrix} />}
     </>
   );
 }
+
+/** Each endpoint by what its chance is known, as the map's edges have it. */
+const withBy = (port) => ({ ...port, fan: port.fan.map((item) => ({ ...item, endpoints: (item.endpoints ?? []).map((each) => ({ ...each, by: item.by })) })) });
 
 const explained = (explanation, port) => explanation.ports.find((item) => item.protocol === port.protocol && (item.name === port.name || item.name.endsWith(`:${port.name}`) || (!port.name && !item.name.includes(":"))));
 
@@ -73,7 +76,7 @@ function Port({ port, explained: facts, node }) {
       <h2>{port.name || "port"} <small>{port.protocol}</small></h2>
       {port.fan.length + port.left.length > 0 && <Fan port={port} node={node} />}
       <Table hidden caption={`Addresses of ${port.name || "the port"}, and what becomes of packets to them`} classes="fan-table cards-on-phone" head={["address", "from", "policy", "becomes", "endpoints"]} rows={port.fan.map((item) => [
-        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, (DEAD[item.verdict] ?? "endpoints") + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}${each.fault ? ` (${faultOf(each)})` : ""}`).join(", "),
+        `${KINDS[item.kind] ?? item.kind} ${item.address}:${item.port}`, item.from, item.policy, (DEAD[item.verdict] ?? "endpoints") + (item.why ? `: ${item.why}` : ""), (item.endpoints ?? []).map((each) => `${plain(each.target) || each.address} ${percent(each.chance)}${each.fault ? ` (${faultOf(each)})` : isOpen(each) ? ` (${each.why})` : ""}`).join(", "),
       ])} />
       {left.length > 0 && (
         <Table caption="Endpoints that are left out" classes="fan-table cards-on-phone" head={["endpoint", "state", "node", "why"]} rows={left.map((item) => [<>{plain(item.target) || item.address} <code>{item.address}</code></>, item.state, plain(item.node), item.why])} />
@@ -117,7 +120,7 @@ function Fan({ port, node }) {
         <svg class="map fan" viewBox={`0 0 1290 ${height}`} width={1290} height={height} role="img" aria-label={`${count(port.fan.length, "address", "addresses")}, ${count(used.length, "endpoint")} used and ${left.length} left out; the tables that follow have them`}>
           {lines.map(([one, other, each]) => {
             const [y1, y2] = [yA(one), other];
-            const broken = each.lost ? " lost" : each.fault ? " wrong" : "";
+            const broken = each.lost ? " lost" : each.fault ? " wrong" : isOpen(each) ? " open" : "";
             return (
               <g key={`${one} ${other}`}>
                 <path class={`edge-line${broken}`} d={`M488 ${y1}C580 ${y1} 520 ${y2} 612 ${y2}`} stroke-width={(1 + Math.max(ratio(each.chance), ratio(each.lost || "0")) * 5).toFixed(1)} />
@@ -142,9 +145,11 @@ function toldOf(fan, endpoint) {
   const found = new Map();
   for (const item of fan) {
     for (const each of (item.endpoints ?? []).filter((end) => end.address === endpoint)) {
-      const [gets, wrong] = [!each.fault || ratio(each.chance) > 0 ? percent(each.chance) : "", faultOf(each)];
-      const key = `${gets} ${wrong}`;
-      if (!found.has(key)) found.set(key, { gets, wrong, addresses: [] });
+      // Where rules cannot decide, the chance is only what the objects ask for.
+      const open = isOpen(each) ? each.why || "not asked yet" : "";
+      const [gets, wrong] = [!open && (!each.fault || ratio(each.chance) > 0) ? percent(each.chance) : "", faultOf(each)];
+      const key = `${gets} ${wrong} ${open}`;
+      if (!found.has(key)) found.set(key, { gets, wrong, open, addresses: [] });
       found.get(key).addresses.push(item);
     }
   }
@@ -177,9 +182,10 @@ function FanAddress({ item, node, y }) {
   const ends = (item.endpoints ?? []).filter((each) => ratio(each.chance) > 0 || each.lost).length;
   const parts = partsOfEnds(item.endpoints ?? []);
   const bad = parts.filter((part) => part.kind === "bad");
+  const open = parts.some((part) => part.kind === "open");
   const lost = bad.length === 1 ? wordsOf(bad[0]) : `${percent(sum(bad.map((part) => part.chance)))} lost or sent elsewhere`;
   // Where a part still arrives it is amber.
-  const tone = item.fault ? ` faulty${parts.some((part) => part.kind === "ok") ? " partly" : ""}` : "";
+  const tone = item.fault ? ` faulty${parts.some((part) => part.kind === "ok") ? " partly" : ""}` : open ? " partly" : "";
   const told = `${count(ends, "endpoint")}: ${lost}`;
   const where = item.by === "rules" ? ` in ${node}’s rules` : "";
   return (
@@ -190,7 +196,7 @@ function FanAddress({ item, node, y }) {
       <path class="cable" d={`M242 ${y}H280`} />
       <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
         <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>
-        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : bad.length ? (told.length > 30 ? lost : told) : `${count(ends, "endpoint")}${where}`, 34)}</text></g>
+        <text class="tiny" x={384} y={y + 13}>{fit(dead ? item.why : bad.length ? (told.length > 30 ? lost : told) : open ? "not known" : `${count(ends, "endpoint")}${where}`, 34)}</text></g>
     </g>
   );
 }
@@ -208,9 +214,9 @@ function FanEnd({ item, y, told, fan }) {
       {told.map((each, place) => {
         const whose = told.length > 1 ? `${namesOf(each.addresses, fan)}: ` : "";
         return (
-          <text key={place} class={each.wrong ? "tiny why broken" : "gets"} x={906} y={y + 5 + lineAt(place, told.length)}>
-            <title>{whose}{each.gets} {each.wrong}</title>
-            {whose && <tspan class="whose">{fit(whose, 30)}</tspan>}{each.gets && <tspan class="share">{each.gets}{each.wrong ? " " : ""}</tspan>}{each.wrong && fit(each.wrong, 66 - Math.min(30, whose.length) - each.gets.length)}
+          <text key={place} class={each.wrong ? "tiny why broken" : each.open ? "tiny why not-known" : "gets"} x={906} y={y + 5 + lineAt(place, told.length)}>
+            <title>{whose}{each.gets} {each.wrong || each.open}</title>
+            {whose && <tspan class="whose">{fit(whose, 30)}</tspan>}{each.gets && <tspan class="share">{each.gets}{each.wrong ? " " : ""}</tspan>}{(each.wrong || each.open) && fit(each.wrong || each.open, 66 - Math.min(30, whose.length) - each.gets.length)}
           </text>
         );
       })}

@@ -9,7 +9,8 @@ import { isOneHost } from "../map/onehost.js";
 import { edgesBy } from "../map/shape.js";
 import { Busy, Field, LongTable, Problem, Select } from "../parts.jsx";
 import { go, href } from "../route.js";
-import { BarKeys, PartWords, ShareBar } from "../service/sharebar.jsx";
+import { fewNodes, useEachNode } from "../service/eachnode.js";
+import { BarKeys, BriefWords, PartWords, ShareBar } from "../service/sharebar.jsx";
 import { edgesOf, endsOf, isOpen, portsOf, toldOf } from "../service/shares.js";
 import { ENDS, count, plain } from "../words.js";
 
@@ -18,47 +19,61 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const { q = "", ns = "" } = query;
   const { told } = useAudited(map, source, revision);
   const marks = useMemo(() => (told?.length && map ? auditMarks(told, map) : new Map()), [told, map]);
+  // One node that is chosen is looked at closely; else each has a column.
+  const few = useMemo(() => (query.node ? [] : fewNodes(map)), [query.node, map]);
+  const asked = useEachNode(few, map, revision);
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
-  const wrong = (item) => Number(map.faults.has(item.id)) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
+  const views = few.length ? asked.filter(Boolean) : [map];
+  const edges = (item) => views.flatMap((view) => edgesOf(view, item.id));
+  const wrong = (item) => Number(views.some((view) => view.faults.has(item.id))) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
   const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q)).sort((one, other) => wrong(other) - wrong(one));
   const nodes = embedded ? [] : map.nodes.filter(isNode);
   const to = (changes) => go(href("services", { ...query, ...changes }));
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
   // One host's rules do not tell whether anybody answers.
   const answered = isOneHost(map) ? ENDS.accepted.words : ENDS.answered.words;
+  const packets = (view, item) => (item.skipped || !view ? "" : <Packets view={view} item={item} answered={answered} brief={few.length > 0} />);
+  const columns = few.length ? few.map((node) => `from ${node.name}`) : [`at its cluster IP${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`];
+  const each = fewNodes(map).length ? [["", "every node"]] : [];
   return (
     <section class="view">
       <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => to({ q: text })} />
         <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
-        {nodes.length > 1 && <Select label="For clients on" value={query.node ?? map.view} onChange={(value) => to({ node: value })} options={nodes.map((node) => [node.name, node.name])} />}
+        {nodes.length > 1 && <Select label="For clients on" value={query.node ?? (each.length ? "" : map.view)} onChange={(value) => to({ node: value })} options={[...each, ...nodes.map((node) => [node.name, node.name])]} />}
       </form>
-      <LongTable caption="Services" hidden classes="service-list cards-on-phone" head={["Service", "type", "addresses", "ports", `at its cluster IP${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`, "endpoints", ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
+      <LongTable caption="Services" most={ROWS} hidden classes={`service-list cards-on-phone ${few.length ? "each-node" : ""}`} head={["Service", "type", "addresses", "ports", ...columns, "endpoints", ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
         <a href={source.can?.services === false ? href("map", { sel: item.id }) : href(["service", item.namespace, item.name], { node: query.node })}>{plain(item.id)}</a>,
         <span>{item.skipped || item.type} {item.externalPolicy === "Local" && /^(NodePort|LoadBalancer)$/.test(item.type) && <small class="small-word">external Local</small>} {item.internalPolicy === "Local" && <small class="small-word">internal Local</small>}</span>,
         <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
         item.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (node port ${port.nodePort})` : ""}`).join(", "),
-        item.skipped ? "" : <Packets ports={portsOf(item, edgesOf(map, item.id), answered)} none={item.clusterIPs.length ? "" : "no cluster IP in the rules"} />,
-        item.skipped ? "" : <Ends edges={edgesOf(map, item.id)} />,
+        ...(few.length ? asked : views).map((view) => packets(view, item)),
+        item.skipped ? "" : <Ends edges={edges(item)} brief={few.length > 0} />,
         ...(marks.size ? [<span class="audit-marks">{(marks.get(item.id) ?? []).map((mark) => <a key={mark.number} class={`number ${mark.tone}`} href={mark.href} title={mark.label} aria-label={mark.label}>{mark.number}</a>)}</span>] : []),
       ]} />
-      {found.length === 0 ? <p class="note">No Service has “{q}” in its name.</p> : <Legend map={map} answered={answered} marks={marks} />}
+      {found.length === 0 ? <p class="note">No Service has “{q}” in its name.</p> : <Legend views={views} from={few.length > 0} answered={answered} marks={marks} />}
     </section>
   );
 }
 
+/** Drawing more at once takes longer than a tenth of a second. */
+const ROWS = 50;
+
 /** Of so many ports that fare otherwise each has a bar. */
 const PORTS = 3;
 
-/** What becomes of packets to a Service: a bar, and one for each port where these differ; `none`: why there are none. */
-function Packets({ ports, none }) {
+/** What becomes of packets to a Service: a bar, and one for each port where these differ; `brief`: in a narrow column. */
+function Packets({ view, item, answered, brief }) {
+  const ports = portsOf(item, edgesOf(view, item.id), answered);
+  const none = item.clusterIPs.length ? "" : "no cluster IP in the rules";
+  const Words = brief ? BriefWords : PartWords;
   return (
     <div class="packet-shares">
       {ports.slice(0, PORTS).map(({ parts, edges, names }) => (
         <div key={names[0]} class="packet-share" title={parts.length ? toldOf(parts) : undefined}>
           <ShareBar parts={parts} />
-          <span>{ports.length > 1 && <b>{names.join(", ")}: </b>}{parts.length ? <PartWords parts={parts} /> : <span class="soft">– {none || noneOf(edges)}</span>}</span>
+          <span>{ports.length > 1 && <b>{names.join(", ")}: </b>}{parts.length ? <Words parts={parts} /> : <span class="soft">– {none || noneOf(edges)}</span>}</span>
         </div>
       ))}
       {ports.length > PORTS && <small>and {count(ports.slice(PORTS).reduce((all, { names }) => all + names.length, 0), "more port")}</small>}
@@ -69,15 +84,16 @@ function Packets({ ports, none }) {
 const MANY = 6;
 const SIZE = 15;
 
-/** A square for each endpoint, and how many fare how. */
-function Ends({ edges }) {
+/** A square for each endpoint, and how many fare how; `brief`: only how many have a fault, where columns say which. */
+function Ends({ edges, brief }) {
   const ends = endsOf(edges);
   const of = (...fares) => ends.filter((end) => fares.includes(end.fares)).length;
   if (!ends.length) return null;
-  const said = [
+  const faults = of("loses", "wrong", "none");
+  const said = (brief && faults ? [[faults, "bad-text", "with a fault"]] : [
     [of("used", "loses", "wrong"), "", "used"], [of("loses"), "bad-text", of("loses") === 1 ? "loses" : "lose"], [of("wrong"), "bad-text", "wrong"],
     [of("none"), "bad-text", of("none") === 1 ? "gets nothing" : "get nothing"], [of("open"), "open-text", "not known"], [of("left"), "soft", "left out"],
-  ].filter(([number]) => number > 0);
+  ]).filter(([number]) => number > 0);
   return <span class="ends-told"><Squares ends={ends} /><span>{said.map(([number, tone, words], place) => <span key={words}><span class={`one-part ${tone}`}>{number} {words}</span>{place < said.length - 1 && ", "}</span>)}</span></span>;
 }
 
@@ -86,32 +102,42 @@ function Squares({ ends }) {
   const some = (alike) => Array(Math.max(1, Math.floor((alike.length * MANY) / ends.length))).fill({ fares: alike[0].fares, told: `${alike.length} of ${count(ends.length, "endpoint")}` });
   const shown = ends.length <= MANY ? ends : [...Map.groupBy(ends, (end) => end.fares).values()].flatMap(some);
   return (
-    <svg class="squares" viewBox={`0 0 ${shown.length * SIZE} 14`} width={shown.length * SIZE} height={14} role="img" aria-label={[...new Set(shown.map((end) => end.told))].join(", ")}>
-      {shown.map((end, place) => <g key={place} transform={`translate(${place * SIZE + 1} 1)`}><title>{end.told}</title><Square fares={end.fares} /></g>)}
+    <svg class="squares" width={shown.length * SIZE} height={14} role="img">
+      <title>{[...new Set(shown.map((end) => end.told))].join("\n")}</title>
+      <Drawn fares={shown.map((end) => end.fares)} />
     </svg>
   );
 }
 
 const LOOKS = { used: "full", left: "", open: "open" };
+const lookOf = (fares) => LOOKS[fares] ?? "bad";
 
-/** A cross, and not the colour alone, is what is wrong. */
-const Square = ({ fares }) => {
-  const look = LOOKS[fares] ?? "bad";
-  return <><rect class={look} width={12} height={12} rx={2.5} />{look === "bad" && <path d="M3.5 3.5l5 5m0 -5l-5 5" />}</>;
-};
+/** One path for all squares that look alike: a list has thousands. A cross, and not the colour alone, is what is wrong. */
+function Drawn({ fares }) {
+  const places = Map.groupBy(fares.keys(), (place) => lookOf(fares[place]));
+  const each = (look, line) => places.get(look).map((place) => `M${place * SIZE + 1.5} 1.5${line}`).join("");
+  return [...places.keys()].map((look) => [
+    <path key={look} class={look} d={each(look, "h11v11h-11z")} />,
+    look === "bad" && <path key="cross" class="cross" d={each(look, "m3 3l5 5m0 -5l-5 5")} />,
+  ]);
+}
 
-const Key = ({ fares }) => <svg class="squares" viewBox="-1 -1 14 14" width={14} height={14} aria-hidden="true"><Square fares={fares} /></svg>;
+const Key = ({ fares }) => <svg class="squares" width={14} height={14} aria-hidden="true"><Drawn fares={[fares]} /></svg>;
 
 const TONES = [["bad", "error"], ["open", "warning"], ["quiet", "note"]];
 
-function Legend({ map, answered, marks }) {
-  const has = useMemo(() => ({
-    open: map.pending || map.edges.some(isOpen), bad: map.faults.size > 0, left: map.edges.some((edge) => !edge.used && !edge.fault),
-    many: map.services.some((item) => new Set(edgesBy(map, "service", item.id).map((edge) => edge.target)).size > MANY),
-  }), [map]);
+function Legend({ views, from, answered, marks }) {
+  const has = useMemo(() => {
+    const edges = views.flatMap((view) => view.edges);
+    return {
+      open: views.some((view) => view.pending) || edges.some(isOpen), bad: views.some((view) => view.faults.size > 0), left: edges.some((edge) => !edge.used && !edge.fault),
+      many: views[0]?.services.some((item) => new Set(edgesBy(views[0], "service", item.id).map((edge) => edge.target)).size > MANY),
+    };
+  }, views);
   const tones = new Set([...marks.values()].flat().map((mark) => mark.tone));
   return (
     <ul class="legend list-legend" aria-label="Legend">
+      {from && <li>from a node: packets to the cluster IP, of clients there</li>}
       <BarKeys answered={answered} kinds={new Set(["ok", has.bad && "bad", has.open && "open"])} />
       <li><Key fares="used" /> endpoint that is used</li>
       {has.bad && <li><Key fares="loses" /> endpoint with a fault</li>}

@@ -40,7 +40,9 @@ function Copy({ route, map, source, revision, edits }) {
   const withFaults = Boolean(query.faults);
   const today = withFaults ? wrong : NO_MARKS;
   const copy = useMemo(() => (before ? { ...overlaid(withEndpoints(data.map), before), ...(withFaults && asked && map && { faults: map.faults }) } : map), [before, data, map, asked, withFaults]);
-  const findings = found?.findings ?? [];
+  const findings = found?.findings ?? NO_FINDINGS;
+  // Until the copy itself can be drawn they stand beside the map alone.
+  const onCopy = before || !question ? findings : NO_FINDINGS;
   const touched = useMemo(() => new Set(data?.touched ?? []), [data]);
   // Of a switch of the mode the first reason is open, as in Compare.
   const chosen = placeOf(query.finding, found?.mode ? "0" : "");
@@ -63,7 +65,7 @@ function Copy({ route, map, source, revision, edits }) {
         {found && <Verdict cards={findings} chosen={chosen} choose={found.mode ? choose : null} undecided={found.alike ? [] : (found.undecided ?? [])} alike="Every packet is treated as before." />}
         {question && asked && map && <Today differs={wrong.size > 0 || map.faults.size > 0} shown={withFaults} href={to({ faults: withFaults ? "" : "1" })} />}
         {question && data?.notes?.length > 0 && <ul class={`hints about${edits.some((edit) => edit.do === "drop-node") ? " bad-text" : ""}`}>{data.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
-        {copy && <CopyMap map={copy} before={before} cards={findings} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
+        {copy && <CopyMap map={copy} before={before} cards={onCopy} chosen={chosen} choose={choose} sides={sides} found={ways} touched={touched} today={today} query={query} to={to} />}
       </div>
       <aside class={query.sel ? "panel sheet" : "panel"} aria-label="Changes">
         {query.sel && <Close href={to({ sel: "" })} />}
@@ -103,6 +105,7 @@ function Copy({ route, map, source, revision, edits }) {
 const CHANGED = ["now", "after the change"];
 /** Of nodes whose rules were read: what their objects ask for, which these rules may not follow. */
 const ASKED = ["should be now", "should be after the change"];
+const NO_FINDINGS = [];
 const NO_MARKS = new Map();
 const NO_SIDES = sidesOf(CHANGED, null);
 
@@ -118,7 +121,7 @@ function foundIn(data) {
 /** That what is shown is not what the nodes' rules do now; whether what is wrong with these is on the map, too. */
 function Today({ differs, shown, href: toggle }) {
   const drift = <a href={href("compare", { kind: "drift" })}>drift</a>;
-  if (!differs) return <p class="about">Both sides are what the objects ask for; whether today’s rules are: {drift}</p>;
+  if (!differs) return <p class="about">Both sides are what the objects ask for; <a href={href("compare", { kind: "drift" })}>compare them with today’s rules</a></p>;
   return <p class="about today" data-test="today"><span>Compared as if the rules were what the objects ask for. <b>Today’s rules are not</b>: {drift}</span><a href={toggle} aria-current={shown ? "true" : undefined}>{shown ? "Hide today’s faults" : "Show today’s faults on the map"}</a></p>;
 }
 
