@@ -6,6 +6,7 @@ none, from the `targetRef` of the endpoints that it stands behind.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,14 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _canonical(address: str) -> str:
+    """As endpoints have it: "fd00:244:0::10" is fd00:244::10. What is no address stays as it is."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address
+
+
 def _name(value: Mapping[str, Any]) -> str:
     metadata = _mapping(value.get("metadata"))
     return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
@@ -75,7 +84,7 @@ def _name(value: Mapping[str, Any]) -> str:
 def _pod(value: Mapping[str, Any]) -> Pod:
     spec, status = _mapping(value.get("spec")), _mapping(value.get("status"))
     found = [str(_mapping(item).get("ip") or "") for item in _list(status.get("podIPs"))]
-    addresses = dict.fromkeys(ip for ip in [str(status.get("podIP") or ""), *found] if ip)
+    addresses = dict.fromkeys(_canonical(ip) for ip in [str(status.get("podIP") or ""), *found] if ip)
     ports = {}
     for container in _list(spec.get("containers")):
         for port in map(_mapping, _list(_mapping(container).get("ports"))):
@@ -100,5 +109,5 @@ def _referred(value: Mapping[str, Any]) -> Iterator[Pod]:
         target = _mapping(_mapping(item).get("targetRef"))
         if target.get("kind") == "Pod" and target.get("name"):
             name = f"{target.get('namespace') or namespace}/{target['name']}"
-            found = tuple(str(address) for address in addresses[:1] if address)
+            found = tuple(_canonical(str(address)) for address in addresses[:1] if address)
             yield Pod(name, found, str(_mapping(item).get("nodeName") or ""))

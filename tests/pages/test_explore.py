@@ -538,7 +538,7 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     assert then == "50% checkout-1, 50% checkout-0, from its own address"
     assert harms["Ports of a ClusterIP that no Service has"] == [
         "refused, where it timed out",
-        "not translated",
+        "passed on untranslated",
         "refused",
     ]
     assert harms["The guard of 127.0.0.0/8"] == ["now reaches the node", "dropped", "the node’s own programs"]
@@ -649,7 +649,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert "with its next sync" in page.text("#finding-1 .do"), "KUBE-SERVICES is written at every sync"
         # The first one is open, with its packet on the map.
         assert '"shop/web:http cluster IP"' in page.text("#finding-1.chosen .rule-text code")
-        page.shows(".end-label.was", "50% → 0%")
+        page.shows(".end-label.lost", "50% → 0%")
         assert page.all(".drawn.was .run")
         assert page.all(".drawn.is.bad .cross"), "it is lost"
         assert "to 10.96.0.10:80" in page.text(".map-caption")
@@ -717,7 +717,7 @@ def test_findings_of_the_audit_are_on_the_map(browser: Any, tmp_path: Path) -> N
         errors = int(page.text(".score .bad b"))
         assert errors == len(page.all(".finding.error")) >= 3
         page.shows("#finding-1.chosen .head-title", "do not know a Service")
-        page.shows(".end-label.was", "50% → 0%")
+        page.shows(".end-label.lost", "50% → 0%")
         page.shows(".end-label", "not translated")
         assert "service-missing" in page.text("#finding-1")
         # By severity: the others are neither listed nor on the map.
@@ -1042,6 +1042,25 @@ def test_services_of_findings_in_an_exported_file_lead_to_their_page(browser: An
         link.click()
         page.shows(".fan", "10.96.0.10:80")
         assert not page.all(".view .problem")
+    assert page.complaints() == []
+
+
+def test_an_exported_dump_has_its_services_and_questions(browser: Any, snapshot: Path, tmp_path: Path) -> None:
+    file, rules = tmp_path / "host.html", snapshot / "nodes/worker-1/iptables-save"
+    subprocess.run(
+        [sys.executable, "-m", "kproxy", "explore", "--rules", str(rules), "--export", str(file)], check=True
+    )
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.leave()
+    page.open(place("map"))
+    assert [each.text for each in page.all("nav[aria-label=Views] a")] == ["Map", "Ask", "Services"]
+    page.open(place("services"))
+    assert "There is no such view" not in page.text("#main")
+    page.shows("tbody", "shop/web")
+    page.open(place("ask"))
+    next(each for each in page.all(".examples a") if "10.96.0.10:80" in each.text).click()
+    page.until(lambda: len(page.all(".way-item")) == 2, "an answer that is in the file")
     assert page.complaints() == []
 
 

@@ -208,6 +208,31 @@ def test_the_list_of_services_says_what_clients_of_a_node_lose(page: Page) -> No
     page.until(lambda: "100% lost" in row_of(page, "shop/cart"), "what its own rules drop")
 
 
+def test_the_list_of_services_says_what_it_looked_for(page: Page) -> None:
+    for query, words in (
+        ({"q": "Cart"}, "1 Service"),
+        ({"q": "10.96.0.12"}, "1 Service"),
+        (
+            {"q": "cart", "ns": "kube-system"},
+            "No Service in the namespace kube-system has “cart” in its name or address.",
+        ),
+        ({"ns": "none"}, "There is no Service in the namespace none."),
+    ):
+        page.open(place("services", **query))
+        page.shows("#main", words)
+
+
+def test_a_node_that_is_not_there_leads_back(page: Page) -> None:
+    for view in ("services", "map"):
+        page.open(place(view, node="worker-9"))
+        page.shows(".banners", "There is no node worker-9")
+        next(each for each in page.all(".banners a") if each.text == "Without it").click()
+        page.until(lambda: not page.all(".banners .problem"), "the view without it")
+        page.shows("#main", "worker-2")
+    # Chromium tells of the 404 itself.
+    page.complaints()
+
+
 def test_the_list_of_services_has_a_column_for_each_of_few_nodes(page: Page) -> None:
     page.open(place("services"))
     head = [item.text for item in page.all("thead th")]
@@ -215,7 +240,7 @@ def test_the_list_of_services_has_a_column_for_each_of_few_nodes(page: Page) -> 
     lost = [["ok", "50.00%"], ["bad", "50.00%"]]
     page.until(lambda: parts_of(page, "shop/cart") == [lost, [["bad", "100.00%"]], lost], "each node's clients")
     cells = row_of(page, "shop/web")
-    for words in ("✕ rules missing", "✕ none answered", "3 with a fault"):
+    for words in ("✕ rules missing", "✕ 50% lost, 50% to nobody", "2 with a fault, 1 foreign"):
         assert words in cells
     assert "✓ answered" in row_of(page, "shop/checkout")
     # What is told of one node, with its reason, is that of a Service's page.

@@ -236,7 +236,7 @@ def test_many_endpoints_are_told_at_once(browser: Any, tmp_path: Path) -> None:
     with exploring("shop", directory=tmp_path) as url, looking(browser, url) as page:
         page.open(place("compare", kind="drift"))
         page.until(lambda: page.all(".end-label"), "what becomes of its packet")
-        assert [each.text for each in page.all(".end-label text")] == ["not translated"]
+        assert [each.text for each in page.all(".end-label text")] == ["not translated: 0% → 100%"]
         page.shows(".map-caption .condition", "24 Pods on 8 nodes: 100% → 0%")
         assert page.all(".ways-drawn .cross"), "where it is lost"
         assert "sends 1/24 each to catalog-" in page.text(".finding .both .was")

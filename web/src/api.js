@@ -14,7 +14,7 @@ export const command = embedded?.command ?? "";
 /** Whether an exported file has something of a view, by the view's name. */
 export function holds(view) {
   if (!embedded) return true;
-  const found = { map: embedded.map, ask: embedded.asks, services: embedded.services, audit: embedded.audit, compare: embedded.compare }[view];
+  const found = { map: embedded.map, ask: embedded.asks, services: embedded.services && Object.keys(embedded.services).length ? embedded.services : !command && embedded.map?.services, audit: embedded.audit, compare: embedded.compare }[view];
   return Object.keys(found ?? {}).length > 0;
 }
 

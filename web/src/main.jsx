@@ -105,11 +105,16 @@ function App() {
           <p class="problem" role="alert">The changes in this page’s address are no list of changes; what is shown is the source without them. <a href={href(route.path, { ...route.query, edits: "" })}>Leave them out of the address</a></p>
         </div>
       )}
+      {map.error?.field === "node" && route.query.node && (
+        <div class="banners">
+          <p class="problem" role="alert">There is no node {route.query.node}{data && ": what is shown is as it was"}. <a href={href(route.path, { ...route.query, node: "" })}>Without it</a></p>
+        </div>
+      )}
       <main id="main" ref={main} tabIndex={-1}>
-        {name === "map" && <MapView {...shared} />}
-        {name === "ask" && <AskView {...shared} />}
-        {route.path[0] === "services" && <ServiceList {...shared} />}
-        {route.path[0] === "service" && <ServiceView {...shared} />}
+        {name === "map" && view && <MapView {...shared} />}
+        {name === "ask" && view && <AskView {...shared} />}
+        {route.path[0] === "services" && view && <ServiceList {...shared} />}
+        {route.path[0] === "service" && view && <ServiceView {...shared} />}
         {view?.show && <view.show {...shared} />}
         {!view && source.busy && <section class="view"><h1>{title}</h1><Busy busy words="Reading…" /></section>}
         {!view && !source.busy && <section class="view"><h1>Not found</h1><p>There is no such view here. {holds("map") && <a href="#/map">To the map</a>}</p></section>}

@@ -245,7 +245,7 @@ REASONS: Final = (
         services=services_of(met_elsewhere),
         iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
         nftables=(
-            "Only an endpoint of this node is; another's comes back with its own address as source, and its host drops "
+            "Only an endpoint of this node is; another's comes back with its own address as source, and the pod drops "
             "it as a martian."
         ),
         to_nftables=Advice(

@@ -20,10 +20,12 @@ from kproxy.explorer.answers.reach import MatrixClient
 from kproxy.explorer.answers.service import ServicePage, ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, DiffAnswer, MigrateAnswer, Side, compare_sides
 from kproxy.explorer.errors import Refusal
+from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, page_with
 from kproxy.explorer.sources.source import AGAINST
 from kproxy.explorer.state import Explorer
+from kproxy.family import join_host_port
 
 MAX_SERVICES: Final = 200
 MAX_ASKS: Final = 400
@@ -60,7 +62,9 @@ def export_data(explorer: Explorer) -> dict[str, object]:
     services = _pages(model, work, missing)
     asks: list[dict[str, object]] = []
     size = 0
-    for asked in _questions(model, [each.matrix.clients for each in services.values()], names):
+    drawn = draw_map(model, "", work)
+    clients = [each.matrix.clients for each in services.values()]
+    for asked in _questions(model, clients, names) if model.known.cluster else _questions_of_host(drawn):
         if len(asks) == MAX_ASKS or size > MAX_BYTES:
             missing.append(f"Only {len(asks)} questions are answered.")
             break
@@ -76,7 +80,7 @@ def export_data(explorer: Explorer) -> dict[str, object]:
     can = msgspec.structs.replace(view.can, compare=bool(held))
     return {
         "source": msgspec.structs.replace(view, can=can, compares=held),
-        "map": draw_map(model, "", work),
+        "map": drawn,
         "services": services,
         "audit": _audit(explorer, work, missing),
         "asks": asks,
@@ -169,8 +173,6 @@ def both_ways(explorer: Explorer, found: DiffAnswer | MigrateAnswer, known: dict
 
 def _questions(model: Model, clients: list[tuple[MatrixClient, ...]], names: tuple[str, ...]) -> Iterator[Ask]:
     """Each kind of client of each Service, to its first port."""
-    if model.known.cluster is None:
-        return
     services = {each.metadata.key: each for each in model.manifests.services}
     for name, mine in zip(names, clients, strict=False):
         for port in services[name].spec.ports:
@@ -182,6 +184,15 @@ def _questions(model: Model, clients: list[tuple[MatrixClient, ...]], names: tup
                     yield Ask(client.id, f"{to}:{port.port}@{model.nodes[0]}", protocol=port.protocol.lower())
                 else:
                     yield Ask(client.id, f"{to}:{port.port}", protocol=port.protocol.lower())
+
+
+def _questions_of_host(drawn: MapView) -> Iterator[Ask]:
+    """Of one host's rules: a client outside to each port of each address, and to each node port."""
+    for sender in drawn.outside[:1]:
+        for service in drawn.services:
+            for port in service.ports:
+                for address in (*service.cluster_ips, *service.external_ips, *service.load_balancer_ips):
+                    yield Ask(sender.id, join_host_port(address, port.port), protocol=port.protocol.lower())
 
 
 def _audit(explorer: Explorer, work: Work, missing: list[str]) -> object:

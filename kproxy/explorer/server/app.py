@@ -113,7 +113,10 @@ class Api:
             Route("/api/lab/follow", self._follow, methods=post),
             Route("/api/events", self._events, methods=get),
         ]
-        return Starlette(routes=routes, exception_handlers=HANDLERS)
+        app = Starlette(routes=routes, exception_handlers=HANDLERS)
+        # A redirect would be to an address without the token.
+        app.router.redirect_slashes = False
+        return app
 
     def close(self) -> None:
         """Ends streams of events; called in the loop."""

@@ -49,6 +49,10 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     """The request's body as a struct. Raises Refusal: it is none, or too large."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "a body of Content-Type application/json expected")
+    announced = request.headers.get("content-length", "")
+    # What is announced is not waited for.
+    if announced.isdecimal() and (len(announced) > len(str(MAX_BODY)) or int(announced) > MAX_BODY):
+        raise Refusal(413, f"a request has at most {MAX_BODY >> 20} MiB")
     parts, size = [], 0
     try:
         async with asyncio.timeout(BODY_SECONDS):

@@ -45,7 +45,7 @@ function fateOf(outcome, witness, names, service) {
   if (to === from) return { kind: "bad", words: `${names.get(to) ?? to}, from its own address`, short: names.get(to) ?? outcome.dst, arrives: false };
   // Nobody has a ClusterIP; what is sent to another address of a Service untranslated may arrive elsewhere.
   const isNobodys = witness.addressKind === undefined ? service : witness.addressKind === "ClusterIP";
-  if (kept && isNobodys) return { kind: "here", words: "not translated", short: "passed on untranslated", arrives: false };
+  if (kept && isNobodys) return { kind: "here", words: "passed on untranslated", arrives: false };
   const words = kept ? "passed on" : (names.get(to) ?? outcome.dst);
   // Where no Pods are known, what is translated goes to an endpoint all the same.
   const known = names.has(to) || !names.size;

@@ -5,10 +5,11 @@ import { useAnswer } from "../api.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
-import { astray, bothWays, byNode, joined, witnessWays } from "../map/waysof.js";
+import { astray, bothWays, byNode, joined, losing, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
-import { hostId, percent, plain, ratio, shortName, splitPort, sum } from "../words.js";
+import { STOPPED, hostId, percent, plain, ratio, shortName, splitPort, sum } from "../words.js";
 import { others, questionOf } from "./bothways.jsx";
+import { outcomesOf } from "./fates.jsx";
 import { stopsPackets } from "./gather.js";
 
 const EMPTY = new Set();
@@ -86,13 +87,13 @@ const isAt = (host) => (name) => `node/${name}` === host;
  */
 export function FoundMap({ map: whole, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, faults = false, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
-  const { ways } = found;
+  const ways = useMemo(() => (found.ways && card ? losing(onward(found, card, cards, whole)) : null), [found, card, cards, whole]);
   // Of a change of the mode both modes’ ways are drawn: its name is that of neither.
   const modes = Boolean(card?.harm) && !faults;
   const map = useMemo(() => {
-    const shown = ways && !faults ? withoutFaults(whole) : whole;
+    const shown = ways && !faults ? withFound(whole, ways, found.ask, card) : whole;
     return modes ? { ...shown, nodes: shown.nodes.map((node) => ({ ...node, mode: "" })) } : shown;
-  }, [whole, Boolean(ways), faults, modes]);
+  }, [whole, ways, faults, modes]);
   const hit = useMemo(() => {
     if (!card) return touched ?? new Set(cards.flatMap((item) => (item.hidden ? [] : item.services)));
     const nodes = card.nodes.map((name) => `node/${name}`);
@@ -108,17 +109,41 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   const tinted = useMemo(() => (card ? new Set([...about, ...(everywhere ? [] : card.nodes.map((name) => `node/${name}`)), ...(ways?.ends ?? []).map((end) => end.host)]) : hit), [card, everywhere, ways, hit]);
   const marks = useMemo(() => marksOf(numbered(cards, chosen, choose), shown, more), [cards, chosen, choose(""), shown, more]);
   useCardInSight(chosen, layout.slim);
+  const device = ways && deviceOf(whole, found.only, found.ask.to);
   return (
     <>
-      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} map={map} /> : found.busy && <p class="map-caption">Asking…</p>}
-      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} marks={marks} doubted={doubted} around={AROUND} label={label} />
+      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} device={device} /> : found.busy && <p class="map-caption">Asking…</p>}
+      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} at={device?.kind === "bridge" ? { host: `node/${found.only}`, words: `${device.name} ${splitPort(found.ask.to)[0]}` } : null} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides}>{along && !card.harm && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
     </>
   );
 }
 
-/** Without what is wrong for clients of one node: the packet's ways say what is, and where. */
-const withoutFaults = (map) => ({ ...map, served: new Set([...map.served, ...map.faults.keys()]), faults: NO_FAULTS });
+/** Without what is wrong for clients of one node: the packet's ways say what is, and where; its Service is as it fares. */
+function withFound(map, ways, ask, card) {
+  const bare = { ...map, served: new Set([...map.served, ...map.faults.keys()]), faults: NO_FAULTS };
+  const arrives = (side) => ways.ends.reduce((all, end) => all + (end.kind === "ok" && !end.words ? ratio(end[side]) : 0), 0);
+  const [address] = splitPort(ask?.to ?? "");
+  const asked = map.services.find((service) => card.services.includes(service.id) && [...service.clusterIPs, ...service.loadBalancerIPs, ...service.externalIPs].includes(address));
+  if (!asked || card.harm || arrives("is") >= arrives("was")) return bare;
+  return { ...bare, faults: new Map([[asked.id, arrives("is") ? `${percent(`${Math.round(arrives("is") * 1e4)}/10000`)} arrives` : "nothing arrives"]]) };
+}
+
+/** As one node's rules treat a packet it may arrive where another finding stops it: there it says which. */
+function onward({ ways, ask, only }, card, cards, map) {
+  if (!only || card?.harm) return ways;
+  const stopper = (end) => {
+    const name = plain(map.pods.find((pod) => pod.id === end.host)?.node ?? "");
+    if (end.kind !== "ok" || !name || name === only) return -1;
+    return cards.findIndex((other) => other !== card && other.nodes.includes(name) && other.services.some((id) => card.services.includes(id)) && (stopsPackets(other) || allStopped(other.witness)));
+  };
+  return { ...ways, ends: ways.ends.map((end) => {
+    const place = ratio(end.is) > 0 ? stopper(end) : -1;
+    return place < 0 ? end : { ...end, words: `finding ${place + 1} stops it there`, lost: true };
+  }), ask };
+}
+
+const allStopped = (witness) => outcomesOf(witness, 1).length > 0 && outcomesOf(witness, 1).every((outcome) => STOPPED[outcome.verdict]);
 
 /** On a phone the map stays above the list: the card that is chosen on it comes up below. */
 function useCardInSight(chosen, slim) {
@@ -146,7 +171,7 @@ function withHostOutside(map, ways) {
 function numbered(cards, chosen, choose) {
   const items = cards.map((card, place) => {
     const current = String(place) === chosen;
-    return { number: place + 1, tone: card.tone, href: choose(current ? "" : String(place)), current, label: `finding ${place + 1}: ${card.mark} ${card.title}`, nodes: current || !card.harm ? card.nodes : [], services: card.services };
+    return { number: place + 1, tone: card.tone, href: choose(current ? "" : String(place)), current, label: `finding ${place + 1}: ${card.mark} ${card.title}`, nodes: current || !(card.harm || card.devices?.size) ? card.nodes : [], services: card.services, devices: card.devices };
   });
   return items.filter((_, place) => !cards[place].hidden);
 }
@@ -158,19 +183,18 @@ export function conditionsOf({ setting, ctstate, mark }, own) {
 }
 
 /** Whose packet it is. */
-function Caption({ card, number, found, said, map }) {
+function Caption({ card, number, found, said, device }) {
   const { ask, only } = found;
   const { service = "", addressKind = "" } = found.part?.witness ?? {};
-  const device = deviceOf(map, only, ask.to);
-  const about = [service && `${shortName(service)}’s ${addressKind}`, device && `at ${device}`].filter(Boolean).join(" ");
+  const about = [service && `${shortName(service)}’s ${addressKind}`, device && `at ${device.name}`].filter(Boolean).join(" ");
   return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b>{ask.as && <> as <b>{ask.as}</b></>} to <b>{ask.to}</b>{about && `, ${about}`}{only ? <>, by the rules of <b>{only}</b> alone</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
-/** The interface of a node that has an address, unless it is the one by which others know the node. */
+/** The interface of the node called `name` that has an address, unless it is the one by which others know the node. */
 function deviceOf(map, name, endpoint) {
   const [address] = splitPort(endpoint);
   const node = map.nodes.find((each) => each.name === name);
-  return node?.addresses.includes(address) ? "" : (node?.devices ?? []).find((device) => (device.addresses ?? []).some((each) => each.split("/")[0] === address))?.name;
+  return node?.addresses.includes(address) ? null : (node?.devices ?? []).find((device) => (device.addresses ?? []).some((each) => each.split("/")[0] === address));
 }
 
 /** What the lines mean; `children`: more items. */
@@ -188,6 +212,7 @@ function WaysLegend({ ways, sides, children }) {
       {ways.same && <li><Sample kind="is bad" /> lost {sides[1].words}</li>}
       {gone && <li><b class="bad-text">✕</b> {gone.words || "lost"} {sides[1].words}</li>}
       <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the finding is about, and where its packet ends</li>
+      <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="passed-box" width="12" height="10" rx="2" /></svg> where it passes</li>
       {children}
     </ul>
   );

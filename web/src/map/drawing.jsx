@@ -72,11 +72,12 @@ export function useMatch(media) {
  * @param marks numbers of findings by identifier, as `markSpots` takes them
  * @param doubted interfaces that a finding is about: "node/NAME DEVICE"
  * @param told what is said at hosts: [{host, tone, rows}]
+ * @param at {host, words}: what is said of a node's bridge, beside the ends of `ways`
  * @param picks {from, to}
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size
  */
-export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, told = null, picks = {}, around = 220, more = null, label }) {
+export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment = null, lost = null, captured = null, touched = null, before = null, ways = null, marks = null, doubted = null, told = null, at = null, picks = {}, around = 220, more = null, label }) {
   const [zoom, setZoom] = useState(1);
   const holder = useRef(null);
   const back = moment?.direction === "back";
@@ -112,7 +113,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
           {layout.hooks && <HostHooks layout={layout} hops={hops} />}
           {hops && <Labels layout={layout} hops={hops} doubted={doubted} />}
           {captured && <Captures layout={layout} rows={captured} />}
-          {ways && <Ends layout={layout} ways={ways} spots={spots} />}
+          {ways && <Ends layout={layout} ways={ways} at={at} spots={spots} />}
           {marks && <Marks spots={spots} />}
           {line && moment && <Packet at={packetAt(line, moment)} wrapped={Boolean(moment.header.outer)} lit={moment.lit.size > 0} />}
           {told && <Told layout={layout} labels={told} />}

@@ -21,13 +21,15 @@ export function markSpots(layout, marks) {
   const found = [];
   for (const [id, all] of marks ?? []) {
     const box = layout.boxes.get(id);
-    if (!box || box.kind === "dot") continue;
+    // On a phone is no room beside interfaces.
+    if (!box || box.kind === "dot" || (box.kind === "port" && box.slim)) continue;
     const shown = all.length > FEW_MARKS ? [...all].sort((one, other) => Number(other.current) - Number(one.current)).slice(0, FEW_MARKS - 1).sort((one, other) => one.number - other.number) : all;
     const left = all.length - shown.length;
     const wide = (shown.length + (left ? 1 : 0)) * STEP;
     const beside = box.kind === "service" && box.h < 40 && !layout.slim;
-    const x = beside ? box.x + box.w + 5 : Math.max(2, Math.min(box.x + box.w + (box.kind === "service" ? 8 : -6), layout.width - 2) - wide);
-    const y = beside ? box.y + box.h / 2 : box.y - 6;
+    const x = beside ? box.x + box.w + 5 : box.kind === "port" ? box.x + box.w - RADIUS : Math.max(2, Math.min(box.x + box.w + (box.kind === "service" ? 8 : -6), layout.width - 2) - wide);
+    // Between interfaces is no room above them.
+    const y = beside ? box.y + box.h / 2 : box.kind === "port" ? box.y + box.h + 1 : box.y - 6;
     const at = (place) => x + place * STEP + STEP / 2;
     found.push({
       id, items: shown.map((item, place) => ({ ...item, x: at(place), y })), more: left ? { left, x: at(shown.length), y } : null,
@@ -55,19 +57,19 @@ function wordsOn(layout) {
 /**
  * Finds room for labels, one after the other.
  *
- * @param wanted [{host, w, h, first}]: at which box, and how large; where it stands if there is room
+ * @param wanted [{host, w, h, first, bridge}]: at which box, and how large; where it stands if there is room; whether it is of the box's bridge
  * @param taken what else must not be covered: rectangles
  * @returns for each {x, y, w, h, leader: [from, to] or null}, null where its box is not drawn
  */
 export function placed(layout, wanted, taken = []) {
   const full = [...wordsOn(layout), ...taken];
   const at = Map.groupBy(wanted, ({ host }) => host);
-  return wanted.map(({ host, w, h, first }) => {
+  return wanted.map(({ host, w, h, first, bridge }) => {
     const box = layout.boxes.get(host) ?? anyClient(layout, host) ?? layout.frames.find((frame) => frame.id === host);
     if (!box) return null;
     const inside = ({ x, y }) => ({ x: Math.max(2, Math.min(x, layout.width - w - 2)), y: Math.max(2, Math.min(y, layout.height - h - 2)), w, h });
     let [best, least] = [null, Infinity];
-    for (const spot of [...(first ? [first] : []), ...spotsOf(layout, box, w, h, at.get(host).length > 1)]) {
+    for (const spot of [...(first ? [first] : []), ...(bridge && box.bridge ? along(box, w, h, box.bridge.x + box.bridge.w / 2 - 14, [box.bridge.x + box.bridge.w / 2, box.bridge.y + box.bridge.h]) : spotsOf(layout, box, w, h, at.get(host).filter((each) => !each.bridge).length > 1))]) {
       const rect = { ...spot, ...inside(spot) };
       const covered = full.reduce((sum, each) => sum + common(rect, each), 0);
       if (covered < least) [best, least] = [rect, covered];

@@ -9,15 +9,16 @@ import { hostId } from "../words.js";
  * The legs of a way between its hops.
  *
  * @param service, back of one host's rules: the Service that is asked, and whether it is the answer
+ * @param lane of several ways on one map: so far from one another are what comes from the bridge to the rules and what goes there
  * @returns {stops: [x, y] for each hop, legs: [{points, casing, mid}] between them; casing: the points inside a tunnel, or null;
  *   end: [x, y] where it ends, with a leg of its own to the interface by which a packet leaves that nobody takes}
  */
-export function walk(layout, hops, service = "", back = false) {
+export function walk(layout, hops, service = "", back = false, lane = 0) {
   if (layout.hooks) return hostWalk(layout, hops, service, back);
   const stops = hops.map((hop) => (hop.at === "bridge" && bridgeOf(layout, hop.host)) || stopOf(layout, hop.host));
   const legs = [];
   for (let number = 0; number + 1 < hops.length; number += 1) {
-    legs.push(leg(layout, hops[number], hops[number + 1], stops[number], stops[number + 1]));
+    legs.push(leg(layout, hops[number], hops[number + 1], stops[number], stops[number + 1], lane));
   }
   const last = hops.at(-1);
   const box = layout.boxes.get(hostId(last?.host));
@@ -39,7 +40,7 @@ export function walk(layout, hops, service = "", back = false) {
 const PILL = 10;
 
 /** How far from an interface a packet is that has left by it, so that it hides no address. */
-const BESIDE = 14;
+const BESIDE = 26;
 
 /** Where a packet is while a host handles it. */
 export function stopOf(layout, host) {
@@ -64,13 +65,16 @@ export const anyClient = (layout, id) => (id.startsWith("outside/") ? [...layout
 
 const podHolder = (layout, id) => layout.nodeOf?.get(id);
 
-function leg(layout, from, to, start, end) {
+/** `lane`: see `walk`. */
+function leg(layout, from, to, start, end, lane) {
   const points = [start];
   const [one, other] = [hostId(from.host), hostId(to.host)];
   let casing = null;
   const [oneNode, otherNode] = [nodeOf(layout, one), nodeOf(layout, other)];
   if (one === other && (from.at || to.at)) {
     // Between the node's bridge and its rules.
+    const y = start[1] + (from.at ? -lane : lane);
+    points.push([start[0], y], [end[0], y]);
   } else if (one === other) {
     // To itself, over the loopback interface; below, where no words are.
     points.push([start[0], start[1] + 22], [start[0] + 26, start[1] + 22], [start[0] + 26, start[1]]);
@@ -78,26 +82,28 @@ function leg(layout, from, to, start, end) {
     const room = layout.boxes.get(oneNode);
     if (room?.kind === "room") {
       const x = room.bridge.x + room.bridge.w / 2;
-      points.push([x, start[1]], [x, end[1]]);
+      // The rules are left of the bridge; of the two ends one is a Pod.
+      if (start[0] > x) points.push([x, start[1]], [x, end[1] - lane], [end[0], end[1] - lane]);
+      else points.push([start[0], start[1] + lane], [x, start[1] + lane], [x, end[1]]);
     }
   } else if (tunnelBetween(layout, oneNode, from.out, otherNode)) {
     const { x, one: first, other: last } = tunnelBetween(layout, oneNode, from.out, otherNode);
-    const [enters, leaves] = [out(layout, oneNode, from.out, start), out(layout, otherNode, last.port.name, end).reverse()];
+    const [enters, leaves] = [out(layout, oneNode, from.out, start, -lane), out(layout, otherNode, last.port.name, end, lane).reverse()];
     casing = [enters.at(-1), [x, first.y + first.h / 2], [x, last.y + last.h / 2], leaves[0]];
     points.push(...enters, ...casing, ...leaves);
   } else {
     const bar = sharedBar(layout, oneNode ?? one, otherNode ?? other);
-    points.push(...out(layout, oneNode ?? one, from.out, start));
+    points.push(...out(layout, oneNode ?? one, from.out, start, -lane));
     // To a network on its other side a host beside the nodes has no way through itself.
     if (isBeyond(layout, one, bar)) points.splice(0, 2, [layout.boxes.get(one).x, start[1]]);
     if (bar) {
       const x = bar.x + bar.w / 2;
       points.push([x, points.at(-1)[1]]);
-      const way = out(layout, otherNode ?? other, to.in, end).reverse();
+      const way = out(layout, otherNode ?? other, to.in, end, lane).reverse();
       points.push([x, (way[0] ?? end)[1]], ...(isBeyond(layout, other, bar) ? [] : way));
       if (isBeyond(layout, other, bar)) end = [layout.boxes.get(other).x, end[1]];
     } else {
-      points.push(...out(layout, otherNode ?? other, to.in, end).reverse());
+      points.push(...out(layout, otherNode ?? other, to.in, end, lane).reverse());
     }
   }
   points.push(end);
@@ -111,14 +117,14 @@ const isBeyond = (layout, id, bar) => !layout.slim && layout.boxes.get(id)?.kind
 
 /** The points by which a packet leaves a host: where it is drawn as a room from the bridge, if it is of a Pod there, by the
  *  rules, whose words it does not touch, to its port. */
-function out(layout, id, device, from) {
+function out(layout, id, device, from, lane = 0) {
   const box = layout.boxes.get(id);
   if (box?.kind === "room") {
     const port = layout.boxes.get(`${id} ${device}`) ?? [...layout.boxes.values()].find((item) => item.kind === "port" && item.node === id);
     const [x, y] = coreOf(box);
     const bridge = box.bridge.x + box.bridge.w / 2;
-    const inside = from[0] > bridge ? [[bridge, from[1]], [bridge, y]] : [];
-    inside.push([box.slim ? x : box.core.x - 5, y]);
+    const inside = from[0] > bridge ? [[bridge, from[1]], [bridge, y + lane]] : [];
+    inside.push([box.slim ? x : box.core.x - 5, from[0] > bridge ? y + lane : y]);
     return [...inside, ...(port ? through(port) : [[box.x, y]])];
   }
   if (box?.kind === "outside") return [layout.slim ? [box.x + 11, box.y + box.h] : [box.x + box.w, box.y + box.h / 2]];

@@ -12,16 +12,22 @@ import { hostId, percent, ratio } from "../words.js";
  */
 export function Ways({ layout, ways }) {
   const several = new Set(ways.lines.map((line) => line.side)).size > 1;
-  const drawn = ways.lines.map((line) => ({ ...line, path: walk(layout, line.hops) }));
+  const drawn = ways.lines.map((line) => ({ ...line, path: walk(layout, line.hops, "", false, layout.slim ? 0 : LANE) }));
   // Ways through the same tunnel have one casing: several over one another would hide what is below.
   const cased = new Set();
   const first = (casing) => !cased.has(casing) && cased.add(casing);
+  // What several ways have in common is drawn once: dashes over dashes are no longer such.
+  const run = new Set();
+  const fresh = (line, leg) => {
+    const key = `${line.side} ${line.end} ${rounded(leg.points)}`;
+    return !run.has(key) && run.add(key);
+  };
   const shift = { was: several ? -4 : 0, is: several ? 4 : 0, both: 0 };
   return (
     <g class="ways-drawn">
       {["both", "was", "is"].map((side) => drawn.filter((line) => line.side === side).map((line) => (
         <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(${shift[side]} ${shift[side]})`}>
-          {line.path.legs.map((leg, number) => <Leg key={number} leg={leg} line={line} last={number + 1 === line.path.legs.length} cased={leg.casing && first(`${line.end} ${rounded(leg.casing)}`)} apart={several} />)}
+          {line.path.legs.map((leg, number) => fresh(line, leg) && <Leg key={number} leg={leg} line={line} last={number + 1 === line.path.legs.length} cased={leg.casing && first(`${line.end} ${rounded(leg.casing)}`)} apart={several} />)}
           {line.path.legs.length > 0 && <circle class="start" cx={line.path.legs[0].points[0][0]} cy={line.path.legs[0].points[0][1]} r="5" />}
           {line.end === "bad" && !line.path.legs.length && <path class="cross" d={crossAt(line.path.end)} />}
         </g>
@@ -46,20 +52,22 @@ function Leg({ leg, line, last, cased, apart }) {
       {cased && <path class="casing" d={rounded(leg.casing)} />}
       <path class="run" d={rounded(points)} marker-end={last && !lost ? tip : undefined} />
       {(!last || back) && <path class="run head" d={rounded(halfway(leg.casing ?? leg.points))} marker-end={tip} />}
+      {back && <circle class="fork" cx={points[0][0]} cy={points[0][1]} r="4" />}
       {lost && <path class="cross" d={crossAt(points.at(-1), line.side === "was" ? SMALL : LARGE)} />}
     </g>
   );
 }
 
 /** Pixels. */
+const LANE = 5;
 const STOP = 16;
 const BACK = 6;
 const SMALL = 6;
 const LARGE = 9;
 
-/** How many packets end where on the one side, and on the other. */
-export function Ends({ layout, ways, spots }) {
-  const labels = useMemo(() => byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), led: end.words === OWN_PROGRAMS })), [layout, ways]);
+/** How many packets end where on the one side, and on the other; `at`: {host, words} of a node's bridge. */
+export function Ends({ layout, ways, at, spots }) {
+  const labels = useMemo(() => [...byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), led: end.words === OWN_PROGRAMS })), ...(at ? [{ host: at.host, tone: "plain", rows: [at.words], bridge: true }] : [])], [layout, ways, at?.host, at?.words]);
   return <Told layout={layout} labels={labels} spots={spots} />;
 }
 
@@ -68,7 +76,7 @@ const NONE = [];
 /** What is said at hosts, where it covers no words; `spots` are those of numbers. */
 export function Told({ layout, labels: said, spots = NONE }) {
   const labels = useMemo(() => {
-    const places = placed(layout, said.map(({ host, rows }) => ({ host, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
+    const places = placed(layout, said.map(({ host, rows, bridge }) => ({ host, bridge, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
     // To some a line of a way leads.
     return said.map((label, place) => ({ ...label, at: places[place] && { ...places[place], leader: label.led ? null : places[place].leader } })).filter((label) => label.at);
   }, [layout, said, spots]);
@@ -99,7 +107,7 @@ function wordsOf(end, layout) {
   const chances = was === is ? was : beside ? `→ ${is}` : `${was} → ${is}`;
   if (end.sources) return end.sources;
   if (end.kind === "ok") return [end.words, chances].filter(Boolean).join(": ");
-  return was === is || ratio(end.is) === 1 ? end.words : `${end.words}: ${chances}`;
+  return was === is ? end.words : `${end.words}: ${chances}`;
 }
 
 /** Numbers of findings at what they are about, where `markSpots` put them; each leads to its finding. */

@@ -48,7 +48,7 @@ export function joined(ways) {
   const lost = ways.ends.find((end) => end.words === OWN_SOURCE);
   const before = lost && ways.ends.find((end) => end.host === lost.host && end.kind === "ok");
   if (!before || ways.ends.filter((end) => end.words === OWN_SOURCE).length > 1) return ways;
-  const words = `${percent(lost.is)} lost: comes from its own address`;
+  const words = `${percent(lost.is)} → 0%: comes from its own address`;
   // Both go over the same hosts: one line, with a cross at its end.
   const [was, is] = [lineTo(ways, lost.host, "ok"), lineTo(ways, lost.host, "bad")];
   const lines = was && is ? [...ways.lines.filter((line) => line !== was && line !== is), { ...is, side: "both" }] : ways.lines;
@@ -61,6 +61,12 @@ const lineTo = (ways, host, end) => ways.lines.find((line) => line.end === end &
 export function astray(ways) {
   const found = (each) => each.words !== "" && (each.kind ?? each.end) === "ok";
   return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) || (end.kind === "ok" && ratio(end.is) < ratio(end.was)) ? { ...end, astray: true } : end)) };
+}
+
+/** The same ways where what one side loses does not arrive at others: that is no mere change. */
+export function losing(ways) {
+  if (!ways.ends.some((end) => end.kind === "bad" && ratio(end.is) > ratio(end.was))) return ways;
+  return { ...ways, ends: ways.ends.map((end) => (end.kind === "ok" && ratio(end.is) < ratio(end.was) ? { ...end, astray: true } : end)) };
 }
 
 /** Whether an end is met more, or less, often on the second side: "was", "is", "lost", "both", or "source". */

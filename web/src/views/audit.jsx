@@ -27,7 +27,7 @@ export function AuditView({ route, map, revision }) {
   const { data, error, busy } = useAnswer("api/audit", undefined, revision);
   const { severity = "" } = route.query;
   const cards = useMemo(() => (data?.findings ?? []).slice(0, MOST).map(cardOf), [data]);
-  const shown = useMemo(() => cards.map((card) => ({ ...card, hidden: Boolean(severity) && card.severity !== severity })), [cards, severity]);
+  const shown = useMemo(() => cards.map((card) => ({ ...card, devices: map ? devicesOf(card, map) : null, hidden: Boolean(severity) && card.severity !== severity })), [cards, severity, map]);
   const first = shown.findIndex((card) => !card.hidden);
   const chosen = placeOf(route.query.finding, first < 0 ? "" : String(first));
   const to = (changes) => href("audit", { ...route.query, ...changes });
@@ -35,7 +35,6 @@ export function AuditView({ route, map, revision }) {
   const drawn = Boolean(map && holds("map") && cards.length);
   const card = shown[Number(chosen)] ?? null;
   const found = useMemo(() => waysOf(card?.witness, map), [card?.witness, map]);
-  const doubted = useMemo(() => (card && map ? devicesOf(card, map) : null), [card, map]);
   useSteps(shown, chosen, choose);
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>
@@ -52,7 +51,7 @@ export function AuditView({ route, map, revision }) {
           </ul>
         )}
         {drawn && !found.ways && <div class="map-tools"><p class="counts">{card ? `Marked: what finding ${Number(chosen) + 1} is about.` : "The numbers are those of the findings."}</p></div>}
-        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} doubted={doubted} hrefOf={onMap} label="Map with the findings marked" />}
+        {drawn && <FoundMap map={map} cards={shown} chosen={card ? chosen : ""} choose={choose} sides={SIDES} found={found} doubted={card?.devices ?? null} hrefOf={onMap} label="Map with the findings marked" />}
       </div>
       <div class="beside">
         <ol class="findings">

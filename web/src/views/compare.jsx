@@ -100,7 +100,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
             {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
             {shown.report && <OldKernels kernels={shown.report.kernels ?? []} />}
-            {shown.report && <Completeness report={shown.report} cards={cards} back={overview ? "" : choose("")} />}
+            {shown.report && <Completeness report={shown.report} cards={cards} back={whole ? "" : choose("")} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}

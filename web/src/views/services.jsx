@@ -24,9 +24,9 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const asked = useEachNode(few, map, revision);
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const views = few.length ? asked.filter(Boolean) : [map];
-  const edges = (item) => views.flatMap((view) => edgesOf(view, item.id));
+  const edges = (item) => views.flatMap((view) => edgesOf(view, item.id).map((edge) => ({ ...edge, view: view.view })));
   const wrong = (item) => Number(views.some((view) => view.faults.has(item.id))) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
-  const found = map.services.filter((item) => (!ns || item.namespace === ns) && plain(item.id).includes(q)).sort((one, other) => wrong(other) - wrong(one));
+  const found = map.services.filter((item) => (!ns || item.namespace === ns) && isNamed(item, q.toLowerCase())).sort((one, other) => wrong(other) - wrong(one));
   const nodes = embedded ? [] : map.nodes.filter(isNode);
   const to = (changes) => go(href("services", { ...query, ...changes }));
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
@@ -39,7 +39,7 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
     <section class="view">
       <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-        <Field label="Search" name="q" value={q} hint="a name" onEnter={(text) => to({ q: text })} />
+        <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => to({ q: text })} />
         <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
         {nodes.length > 1 && <Select label="For clients on" value={query.node ?? (each.length ? "" : map.view)} onChange={(value) => to({ node: value })} options={[...each, ...nodes.map((node) => [node.name, node.name])]} />}
       </form>
@@ -49,12 +49,21 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
         <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
         item.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (node port ${port.nodePort})` : ""}`).join(", "),
         ...(few.length ? asked : views).map((view) => packets(view, item)),
-        item.skipped ? "" : <Ends edges={edges(item)} brief={few.length > 0} />,
+        item.skipped ? "" : <Ends edges={edges(item)} views={few.length} />,
         ...(marks.size ? [<span class="audit-marks">{(marks.get(item.id) ?? []).map((mark) => <a key={mark.number} class={`number ${mark.tone}`} href={mark.href} title={mark.label} aria-label={mark.label}>{mark.number}</a>)}</span>] : []),
       ]} />
-      {found.length === 0 ? <p class="note">No Service has “{q}” in its name.</p> : <Legend views={views} from={few.length > 0} answered={answered} marks={marks} />}
+      {found.length === 0 ? <p class="note">{noneFound(map, q, ns)}</p> : <Legend views={views} from={few.length > 0} answered={answered} marks={marks} />}
     </section>
   );
+}
+
+/** Whether a Service has such a name or address. */
+const isNamed = (item, words) => [plain(item.id), ...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].some((each) => each.includes(words));
+
+function noneFound(map, q, ns) {
+  if (!map.services.length) return "There is no Service.";
+  const where = ns ? ` in the namespace ${ns}` : "";
+  return q ? `No Service${where} has “${q}” in its name or address.` : `There is no Service${where}.`;
 }
 
 /** Drawing more at once takes longer than a tenth of a second. */
@@ -84,13 +93,14 @@ function Packets({ view, item, answered, brief }) {
 const MANY = 6;
 const SIZE = 15;
 
-/** A square for each endpoint, and how many fare how; `brief`: only how many have a fault, where columns say which. */
-function Ends({ edges, brief }) {
+/** A square for each endpoint, and how many fare how; `views`: of so many nodes only how many have a fault, as columns say where. */
+function Ends({ edges, views = 0 }) {
   const ends = endsOf(edges);
   const of = (...fares) => ends.filter((end) => fares.includes(end.fares)).length;
-  if (!ends.length) return null;
-  const faults = of("loses", "wrong", "none");
-  const said = (brief && faults ? [[faults, "bad-text", "with a fault"]] : [
+  if (!ends.length) return <span class="soft">none</span>;
+  const [faults, foreign] = [of("loses", "none"), of("wrong")];
+  const from = new Set(edges.filter((edge) => edge.fault).map((edge) => edge.view)).size;
+  const said = (views && faults + foreign ? [[faults, "bad-text", `with a fault${from < views ? `, from ${from} of ${views} nodes` : ""}`], [foreign, "bad-text", "foreign"]] : [
     [of("used", "loses", "wrong"), "", "used"], [of("loses"), "bad-text", of("loses") === 1 ? "loses" : "lose"], [of("wrong"), "bad-text", "wrong"],
     [of("none"), "bad-text", of("none") === 1 ? "gets nothing" : "get nothing"], [of("open"), "open-text", "not known"], [of("left"), "soft", "left out"],
   ]).filter(([number]) => number > 0);

@@ -14,7 +14,7 @@ import pytest
 from kproxy.explorer import page
 from kproxy.explorer.export import explore as export
 from kproxy.explorer.page import encode
-from kproxy.explorer.sources.source import ManifestSource, SnapshotSource
+from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster
@@ -152,3 +152,11 @@ def test_manifests_are_exported_without_an_audit(tmp_path: Path) -> None:
     )
     data = export.export_data(Explorer(ManifestSource([str(manifest)], None, None, Features())))
     assert data["audit"] is None
+
+
+@pytest.mark.usefixtures("built")
+def test_of_one_hosts_rules_each_address_is_asked_from_outside(snapshot: Path) -> None:
+    held = export.export_data(Explorer(RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"")))
+    asks = json.loads(encode(held["asks"]))
+    assert [each["request"]["to"] for each in asks] == ["10.96.0.7:80"]
+    assert len(asks[0]["answer"]["journeys"]) == 2

@@ -86,6 +86,8 @@ def test_every_answer_has_the_headers(page: Page) -> None:
         ("POST", "api/ask", b'{"from": "a", "to": "b", "sport": -1}', {}, 400),
         ("POST", "api/ask", b"{}", {"Content-Type": "text/plain"}, 415),
         ("POST", "api/ask", b" " * ((4 << 20) + 1), {}, 413),
+        ("POST", "api/ask", b"{}", {"Content-Length": "99999999999"}, 413),
+        ("GET", "api/source/", None, {}, 404),
         ("POST", "api/lab/fail", b'{"kind": "node", "name": "n1"}', {}, 409),
         ("GET", "api/counters", None, {}, 409),
         ("GET", "api/lab/broken", None, {}, 409),
