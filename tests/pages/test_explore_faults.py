@@ -323,6 +323,8 @@ def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> 
     page.until(lambda: page.all(".matrix .cell"), "the table")
     rows = [each.find_elements("css selector", ".cell") for each in page.all(".matrix tbody tr")]
     inside = rows[1]
+    # Of a node whose rules differ, and on which is none of the others.
+    page.shows(".matrix tbody", "pod on worker-2, whose rules differ")
     assert [each.get_attribute("class") for each in inside] == ["cell bad", "cell open", "cell bad", "cell bad"]
     words = [each.find_element("css selector", ".part-words").text for each in inside]
     assert words[:3] == ["✕ 100% lost", "◐ 50% answered, 50% lost", "✕ 100% lost"]
@@ -344,6 +346,30 @@ def test_who_reaches_a_service_is_seen_and_each_reason_said_once(page: Page) -> 
     partly = [each.text.split("\n")[0] for each in page.all(".fan .item.service.partly")]
     assert partly == ["worker-1 :30080"]
     page.shows(".fan .policy", "2 endpoints: 50% lost")
+
+
+def test_maps_of_findings_say_what_is_found(page: Page) -> None:
+    """A Service is not green where nothing arrives, and no arrow ends where another finding stops the packet."""
+    page.open(place("audit", finding="3"))
+    page.shows(".map-caption", "by the rules of worker-3 and finding 2")
+    assert sorted(each.text for each in page.all(".end-label text")) == [
+        "50% → 0%",
+        "50% → 0%",
+        "finding 2: 0% → 50%",
+        "no Pod has 10.244.2.77: 0% → 50%",
+    ]
+    page.shows('.map [data-id="svc/shop/web"]', "nothing from checkout-0")
+    page.open(place("compare", kind="drift", finding="2"))
+    page.shows('.map [data-id="svc/shop/cart"]', "nothing from web-1")
+    page.shows('.map [data-id="svc/shop/checkout"]', "lost on worker-2")
+    page.shows('.map [data-id="svc/shop/orders"]', "no endpoints")
+    # What fails on both sides is no alarm.
+    page.open(place("compare", kind="migrate"))
+    page.until(lambda: len(page.all(".lane")) > 6, "a row for each difference")
+    quiet = next(each for each in page.all(".lane.quiet") if "The masquerade mark" in each.text)
+    quiet.find_element("css selector", "a.choose").click()
+    page.until(lambda: page.all(".ways-drawn.calm .end-label"), "its packet on the map")
+    assert not page.all(".ways-drawn:not(.calm)")
 
 
 def test_what_rules_cannot_decide_is_not_drawn_as_answered(browser: Any, tmp_path: Path) -> None:

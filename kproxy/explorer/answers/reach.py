@@ -28,6 +28,8 @@ from kproxy.services.serviceport import ServicePort
 MAX_ADDRESSES: Final = 12
 _MOST_NODES: Final = 5
 """Nodes whose node ports have a column."""
+_MOST_CLIENTS: Final = 2
+"""Nodes whose rules differ that have a client for that alone."""
 _MIXED: Final = "mixed"
 _OUTSIDE_KIND: Final = "outside"
 
@@ -91,7 +93,7 @@ def matrix_of(
         Refusal: it takes too long.
     """
     used = [each for port in ports for each in facts.selected[port.name].reachable]
-    clients = tuple(_clients(model, host.name, facts.family, used, owners))
+    clients = tuple(_clients(model, host.name, facts.family, used, owners, differing))
     homes = list(dict.fromkeys(node.removeprefix("node/") for each in used if (node := owners.target(each.ip)[1])))
     doors = [door for port in ports for door in facts.doors(port)]
     of_nodes = sum(not door.address for door in doors)
@@ -109,10 +111,10 @@ def matrix_of(
 
 
 def _clients(
-    model: Model, node: str, family: Family, used: Sequence[Endpoint], owners: Owners
+    model: Model, node: str, family: Family, used: Sequence[Endpoint], owners: Owners, differing: Sequence[str]
 ) -> Iterator[MatrixClient]:
     """One client of each kind: what becomes of a packet depends on whether an endpoint is on its node, and is itself
-    one."""
+    one; and one on some nodes whose rules differ from what the objects ask for, where none of these is."""
     targets = {owners.target(each.ip)[0] for each in used}
     homes = {owners.target(each.ip)[1].removeprefix("node/") for each in used}
     own = [
@@ -127,10 +129,15 @@ def _clients(
         ("pod beside an endpoint", [p for p in own if p.node in homes and f"pod/{p.name}" not in targets]),
         ("pod on a node without one", [pod for pod in own if pod.node not in homes and pod.node]),
     )
+    seen = set()
     for kind, pods in kinds:
         # One of the node that is looked from, if there is one.
         for pod in sorted(pods, key=lambda each: each.node != node)[:1]:
+            seen.add(pod.node)
             yield MatrixClient(f"{POD}{pod.name}", kind, pod.name)
+    for name in [each for each in differing if each not in seen][:_MOST_CLIENTS]:
+        for pod in [each for each in own if each.node == name][:1]:
+            yield MatrixClient(f"{POD}{pod.name}", f"pod on {name}, whose rules differ", pod.name)
     for kind, nodes in (
         ("node of an endpoint", [name for name in model.nodes if name in homes]),
         ("node without one", [name for name in model.nodes if name not in homes]),

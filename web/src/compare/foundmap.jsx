@@ -13,6 +13,7 @@ import { outcomesOf } from "./fates.jsx";
 import { stopsPackets } from "./gather.js";
 
 const EMPTY = new Set();
+const NO_OTHERS = [];
 const NO_FAULTS = new Map();
 /** So few ways that are alike on both sides are drawn beside those that are not. */
 const FEW_ALIKE = 2;
@@ -87,7 +88,7 @@ const isAt = (host) => (name) => `node/${name}` === host;
  */
 export function FoundMap({ map: whole, before = null, cards, chosen, choose, sides, found, touched, more = null, doubted = null, faults = false, hrefOf, selected = "", label }) {
   const card = cards[Number(chosen)] && chosen !== "" ? cards[Number(chosen)] : null;
-  const ways = useMemo(() => (found.ways && card ? losing(onward(found, card, cards, whole)) : null), [found, card, cards, whole]);
+  const ways = useMemo(() => (found.ways && card ? { ...losing(onward(found, card, cards, whole)), calm: card.tone === "quiet" } : null), [found, card, cards, whole]);
   // Of a change of the mode both modes’ ways are drawn: its name is that of neither.
   const modes = Boolean(card?.harm) && !faults;
   const map = useMemo(() => {
@@ -110,10 +111,15 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   const marks = useMemo(() => marksOf(numbered(cards, chosen, choose), shown, more), [cards, chosen, choose(""), shown, more]);
   useCardInSight(chosen, layout.slim);
   const device = ways && deviceOf(whole, found.only, found.ask.to);
+  const at = useMemo(() => {
+    const host = `node/${found.only}`;
+    if (device?.kind === "bridge") return { host, spot: "bridge", words: `${device.name} ${splitPort(found.ask.to)[0]}` };
+    return ways?.same ? { host, spot: "core", words: "source kept, no longer masqueraded" } : null;
+  }, [found, ways, device]);
   return (
     <>
-      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} device={device} /> : found.busy && <p class="map-caption">Asking…</p>}
-      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} at={device?.kind === "bridge" ? { host: `node/${found.only}`, words: `${device.name} ${splitPort(found.ask.to)[0]}` } : null} marks={marks} doubted={doubted} around={AROUND} label={label} />
+      {ways ? <Caption card={card} number={Number(chosen) + 1} found={found} said={byNode(ways.ends, layout.nodeOf).said} device={device} others={ways.others ?? NO_OTHERS} /> : found.busy && <p class="map-caption">Asking…</p>}
+      <Drawing map={drawn} layout={layout} hrefOf={hrefOf} selected={selected} touched={tinted} before={before} ways={ways} at={at} marks={marks} doubted={doubted} around={AROUND} label={label} />
       {ways && <WaysLegend ways={ways} sides={sides}>{along && !card.harm && <li class="whole"><a href={choose("")}>Whole map ({map.nodes.length} nodes)</a></li>}</WaysLegend>}
     </>
   );
@@ -126,21 +132,31 @@ function withFound(map, ways, ask, card) {
   const [address] = splitPort(ask?.to ?? "");
   const asked = map.services.find((service) => card.services.includes(service.id) && [...service.clusterIPs, ...service.loadBalancerIPs, ...service.externalIPs].includes(address));
   if (!asked || card.harm || arrives("is") >= arrives("was")) return bare;
-  return { ...bare, faults: new Map([[asked.id, arrives("is") ? `${percent(`${Math.round(arrives("is") * 1e4)}/10000`)} arrives` : "nothing arrives"]]) };
+  // What stops all that a node forwards stops other Services’ packets, too.
+  const others = stopsPackets(card) ? card.services.filter((id) => id !== asked.id && bare.served.has(id)).map((id) => [id, `lost on ${card.nodes.join(", ")}`]) : [];
+  const share = arrives("is") ? percent(`${Math.round(arrives("is") * 1e4)}/10000`) : "nothing";
+  return { ...bare, faults: new Map([...others, [asked.id, `${share} from ${shortName(ask.from)}`]]) };
 }
 
 /** As one node's rules treat a packet it may arrive where another finding stops it: there it says which. */
-function onward({ ways, ask, only }, card, cards, map) {
-  if (!only || card?.harm) return ways;
+function onward({ ways, only }, card, cards, map) {
+  if (!only || card.harm) return ways;
   const stopper = (end) => {
     const name = plain(map.pods.find((pod) => pod.id === end.host)?.node ?? "");
     if (end.kind !== "ok" || !name || name === only) return -1;
     return cards.findIndex((other) => other !== card && other.nodes.includes(name) && other.services.some((id) => card.services.includes(id)) && (stopsPackets(other) || allStopped(other.witness)));
   };
-  return { ...ways, ends: ways.ends.map((end) => {
-    const place = ratio(end.is) > 0 ? stopper(end) : -1;
-    return place < 0 ? end : { ...end, words: `finding ${place + 1} stops it there`, lost: true };
-  }), ask };
+  const stopped = new Map(ways.ends.filter((end) => ratio(end.is) > 0).map((end) => [end.host, stopper(end)]).filter(([, place]) => place >= 0));
+  if (!stopped.size) return ways;
+  const nodeOf = (id) => map.pods.find((pod) => pod.id === id).node;
+  const lines = ways.lines.flatMap((line) => {
+    const last = line.hops.at(-1);
+    if (line.side === "was" || line.end !== "ok" || !stopped.has(hostId(last.host))) return [line];
+    const cut = { ...line, key: `${line.key} stopped`, side: "is", end: "bad", hops: [...line.hops.slice(0, -1), { ...last, host: nodeOf(hostId(last.host)) }] };
+    return line.side === "both" ? [{ ...line, side: "was" }, cut] : [cut];
+  });
+  const ends = ways.ends.flatMap((end) => (stopped.has(end.host) ? [{ ...end, is: "0/1" }, { host: nodeOf(end.host), kind: "bad", words: `finding ${stopped.get(end.host) + 1}`, was: "0/1", is: end.is }] : [end]));
+  return { ...ways, lines, ends, others: [...new Set(stopped.values())].map((place) => place + 1) };
 }
 
 const allStopped = (witness) => outcomesOf(witness, 1).length > 0 && outcomesOf(witness, 1).every((outcome) => STOPPED[outcome.verdict]);
@@ -183,11 +199,11 @@ export function conditionsOf({ setting, ctstate, mark }, own) {
 }
 
 /** Whose packet it is. */
-function Caption({ card, number, found, said, device }) {
+function Caption({ card, number, found, said, device, others }) {
   const { ask, only } = found;
   const { service = "", addressKind = "" } = found.part?.witness ?? {};
   const about = [service && `${shortName(service)}’s ${addressKind}`, device && `at ${device.name}`].filter(Boolean).join(" ");
-  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b>{ask.as && <> as <b>{ask.as}</b></>} to <b>{ask.to}</b>{about && `, ${about}`}{only ? <>, by the rules of <b>{only}</b> alone</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
+  return <p class="map-caption" role="status"><span class={`number ${card.tone}`}>{number}</span> <span>From <b>{plain(ask.from)}</b>{ask.as && <> as <b>{ask.as}</b></>} to <b>{ask.to}</b>{about && `, ${about}`}{only ? <>, by the rules of <b>{only}</b> {others.length ? `and finding ${others.join(", ")}` : "alone"}</> : ""}{found.part?.witness && conditionsOf(found.part.witness, Boolean(only)).map((words) => <span key={words} class="condition">{words}</span>)}{ratio(found.ways.alike) > 0 && <span class="condition">{percent(found.ways.alike)} alike on both sides</span>}{said.map((words) => <span key={words} class="condition plain">{words}</span>)}</span></p>;
 }
 
 /** The interface of the node called `name` that has an address, unless it is the one by which others know the node. */
@@ -207,7 +223,7 @@ function WaysLegend({ ways, sides, children }) {
   return (
     <ul class="legend" aria-label="Legend">
       {kinds.has("was") && <li><Sample kind="was" /> {sides[0].words}</li>}
-      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} /> {sides[1].words}</li>}
+      {kinds.has("is") && <li><Sample kind={bad ? "is bad" : "is ok"} calm={ways.calm} /> {sides[1].words}</li>}
       {kinds.has("both") && <li><Sample kind="both" /> alike on both</li>}
       {ways.same && <li><Sample kind="is bad" /> lost {sides[1].words}</li>}
       {gone && <li><b class="bad-text">✕</b> {gone.words || "lost"} {sides[1].words}</li>}
@@ -218,4 +234,4 @@ function WaysLegend({ ways, sides, children }) {
   );
 }
 
-const Sample = ({ kind }) => <svg viewBox="0 0 26 10" aria-hidden="true"><g class={`drawn ${kind}`}><path class="run" d="M0 5H26" /></g></svg>;
+const Sample = ({ kind, calm = false }) => <svg viewBox="0 0 26 10" aria-hidden="true" class={calm ? "sample calm" : ""}><g class={`drawn ${kind}`}><path class="run" d="M0 5H26" /></g></svg>;

@@ -38,7 +38,7 @@ export function Lanes({ cards, sides, names, map, choose }) {
   return <>{lists}<ToneLegend cards={shown} /><More left={cards.length - shown.length} /></>;
 }
 
-const TONES = [["bad", "something no longer arrives, or gets in"], ["changed", "arrives otherwise, or now"], ["open", "open"], ["quiet", "failed, and fails otherwise"]];
+const TONES = [["bad", "breaks, or is newly open"], ["changed", "arrives otherwise, or now"], ["open", "open"], ["quiet", "failed, and fails otherwise"]];
 
 /** What the colours of the numbers, and the marks, mean. */
 function ToneLegend({ cards }) {

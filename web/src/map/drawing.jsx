@@ -128,7 +128,7 @@ export function Drawing({ map, layout, hrefOf, selected = "", way = null, moment
 /** Everything on the map but the packet and its way. */
 function Still({ map, layout, hrefOf, selected, touched, way, back, ways, before, doubted, picks }) {
   const hops = way ?? ways?.lines.flatMap((line) => line.hops);
-  const passed = hops ? new Set([...hops.map((hop) => hostId(hop.host)), ...(layout.hooks ? onHostWay(layout, hops, back) : [])]) : null;
+  const passed = hops ? new Set([...hops.map((hop) => hostId(hop.host)), ...hops.map((hop) => layout.nodeOf?.get(hostId(hop.host))).filter(Boolean), ...(layout.hooks ? onHostWay(layout, hops, back) : [])]) : null;
   const amounts = amountsOf(map, layout, selected);
   const several = map.nodes.filter(isNode).length > 1;
   // Of endpoints outside they run beneath the nodes.

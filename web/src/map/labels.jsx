@@ -41,11 +41,14 @@ export function markSpots(layout, marks) {
 
 export { RADIUS };
 
+/** Between the upper border of a room and its name. */
+const ABOVE = 10;
+
 /** Where words are on the map; whole boxes count where all of them is words. */
 function wordsOn(layout) {
   const found = [];
   for (const box of layout.boxes.values()) {
-    if (box.kind === "room") found.push({ x: box.x, y: box.y, w: box.w, h: box.core && !box.slim ? 42 : 40 }, box.core, ...(box.more > 0 ? [box.moreAt] : []));
+    if (box.kind === "room") found.push({ x: box.x, y: box.y + ABOVE, w: box.w, h: (box.core && !box.slim ? 42 : 40) - ABOVE }, box.core, ...(box.more > 0 ? [box.moreAt] : []));
     else if (box.kind === "tile") found.push({ ...box, h: 36 });
     else if (box.kind === "network") found.push({ x: box.x, y: box.y + box.h / 2 - 70, w: box.w, h: 140 });
     else if (box.kind !== "square") found.push(box);
@@ -57,19 +60,19 @@ function wordsOn(layout) {
 /**
  * Finds room for labels, one after the other.
  *
- * @param wanted [{host, w, h, first, bridge}]: at which box, and how large; where it stands if there is room; whether it is of the box's bridge
+ * @param wanted [{host, w, h, first, spot}]: at which box, and how large; where it stands if there is room; at which "bridge", "cable" or "core" of a room
  * @param taken what else must not be covered: rectangles
  * @returns for each {x, y, w, h, leader: [from, to] or null}, null where its box is not drawn
  */
 export function placed(layout, wanted, taken = []) {
   const full = [...wordsOn(layout), ...taken];
   const at = Map.groupBy(wanted, ({ host }) => host);
-  return wanted.map(({ host, w, h, first, bridge }) => {
+  return wanted.map(({ host, w, h, first, spot: part }) => {
     const box = layout.boxes.get(host) ?? anyClient(layout, host) ?? layout.frames.find((frame) => frame.id === host);
     if (!box) return null;
     const inside = ({ x, y }) => ({ x: Math.max(2, Math.min(x, layout.width - w - 2)), y: Math.max(2, Math.min(y, layout.height - h - 2)), w, h });
     let [best, least] = [null, Infinity];
-    for (const spot of [...(first ? [first] : []), ...(bridge && box.bridge ? along(box, w, h, box.bridge.x + box.bridge.w / 2 - 14, [box.bridge.x + box.bridge.w / 2, box.bridge.y + box.bridge.h]) : spotsOf(layout, box, w, h, at.get(host).filter((each) => !each.bridge).length > 1))]) {
+    for (const spot of [...(first ? [first] : []), ...(part && box.kind === "room" ? ofPart(layout, box, w, h, part) : spotsOf(layout, box, w, h, at.get(host).filter((each) => !each.spot).length > 1))]) {
       const rect = { ...spot, ...inside(spot) };
       const covered = full.reduce((sum, each) => sum + common(rect, each), 0);
       if (covered < least) [best, least] = [rect, covered];
@@ -108,6 +111,19 @@ function* spotsOf(layout, box, w, h, several) {
   }
 }
 
+/** The places for a label of a part of a room, on its lower border; of a cable on the upper one, where nothing else is said. */
+function* ofPart(layout, box, w, h, part) {
+  const [x, y] = coreOf(box);
+  const bridge = box.bridge.x + box.bridge.w / 2;
+  if (part === "bridge") yield* along(box, w, h, bridge - 14, [bridge, box.bridge.y + box.bridge.h]);
+  const port = [...layout.boxes.values()].find((each) => each.kind === "port" && each.node === box.node.id);
+  if (part === "cable" && port && !box.slim) yield { x: box.x + 8, y: box.y - h / 2 - 2, from: [box.x - CABLE, port.y + port.h / 2] };
+  yield* along(box, w, h, x - w / 2, [x, y + (box.slim ? 7 : 13)]);
+}
+
+/** How far from its room a packet on the cable is. */
+const CABLE = 16;
+
 /** On the lower border of a room, nearest to where it is wanted; then below it. */
 function* along(room, w, h, wanted, from) {
   // Of several rows no more than the first one hides what is in the room.
@@ -133,6 +149,7 @@ function leaderTo({ x, y, w, h, from, beside }) {
   const [fx, fy] = from;
   if (beside) return x + w < fx + 5 ? `M${fx} ${fy}h5V${y + h / 2}H${x + w}` : `M${fx} ${fy}h5V${y > fy ? y : y + h}`;
   const end = y > fy ? y : y + h;
+  if (fx < x) return `M${fx} ${fy}V${y + h / 2}H${x}`;
   if (fx > x + 8 && fx < x + w - 8) return `M${fx} ${fy}V${end}`;
   return `M${fx} ${fy}V${(fy + end) / 2}H${fx <= x + 8 ? x + 10 : x + w - 10}V${end}`;
 }

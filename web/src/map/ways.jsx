@@ -24,16 +24,25 @@ export function Ways({ layout, ways }) {
   };
   const shift = { was: several ? -4 : 0, is: several ? 4 : 0, both: 0 };
   return (
-    <g class="ways-drawn">
+    <g class={`ways-drawn${ways.calm ? " calm" : ""}`}>
       {["both", "was", "is"].map((side) => drawn.filter((line) => line.side === side).map((line) => (
         <g key={line.key} class={`drawn ${side} ${line.end}`} transform={`translate(${shift[side]} ${shift[side]})`}>
-          {line.path.legs.map((leg, number) => fresh(line, leg) && <Leg key={number} leg={leg} line={line} last={number + 1 === line.path.legs.length} cased={leg.casing && first(`${line.end} ${rounded(leg.casing)}`)} apart={several} />)}
+          {line.path.legs.map((leg, number) => fresh(line, leg) && <Leg key={number} leg={leg} line={line} last={number + 1 === line.path.legs.length} cased={leg.casing && first(`${line.end} ${rounded(leg.casing)}`)} apart={several} calm={ways.calm} />)}
           {line.path.legs.length > 0 && <circle class="start" cx={line.path.legs[0].points[0][0]} cy={line.path.legs[0].points[0][1]} r="5" />}
-          {line.end === "bad" && !line.path.legs.length && <path class="cross" d={crossAt(line.path.end)} />}
+          {line.end === "bad" && !line.path.legs.length && <Begun at={line.path.end} />}
         </g>
       )))}
     </g>
   );
+}
+
+/** What is stopped where it begins. */
+const Begun = ({ at: [x, y] }) => <><circle class="start" cx={x} cy={y} r="5" /><path class="run" d={`M${x + 5} ${y}h10`} /><path class="cross" d={crossAt([x + 22, y], SMALL + 1)} /></>;
+
+/** Whether a way leaves its last host by the side on which it came. */
+function turns({ hops }) {
+  const [before, last] = hops.slice(-2);
+  return hostId(hops[0].host) === hostId(last.host) || (last.via === "out" && /^(outside|node)\//.test(hostId(before.host)));
 }
 
 /**
@@ -41,12 +50,12 @@ export function Ways({ layout, ways }) {
  * where the other side goes on a bit `apart` from there. What comes back over the same hosts is beside the way out, and
  * red where only the second side loses it.
  */
-function Leg({ leg, line, last, cased, apart }) {
-  const back = last && line.path.legs.length > 1 && hostId(line.hops[0].host) === hostId(line.hops.at(-1).host);
+function Leg({ leg, line, last, cased, apart, calm }) {
+  const back = last && line.path.legs.length > 1 && turns(line);
   const lost = last && line.end === "bad";
-  const points = lost && apart ? before(leg.points, STOP) : leg.points;
+  const points = lost && (apart || back) ? before(leg.points, STOP) : leg.points;
   const red = line.end !== "ok" && (line.side === "is" || (back && line.side === "both"));
-  const tip = `url(#tip-${red ? "lost" : line.side})`;
+  const tip = `url(#tip-${red && !calm ? "lost" : red ? "was" : line.side})`;
   return (
     <g class={back && red ? "drawn is bad" : ""} transform={back ? `translate(${BACK} ${BACK})` : undefined}>
       {cased && <path class="casing" d={rounded(leg.casing)} />}
@@ -65,22 +74,22 @@ const BACK = 6;
 const SMALL = 6;
 const LARGE = 9;
 
-/** How many packets end where on the one side, and on the other; `at`: {host, words} of a node's bridge. */
+/** How many packets end where on the one side, and on the other; `at`: {host, words, spot} of what is else to be said of a node. */
 export function Ends({ layout, ways, at, spots }) {
-  const labels = useMemo(() => [...byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), led: end.words === OWN_PROGRAMS })), ...(at ? [{ host: at.host, tone: "plain", rows: [at.words], bridge: true }] : [])], [layout, ways, at?.host, at?.words]);
-  return <Told layout={layout} labels={labels} spots={spots} />;
+  const labels = useMemo(() => [...byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), spot: end.spot, led: end.words === OWN_PROGRAMS })), ...(at ? [{ host: at.host, tone: "plain", rows: [at.words], spot: at.spot }] : [])], [layout, ways, at]);
+  return <Told layout={layout} labels={labels} spots={spots} calm={ways.calm} />;
 }
 
 const NONE = [];
 
 /** What is said at hosts, where it covers no words; `spots` are those of numbers. */
-export function Told({ layout, labels: said, spots = NONE }) {
+export function Told({ layout, labels: said, spots = NONE, calm = false }) {
   const labels = useMemo(() => {
-    const places = placed(layout, said.map(({ host, rows, bridge }) => ({ host, bridge, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
+    const places = placed(layout, said.map(({ host, rows, spot }) => ({ host, spot, ...sizeOf(rows, layout.slim) })), spots.map((spot) => spot.rect));
     // To some a line of a way leads.
     return said.map((label, place) => ({ ...label, at: places[place] && { ...places[place], leader: label.led ? null : places[place].leader } })).filter((label) => label.at);
   }, [layout, said, spots]);
-  return <g class="ways-drawn">{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
+  return <g class={`ways-drawn${calm ? " calm" : ""}`}>{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
 }
 
 const crossAt = ([x, y], half = LARGE) => `M${x - half} ${y - half}l${2 * half} ${2 * half}m0 -${2 * half}l-${2 * half} ${2 * half}`;

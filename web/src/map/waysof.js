@@ -13,8 +13,8 @@ const FEW_NODES = 4;
  *
  * @param one, other answers to questions
  * @param map with the addresses of Services, for words
- * @returns {alike, lines: [{key, side, end, hops}], ends: [{host, kind, words, was, is, sources}]}: where ways end, with
- *   their chances on both sides, and with both sources that are seen there if they differ
+ * @returns {alike, lines: [{key, side, end, hops}], ends: [{host, kind, spot, words, was, is, sources}]}: where ways end, with
+ *   their chances on both sides, and with both sources that are seen there if they differ; `spot`: "bridge" or "cable" of the host
  */
 export function bothWays(one, other, map = null) {
   const addresses = new Set((map?.services ?? []).flatMap((service) => service.clusterIPs));
@@ -30,7 +30,10 @@ export function bothWays(one, other, map = null) {
       lines.set(key, line);
       const host = hostId(way.there.at(-1)?.host);
       const at = `${host} ${endOf(way)} ${words ?? ""}`;
-      const end = ends.get(at) ?? { host, kind, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
+      // Where a packet is lost in its host: on the bridge of its Pods, or on the cable by which it leaves.
+      const last = way.there.at(-1);
+      const spot = kind === "ok" ? "" : last?.at === "bridge" ? "bridge" : last?.verdict === "ACCEPT" && last.via === "out" ? "cable" : "";
+      const end = ends.get(at) ?? { host, kind, spot, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
       end.chances[place].push(way.probability);
       if (kind === "ok" && way.source) end.seen[place].add(splitPort(way.source)[0]);
       ends.set(at, end);

@@ -1,4 +1,4 @@
-// Who reaches a Service from where: of each client and address how much is answered, as a bar; the reasons stand below, once.
+// Who reaches a Service from where: of each client and address how much is answered, as a bar; the reasons stand above, once.
 
 import { holds } from "../api.js";
 import { Table } from "../parts.jsx";
@@ -19,6 +19,11 @@ export function Matrix({ matrix }) {
   return (
     <section data-test="matrix">
       <h2 class="over-table">Who reaches it</h2>
+      {reasons.length > 0 && (
+        <ul class="reasons" aria-label="Reasons">
+          {reasons.map(({ text, cells: number }, place) => <li key={text}><Letter place={place} /><span>{text} <small>{count(number, "cell")}</small></span></li>)}
+        </ul>
+      )}
       <Table classes={`matrix cards-on-phone${matrix.addresses.length <= EVEN ? " even" : ""}`} caption={holds("ask") ? "Each cell leads to its question" : "Clients and addresses"} head={["from", ...headsOf(matrix.addresses)]} rows={matrix.clients.map((client, row) => [
         <><b>{client.label || plain(client.id)}</b>{client.kind && <small>{client.kind}</small>}</>,
         ...matrix.addresses.map((address, column) => {
@@ -26,11 +31,6 @@ export function Matrix({ matrix }) {
           return cell ? <Cell cell={cell} reasons={reasons} to={holds("ask") ? href("ask", { from: client.id, to: address.to, proto: address.protocol }) : undefined} /> : "–";
         }),
       ])} />
-      {reasons.length > 0 && (
-        <ul class="reasons" aria-label="Reasons">
-          {reasons.map(({ text, cells: number }, place) => <li key={text}><Letter place={place} /><span>{text} <small>{count(number, "cell")}</small></span></li>)}
-        </ul>
-      )}
       <ul class="legend" aria-label="Legend"><BarKeys kinds={new Set(parts.map((part) => part.kind))} answered={`answered${parts.some(isSplit) ? ", a piece for each endpoint" : ""}`} /></ul>
       {matrix.left?.length > 0 && <p class="note" data-test="left-nodes">The rules of {count(matrix.left.length, "more node")} differ, too: {fit(matrix.left.join(", "), 200)}</p>}
       {matrix.unasked > 0 && <p class="note">The rules of {count(matrix.unasked, "more node")} were not asked for this table. {holds("audit") && <><a href="#/audit">The audit</a> asks all.</>}</p>}

@@ -102,7 +102,7 @@ export function portsOf(service, edges, answered) {
 }
 
 /** How an endpoint fares; what is worse hides what is better at another port. */
-const FARES = ["loses", "none", "wrong", "open", "used", "left"];
+const FARES = ["loses", "none", "wrong", "part", "open", "used", "left"];
 const FAULTS = { lost: "loses", missing: "none", refused: "none", unused: "none", wrong: "wrong" };
 
 /**
@@ -113,7 +113,10 @@ const FAULTS = { lost: "loses", missing: "none", refused: "none", unused: "none"
 export function endsOf(edges) {
   const each = [...Map.groupBy(edges, (edge) => edge.target || edge.endpoint).values()].map((some) => {
     const fares = some.map((edge) => (isOpen(edge) && edge.used ? "open" : (FAULTS[edge.fault] ?? (edge.used ? "used" : "left"))));
-    return { fares: FARES.find((name) => fares.includes(name)), told: `${shortName(some[0].target) || plain(some[0].endpoint)}: ${[...new Set(some.map(gets))].join("; ")}` };
+    const worst = FARES.find((name) => fares.includes(name));
+    // Of several nodes: used from one, and with a fault from another.
+    const part = /loses|none/.test(worst) && some.some((edge) => edge.used && !edge.fault && !isOpen(edge) && edge.view !== some.find((each) => each.fault)?.view);
+    return { fares: part ? "part" : worst, told: `${shortName(some[0].target) || plain(some[0].endpoint)}: ${[...new Set(some.map(gets))].join("; ")}` };
   });
   return each.sort((one, other) => FARES.indexOf(one.fares) - FARES.indexOf(other.fares));
 }

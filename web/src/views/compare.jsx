@@ -28,7 +28,7 @@ function kinds(source, own) {
   const other = source.modes?.[0] === "nftables" ? "iptables" : "nftables";
   const found = [
     { kind: "drift", title: "Rules as they should be, and as they are", short: "Drift", about: "What kube-proxy would program, against the rules that the nodes have (kproxy drift)", question: own ? { kind: "drift", node: "", a: { source: own } } : { kind: "drift", node: "" }, words: ["should be", "is"] },
-    { kind: "migrate", title: `Today, and in ${other} mode`, short: `Switch to ${other}`, about: `What changes for packets when kube-proxy is switched to ${other} mode (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
+    { kind: "migrate", title: `Today, and in ${other} mode`, short: `Switch to ${other}`, about: `What changes for packets when kube-proxy is switched to ${other} mode, with rules as the objects ask for (kproxy migrate)`, question: { kind: "migrate", to: other, nodes: [] }, words: ["today", `in ${other} mode`] },
   ];
   if (source.against?.label) {
     const names = [source.label, source.against.label];

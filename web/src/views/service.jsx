@@ -192,7 +192,7 @@ function FanAddress({ item, node, y }) {
     <g>
       <g class={`item service${tone}`}><rect x={6} y={y - 25} width={236} height={50} rx={10} />
         <text class="name" x={18} y={y - 4}>{fit(item.kind === "nodePort" ? `${item.by === "rules" ? node : "any node"} :${item.port}` : `${item.address}:${item.port}`, 28)}</text>
-        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from ? ` · from ${fit(fromWords(item), 26)}` : ""}</text></g>
+        <text class="tiny" x={18} y={y + 14}>{KINDS[item.kind] ?? item.kind}{item.from && !(item.kind === "clusterIP" && item.from === "anywhere") ? ` · from ${fit(fromWords(item), 26)}` : ""}</text></g>
       <path class="cable" d={`M242 ${y}H280`} />
       <g class={`policy ${dead ? item.verdict : ""}`}><title>{item.why}</title><rect x={280} y={y - 20} width={208} height={40} rx={8} />
         <text x={384} y={y - 2}>{dead ? end : `policy ${item.policy}`}</text>

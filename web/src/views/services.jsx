@@ -99,8 +99,7 @@ function Ends({ edges, views = 0 }) {
   const of = (...fares) => ends.filter((end) => fares.includes(end.fares)).length;
   if (!ends.length) return <span class="soft">none</span>;
   const [faults, foreign] = [of("loses", "none"), of("wrong")];
-  const from = new Set(edges.filter((edge) => edge.fault).map((edge) => edge.view)).size;
-  const said = (views && faults + foreign ? [[faults, "bad-text", `with a fault${from < views ? `, from ${from} of ${views} nodes` : ""}`], [foreign, "bad-text", "foreign"]] : [
+  const said = (views && faults + foreign + of("part") ? [[faults, "bad-text", "with a fault"], [of("part"), "bad-text", faults ? "from some nodes" : "with a fault from some nodes"], [foreign, "bad-text", "foreign"]] : [
     [of("used", "loses", "wrong"), "", "used"], [of("loses"), "bad-text", of("loses") === 1 ? "loses" : "lose"], [of("wrong"), "bad-text", "wrong"],
     [of("none"), "bad-text", of("none") === 1 ? "gets nothing" : "get nothing"], [of("open"), "open-text", "not known"], [of("left"), "soft", "left out"],
   ]).filter(([number]) => number > 0);
@@ -119,7 +118,7 @@ function Squares({ ends }) {
   );
 }
 
-const LOOKS = { used: "full", left: "", open: "open" };
+const LOOKS = { used: "full", left: "", open: "open", part: "part", wrong: "foreign" };
 const lookOf = (fares) => LOOKS[fares] ?? "bad";
 
 /** One path for all squares that look alike: a list has thousands. A cross, and not the colour alone, is what is wrong. */
@@ -128,7 +127,8 @@ function Drawn({ fares }) {
   const each = (look, line) => places.get(look).map((place) => `M${place * SIZE + 1.5} 1.5${line}`).join("");
   return [...places.keys()].map((look) => [
     <path key={look} class={look} d={each(look, "h11v11h-11z")} />,
-    look === "bad" && <path key="cross" class="cross" d={each(look, "m3 3l5 5m0 -5l-5 5")} />,
+    look === "part" && <path key="half" class="bad" d={each(look, "m11 0v11h-11z")} />,
+    /bad|foreign/.test(look) && <path key="cross" class={`cross ${look}`} d={each(look, "m3 3l5 5m0 -5l-5 5")} />,
   ]);
 }
 
@@ -140,7 +140,7 @@ function Legend({ views, from, answered, marks }) {
   const has = useMemo(() => {
     const edges = views.flatMap((view) => view.edges);
     return {
-      open: views.some((view) => view.pending) || edges.some(isOpen), bad: views.some((view) => view.faults.size > 0), left: edges.some((edge) => !edge.used && !edge.fault),
+      open: views.some((view) => view.pending) || edges.some(isOpen), bad: views.some((view) => view.faults.size > 0), foreign: edges.some((edge) => edge.fault === "wrong"), left: edges.some((edge) => !edge.used && !edge.fault),
       many: views[0]?.services.some((item) => new Set(edgesBy(views[0], "service", item.id).map((edge) => edge.target)).size > MANY),
     };
   }, views);
@@ -151,6 +151,8 @@ function Legend({ views, from, answered, marks }) {
       <BarKeys answered={answered} kinds={new Set(["ok", has.bad && "bad", has.open && "open"])} />
       <li><Key fares="used" /> endpoint that is used</li>
       {has.bad && <li><Key fares="loses" /> endpoint with a fault</li>}
+      {from && has.bad && <li><Key fares="part" /> from some nodes</li>}
+      {has.foreign && <li><Key fares="wrong" /> foreign: no endpoint of it</li>}
       {has.left && <li><Key fares="left" /> left out, as it should be</li>}
       {has.open && <li><Key fares="open" /> not known</li>}
       {TONES.filter(([tone]) => tones.has(tone)).map(([tone, words]) => <li key={tone}><span class={`number ${tone}`} aria-hidden="true">n</span> {words} in the audit</li>)}

@@ -134,7 +134,8 @@ function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, to
       {before && !found.ways && !found.busy && (
         <ul class="legend" aria-label="Legend">
           <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="touched-box" width="12" height="10" rx="2" /></svg> what the change touches</li>
-          <li><b>50% → 100%</b> chances now and then, for clients on {map.view}</li>
+          <li><b>50% → 100%</b> chances before and after, for clients on {map.view}</li>
+          {query.sel && <li><svg viewBox="0 0 12 10" aria-hidden="true"><rect class="passed-box" width="12" height="10" rx="2" /></svg> what is chosen, and belongs to it</li>}
           <li><svg viewBox="0 0 26 10" aria-hidden="true"><path class="gone-line" d="M0 5H26" /></svg> what gets nothing any more</li>
         </ul>
       )}
