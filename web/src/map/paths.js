@@ -27,6 +27,12 @@ export function walk(layout, hops, service = "", back = false, lane = 0) {
     const points = [stops.at(-1), [stops.at(-1)[0], box.y + box.h - PILL]];
     return { stops, legs: [...legs, { points, casing: null, mid: half(points) }], end: points.at(-1) };
   }
+  if (lane && last?.at === "bridge" && legs.length && box?.kind === "room") {
+    // To nobody: below the bridge stands whom it looked for.
+    const end = [box.bridge.x + box.bridge.w / 2, box.y + box.h - PILL];
+    const way = legs.pop();
+    return { stops, legs: [...legs, { ...way, points: tidy([...way.points, end]) }], end };
+  }
   if (last?.verdict !== "ACCEPT" || last.via !== "out" || box?.kind !== "room") return { stops, legs, end: stops.at(-1) };
   const start = stops.at(-1);
   // By the bridge to nobody, or by an interface that is drawn.

@@ -42,7 +42,7 @@ const Begun = ({ at: [x, y] }) => <><circle class="start" cx={x} cy={y} r="5" />
 /** Whether a way leaves its last host by the side on which it came. */
 function turns({ hops }) {
   const [before, last] = hops.slice(-2);
-  return hostId(hops[0].host) === hostId(last.host) || (last.via === "out" && /^(outside|node)\//.test(hostId(before.host)));
+  return (!hops[0].at && hostId(hops[0].host) === hostId(last.host)) || (last.via === "out" && /^(outside|node)\//.test(hostId(before.host)));
 }
 
 /**
@@ -52,16 +52,18 @@ function turns({ hops }) {
  */
 function Leg({ leg, line, last, cased, apart, calm }) {
   const back = last && line.path.legs.length > 1 && turns(line);
-  const lost = last && line.end === "bad";
+  // What nobody has is named where the line ends.
+  const lost = last && line.end === "bad" && line.hops.at(-1).at !== "bridge";
   const points = lost && (apart || back) ? before(leg.points, STOP) : leg.points;
   const red = line.end !== "ok" && (line.side === "is" || (back && line.side === "both"));
+  const shift = line.side === "was" ? -BACK : BACK;
   const tip = `url(#tip-${red && !calm ? "lost" : red ? "was" : line.side})`;
   return (
-    <g class={back && red ? "drawn is bad" : ""} transform={back ? `translate(${BACK} ${BACK})` : undefined}>
+    <g class={back && red ? "drawn is bad" : ""} transform={back ? `translate(${shift} ${shift})` : undefined}>
       {cased && <path class="casing" d={rounded(leg.casing)} />}
       <path class="run" d={rounded(points)} marker-end={last && !lost ? tip : undefined} />
       {(!last || back) && <path class="run head" d={rounded(halfway(leg.casing ?? leg.points))} marker-end={tip} />}
-      {back && <circle class="fork" cx={points[0][0]} cy={points[0][1]} r="4" />}
+      {back && red && <circle class="fork" cx={points[0][0]} cy={points[0][1]} r="4" />}
       {lost && <path class="cross" d={crossAt(points.at(-1), line.side === "was" ? SMALL : LARGE)} />}
     </g>
   );
@@ -89,7 +91,7 @@ export function Told({ layout, labels: said, spots = NONE, calm = false }) {
     // To some a line of a way leads.
     return said.map((label, place) => ({ ...label, at: places[place] && { ...places[place], leader: label.led ? null : places[place].leader } })).filter((label) => label.at);
   }, [layout, said, spots]);
-  return <g class={`ways-drawn${calm ? " calm" : ""}`}>{labels.map((label, place) => <Label key={place} at={label.at} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
+  return <g class={`ways-drawn${calm ? " calm" : ""}`}>{labels.map((label, place) => label.at.leader && <path key={place} class="leader" d={label.at.leader} />)}{labels.map((label, place) => <Label key={place} at={{ ...label.at, leader: null }} rows={label.rows} classes={`end-label ${label.tone}`} slim={layout.slim} />)}</g>;
 }
 
 const crossAt = ([x, y], half = LARGE) => `M${x - half} ${y - half}l${2 * half} ${2 * half}m0 -${2 * half}l-${2 * half} ${2 * half}`;

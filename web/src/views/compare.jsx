@@ -89,7 +89,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         </div>
         {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
           <div class="about">
-            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}</p>}
+            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}{whole && map?.faults.size > 0 && offered.some((item) => item.kind === "drift") && <>. The nodes’ rules are not so now: <a href={to({ kind: "drift", finding: "" })}>drift</a></>}</p>}
             {drawn && <Notes notes={mergedNotes(notes)} brief />}
           </div>
         )}

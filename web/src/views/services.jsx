@@ -151,7 +151,7 @@ function Legend({ views, from, answered, marks }) {
       <BarKeys answered={answered} kinds={new Set(["ok", has.bad && "bad", has.open && "open"])} />
       <li><Key fares="used" /> endpoint that is used</li>
       {has.bad && <li><Key fares="loses" /> endpoint with a fault</li>}
-      {from && has.bad && <li><Key fares="part" /> from some nodes</li>}
+      {from && has.bad && <li><Key fares="part" /> with a fault from some nodes</li>}
       {has.foreign && <li><Key fares="wrong" /> foreign: no endpoint of it</li>}
       {has.left && <li><Key fares="left" /> left out, as it should be</li>}
       {has.open && <li><Key fares="open" /> not known</li>}
