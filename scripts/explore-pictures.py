@@ -36,6 +36,7 @@ PICTURES = {
     "phone": (place("ask", **ASK, step="6"), 390, 1560, "dark"),
 }
 DAMAGED = {
+    "services": (place("services"), 1400, 660, "light"),
     "drift": (place("compare", kind="drift"), 1400, 900, "light"),
     "migrate": (place("compare", kind="migrate"), 1400, 1240, "light"),
     "migrate-packet": (place("compare", kind="migrate", finding="3"), 1400, 900, "light"),
