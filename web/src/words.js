@@ -24,6 +24,9 @@ export function percent(exact) {
   return `${Number(value.toFixed(digits))}%`;
 }
 
+/** The same of a number. */
+export const percentOf = (share) => percent(`${Math.round(share * 1e4)}/10000`);
+
 /** The sum of exact chances, exactly. */
 export function sum(chances) {
   let [top, below] = [0n, 1n];

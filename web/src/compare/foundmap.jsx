@@ -7,14 +7,13 @@ import { FEW_NODES, marksOf } from "../map/marks.js";
 import { alongWays, nearTo } from "../map/shape.js";
 import { astray, bothWays, byNode, joined, losing, witnessWays } from "../map/waysof.js";
 import { href } from "../route.js";
-import { STOPPED, hostId, percent, plain, ratio, shortName, splitPort, sum } from "../words.js";
+import { hostId, percent, plain, ratio, shortName, splitPort, sum } from "../words.js";
+import { onward, withFound } from "./asfound.js";
 import { others, questionOf } from "./bothways.jsx";
-import { outcomesOf } from "./fates.jsx";
 import { stopsPackets } from "./gather.js";
 
 const EMPTY = new Set();
 const NO_OTHERS = [];
-const NO_FAULTS = new Map();
 /** So few ways that are alike on both sides are drawn beside those that are not. */
 const FEW_ALIKE = 2;
 /** The window's height without the map: what stands above it, and the lines below. */
@@ -124,42 +123,6 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
     </>
   );
 }
-
-/** Without what is wrong for clients of one node: the packet's ways say what is, and where; its Service is as it fares. */
-function withFound(map, ways, ask, card) {
-  const bare = { ...map, served: new Set([...map.served, ...map.faults.keys()]), faults: NO_FAULTS };
-  const arrives = (side) => ways.ends.reduce((all, end) => all + (end.kind === "ok" && !end.words ? ratio(end[side]) : 0), 0);
-  const [address] = splitPort(ask?.to ?? "");
-  const asked = map.services.find((service) => card.services.includes(service.id) && [...service.clusterIPs, ...service.loadBalancerIPs, ...service.externalIPs].includes(address));
-  if (!asked || card.harm || arrives("is") >= arrives("was")) return bare;
-  // What stops all that a node forwards stops other Services’ packets, too.
-  const others = stopsPackets(card) ? card.services.filter((id) => id !== asked.id && bare.served.has(id)).map((id) => [id, `lost on ${card.nodes.join(", ")}`]) : [];
-  const share = arrives("is") ? percent(`${Math.round(arrives("is") * 1e4)}/10000`) : "nothing";
-  return { ...bare, faults: new Map([...others, [asked.id, `${share} from ${shortName(ask.from)}`]]) };
-}
-
-/** As one node's rules treat a packet it may arrive where another finding stops it: there it says which. */
-function onward({ ways, only }, card, cards, map) {
-  if (!only || card.harm) return ways;
-  const stopper = (end) => {
-    const name = plain(map.pods.find((pod) => pod.id === end.host)?.node ?? "");
-    if (end.kind !== "ok" || !name || name === only) return -1;
-    return cards.findIndex((other) => other !== card && other.nodes.includes(name) && other.services.some((id) => card.services.includes(id)) && (stopsPackets(other) || allStopped(other.witness)));
-  };
-  const stopped = new Map(ways.ends.filter((end) => ratio(end.is) > 0).map((end) => [end.host, stopper(end)]).filter(([, place]) => place >= 0));
-  if (!stopped.size) return ways;
-  const nodeOf = (id) => map.pods.find((pod) => pod.id === id).node;
-  const lines = ways.lines.flatMap((line) => {
-    const last = line.hops.at(-1);
-    if (line.side === "was" || line.end !== "ok" || !stopped.has(hostId(last.host))) return [line];
-    const cut = { ...line, key: `${line.key} stopped`, side: "is", end: "bad", hops: [...line.hops.slice(0, -1), { ...last, host: nodeOf(hostId(last.host)) }] };
-    return line.side === "both" ? [{ ...line, side: "was" }, cut] : [cut];
-  });
-  const ends = ways.ends.flatMap((end) => (stopped.has(end.host) ? [{ ...end, is: "0/1" }, { host: nodeOf(end.host), kind: "bad", words: `finding ${stopped.get(end.host) + 1}`, was: "0/1", is: end.is }] : [end]));
-  return { ...ways, lines, ends, others: [...new Set(stopped.values())].map((place) => place + 1) };
-}
-
-const allStopped = (witness) => outcomesOf(witness, 1).length > 0 && outcomesOf(witness, 1).every((outcome) => STOPPED[outcome.verdict]);
 
 /** On a phone the map stays above the list: the card that is chosen on it comes up below. */
 function useCardInSight(chosen, slim) {

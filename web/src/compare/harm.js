@@ -1,6 +1,6 @@
 // What a change of the mode does to a packet: whether it still arrives.
 
-import { percent, ratio } from "../words.js";
+import { percentOf, ratio } from "../words.js";
 import { fatesOf, outcomesOf } from "./fates.jsx";
 
 const NO_NAMES = new Map();
@@ -15,7 +15,7 @@ export function harmOf({ witness, services }) {
   const [was, is] = [0, 1].map((side) => (outcomesOf(witness, side).length ? fatesOf(witness, side, NO_NAMES, services.length > 0) : null));
   if (!was || !is) return UNKNOWN;
   const [before, after] = [was, is].map(reaching);
-  if (after < before) return { tone: "bad", words: after ? `${percent(String(`${Math.round((before - after) * 1e4)}/10000`))} no longer arrives` : "no longer arrives" };
+  if (after < before) return { tone: "bad", words: after ? `${percentOf(before - after)} no longer arrives` : "no longer arrives" };
   if (after > before) return { tone: "changed", words: "arrives now" };
   if (before) return { tone: "changed", words: otherwise(witness) };
   const [got, gets] = [was, is].map((fates) => fates.some((fate) => fate.arrives));
