@@ -68,15 +68,24 @@ export function Table({ caption, head, rows, hidden = false, classes = "" }) {
   );
 }
 
-/** A long table shows some of its rows, and others on demand; `cells` makes a row of an item that is shown. */
-export function LongTable({ rows, cells = (row) => row, most = 100, ...rest }) {
+/**
+ * A long table shows some of its rows, and others on demand; `cells` makes a row of an item that is shown. Of rows that are
+ * costly to draw the first `few` are there at once, and the others when nothing else is to be done.
+ */
+export function LongTable({ rows, cells = (row) => row, most = 100, few = most, ...rest }) {
   const [asked, setAsked] = useState(0);
+  const [begun, setBegun] = useState(few < most);
+  useEffect(() => {
+    if (!begun) return undefined;
+    const timer = setTimeout(() => setBegun(false), SOON);
+    return () => clearTimeout(timer);
+  }, []);
   // What is left of a narrowed table may have fewer.
   const first = asked < rows.length ? asked : 0;
   const last = Math.min(rows.length, first + most);
   return (
     <>
-      <Table rows={rows.slice(first, last).map(cells)} {...rest} />
+      <Table rows={rows.slice(first, begun ? Math.min(last, first + few) : last).map(cells)} {...rest} />
       {rows.length > most && (
         <p class="pager">
           <button type="button" disabled={first === 0} onClick={() => setAsked(first - most)}>Earlier</button>
@@ -87,6 +96,9 @@ export function LongTable({ rows, cells = (row) => row, most = 100, ...rest }) {
     </>
   );
 }
+
+/** Milliseconds: when the first rows have been painted. */
+const SOON = 60;
 
 /** What is made only once it is opened. */
 export function Later({ summary, children, ...rest }) {

@@ -26,7 +26,9 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const views = few.length ? asked.filter(Boolean) : [map];
   const edges = (item) => views.flatMap((view) => edgesOf(view, item.id).map((edge) => ({ ...edge, view: view.view })));
   const wrong = (item) => Number(views.some((view) => view.faults.has(item.id))) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
-  const found = map.services.filter((item) => (!ns || item.namespace === ns) && isNamed(item, q.toLowerCase())).sort((one, other) => wrong(other) - wrong(one));
+  // What is wrong stands first, and is asked once of each.
+  const byHowWrong = Map.groupBy(map.services.filter((item) => (!ns || item.namespace === ns) && (!q || isNamed(item, q.toLowerCase()))), wrong);
+  const found = [...byHowWrong.keys()].sort((one, other) => other - one).flatMap((each) => byHowWrong.get(each));
   const nodes = embedded ? [] : map.nodes.filter(isNode);
   const to = (changes) => go(href("services", { ...query, ...changes }));
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
@@ -43,7 +45,7 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
         <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
         {nodes.length > 1 && <Select label="For clients on" value={query.node ?? (each.length ? "" : map.view)} onChange={(value) => to({ node: value })} options={[...each, ...nodes.map((node) => [node.name, node.name])]} />}
       </form>
-      <LongTable caption="Services" most={ROWS} hidden classes={`service-list cards-on-phone ${few.length ? "each-node" : ""}`} head={["Service", "type", "addresses", "ports", ...columns, "endpoints", ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
+      <LongTable caption="Services" most={ROWS} few={AT_ONCE} hidden classes={`service-list cards-on-phone ${few.length ? "each-node" : ""}`} head={["Service", "type", "addresses", "ports", ...columns, "endpoints", ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
         <a href={source.can?.services === false ? href("map", { sel: item.id }) : href(["service", item.namespace, item.name], { node: query.node })}>{plain(item.id)}</a>,
         <span>{item.skipped || item.type} {item.externalPolicy === "Local" && /^(NodePort|LoadBalancer)$/.test(item.type) && <small class="small-word">external Local</small>} {item.internalPolicy === "Local" && <small class="small-word">internal Local</small>}</span>,
         <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
@@ -66,7 +68,8 @@ function noneFound(map, q, ns) {
   return q ? `No Service${where} has “${q}” in its name or address.` : `There is no Service${where}.`;
 }
 
-/** Drawing more at once takes longer than a tenth of a second. */
+/** Rows that are drawn before the others: more take longer than a tenth of a second. */
+const AT_ONCE = 24;
 const ROWS = 50;
 
 /** Of so many ports that fare otherwise each has a bar. */
@@ -141,7 +144,10 @@ function Legend({ views, from, answered, marks }) {
     const edges = views.flatMap((view) => view.edges);
     return {
       open: views.some((view) => view.pending) || edges.some(isOpen), bad: views.some((view) => view.faults.size > 0), foreign: edges.some((edge) => edge.fault === "wrong"), left: edges.some((edge) => !edge.used && !edge.fault),
-      many: views[0]?.services.some((item) => new Set(edgesBy(views[0], "service", item.id).map((edge) => edge.target)).size > MANY),
+      many: views[0]?.services.some((item) => {
+        const own = edgesBy(views[0], "service", item.id);
+        return own.length > MANY && new Set(own.map((edge) => edge.target)).size > MANY;
+      }),
     };
   }, views);
   const tones = new Set([...marks.values()].flat().map((mark) => mark.tone));
