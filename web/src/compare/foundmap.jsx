@@ -113,7 +113,7 @@ export function FoundMap({ map: whole, before = null, cards, chosen, choose, sid
   const at = useMemo(() => {
     const host = `node/${found.only}`;
     if (device?.kind === "bridge") return { host, spot: "bridge", words: `${device.name} ${splitPort(found.ask.to)[0]}` };
-    return ways?.same ? { host, spot: "core", words: "source kept, no longer masqueraded" } : null;
+    return ways?.same ? { host, spot: "core", tone: "lost", words: "source kept, no longer masqueraded" } : null;
   }, [found, ways, device]);
   return (
     <>

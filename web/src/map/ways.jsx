@@ -76,9 +76,9 @@ const BACK = 6;
 const SMALL = 6;
 const LARGE = 9;
 
-/** How many packets end where on the one side, and on the other; `at`: {host, words, spot} of what is else to be said of a node. */
+/** How many packets end where on the one side, and on the other; `at`: {host, words, spot, tone} of what is else to be said of a node. */
 export function Ends({ layout, ways, at, spots }) {
-  const labels = useMemo(() => [...byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), spot: end.spot, led: end.words === OWN_PROGRAMS })), ...(at ? [{ host: at.host, tone: "plain", rows: [at.words], spot: at.spot }] : [])], [layout, ways, at]);
+  const labels = useMemo(() => [...byNode(ways.ends, layout.nodeOf).ends.map((end) => ({ host: end.host, tone: toneOf(end), rows: rowsOf(end, layout), spot: end.spot, led: end.words === OWN_PROGRAMS })), ...(at ? [{ host: at.host, tone: at.tone ?? "plain", rows: [at.words], spot: at.spot }] : [])], [layout, ways, at]);
   return <Told layout={layout} labels={labels} spots={spots} calm={ways.calm} />;
 }
 

@@ -73,6 +73,8 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const overview = switched && cards.length > 0 && !(cards[Number(chosen)] && chosen !== "");
   const split = drawn && !overview;
   const whole = overview || (switched && !cards.length);
+  // Both modes are as the objects ask for; what nodes have may be something else.
+  const drifts = switched && map?.faults.size > 0 && drift ? <a href={to({ kind: "drift", finding: "" })}>drift</a> : null;
   const choose = (place) => to({ finding: findingAt(place) || (switched ? "" : "none") });
   const found = useWays(cards, split ? chosen : "", sides, map, revision);
   return (
@@ -89,7 +91,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         </div>
         {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
           <div class="about">
-            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}{whole && map?.faults.size > 0 && offered.some((item) => item.kind === "drift") && <>. The nodes’ rules are not so now: <a href={to({ kind: "drift", finding: "" })}>drift</a></>}</p>}
+            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}{whole && drifts && <>. The nodes’ rules are not so now: {drifts}</>}</p>}
             {drawn && <Notes notes={mergedNotes(notes)} brief />}
           </div>
         )}
@@ -100,7 +102,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
             {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
             {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
             {shown.report && <OldKernels kernels={shown.report.kernels ?? []} />}
-            {shown.report && <Completeness report={shown.report} cards={cards} back={whole ? "" : choose("")} />}
+            {shown.report && <Completeness report={shown.report} cards={cards} back={whole ? "" : choose("")} drifts={drifts} />}
           </div>
         )}
         {kind && shown && !drawn && <Notes notes={mergedNotes(notes)} />}
@@ -221,11 +223,11 @@ function OldKernels({ kernels }) {
 
 /** What the findings of migrate leave out, and what a node must have for the other mode: as the command says it; `back`: to all
  *  of them, as long as one is looked at. */
-function Completeness({ report: { findings, undecided, needs = [], tried, services, nodes, kernels = [] }, cards, back }) {
+function Completeness({ report: { findings, undecided, needs = [], tried, services, nodes, kernels = [] }, cards, back, drifts }) {
   const whole = !undecided.length && findings.every((item) => item.reason !== "other") && cards.length > 0;
   const others = tried ? `; of those that meet other programs’ rules ${tried} were tried` : "";
   const complete = whole && `Nothing else changes: all packets were compared${others}.`;
-  if (back) return <p class="counts" data-test="completeness">{cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{complete}</p>;
+  if (back) return <p class="counts" data-test="completeness">{cards.length > 0 && <a class="to-all" href={back}>‹ All {count(cards.length, "difference")}</a>}{complete}{drifts && <> Rules are not so now: {drifts}.</>}</p>;
   const of = [...new Set(cards.flatMap((card) => (card.services.length ? card.families : [])))];
   const fit = kernels.length > 0 && kernels.every((each) => each.fits);
   return (
