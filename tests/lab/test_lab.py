@@ -242,7 +242,7 @@ def test_explore_shows_a_change_a_fault_and_a_capture(lab: Lab) -> None:
         lab.kubectl("annotate", "service", "web", "seen=yes", "--overwrite")
         assert next(data for _, data in events if "Service default/web" in data["changed"])["revision"] > 1
         followed = page.post("api/lab/follow", {"from": "node/client", "to": "nodeport/web:80@node-1"})
-        assert followed["agrees"]
+        assert followed["agrees"], {name: value for name, value in followed.items() if name != "ask"}
         assert followed["ask"]["journeys"][followed["journey"]]["end"] == "answered"
         assert {row["same"] for row in followed["rows"]} == {True}
         counted = page.get("api/counters")["node-1"]
