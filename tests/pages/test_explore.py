@@ -41,6 +41,21 @@ SIDEWAYS = """return [...document.querySelectorAll('.map-frame .drawing')]
 
 
 SHEET = "return [...document.querySelectorAll('.panel.sheet')].map((item) => item.getBoundingClientRect().top)"
+ALONE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+spec: {podCIDR: 10.244.0.0/24, podCIDRs: [10.244.0.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.168.0.10}]}
+"""
+NOTHING_CHANGES = """\
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clusterCIDR: 10.244.0.0/16
+iptables: {localhostNodePorts: false}
+nodePortAddresses: [primary]
+conntrack: {tcpBeLiberal: true}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -1042,6 +1057,23 @@ def test_services_of_findings_in_an_exported_file_lead_to_their_page(browser: An
         link.click()
         page.shows(".fan", "10.96.0.10:80")
         assert not page.all(".view .problem")
+    assert page.complaints() == []
+
+
+def test_a_switch_that_changes_nothing_says_what_nodes_need(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(ALONE)
+    (tmp_path / "kube-proxy.yaml").write_text(NOTHING_CHANGES)
+    file = tmp_path / "switch.html"
+    arguments = ("-f", tmp_path / "node.yaml", "--config", tmp_path / "kube-proxy.yaml", "--html", file)
+    subprocess.run([sys.executable, "-m", "kproxy", "migrate", *map(str, arguments)], check=True)
+    page = Page(browser, file.as_uri())
+    page.size(1400, 1000)
+    page.leave()
+    page.open(place("compare"))
+    page.shows('[data-test="verdict"]', "Both sides treat every packet alike")
+    page.shows('[data-test="completeness"]', "Nodes need Linux 5.13 or later")
+    page.shows('[data-test="completeness"]', "0 Services on 1 node")
+    page.shows('[data-test="absent"]', "Node ports")
     assert page.complaints() == []
 
 
