@@ -6,13 +6,13 @@ none, from the `targetRef` of the endpoints that it stands behind.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from kproxy.api.addresses import canonical_ip
 from kproxy.api.load.reader import RawObject
 
 
@@ -69,11 +69,8 @@ def _list(value: object) -> list[Any]:
 
 
 def _canonical(address: str) -> str:
-    """As endpoints have it: "fd00:244:0::10" is fd00:244::10. What is no address stays as it is."""
-    try:
-        return str(ipaddress.ip_address(address))
-    except ValueError:
-        return address
+    """As endpoints have it. What is no address stays as it is."""
+    return canonical_ip(address) or address
 
 
 def _name(value: Mapping[str, Any]) -> str:

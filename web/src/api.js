@@ -14,8 +14,10 @@ export const command = embedded?.command ?? "";
 /** Whether an exported file has something of a view, by the view's name. */
 export function holds(view) {
   if (!embedded) return true;
-  const found = { map: embedded.map, ask: embedded.asks, services: embedded.services && Object.keys(embedded.services).length ? embedded.services : !command && embedded.map?.services, audit: embedded.audit, compare: embedded.compare }[view];
-  return Object.keys(found ?? {}).length > 0;
+  const some = (found) => Object.keys(found ?? {}).length > 0;
+  // Of one host's rules the list of Services leads to the map.
+  if (view === "services") return some(embedded.services) || (!command && some(embedded.map?.services));
+  return some({ map: embedded.map, ask: embedded.asks, audit: embedded.audit, compare: embedded.compare }[view]);
 }
 
 /** A failure that is shown: one line, the field that it is about, and whether the source is away. */
@@ -27,6 +29,11 @@ export class Failure extends Error {
     this.absent = absent;
   }
 }
+
+/** How often an answer that is not whole yet is asked for again, each time later, and the first time after so many
+ *  milliseconds. */
+export const TRIES = 6;
+export const FIRST_TRY = 500;
 
 const isMap = (path) => /^api\/map(\?node=[^&]*)?$/.test(path);
 

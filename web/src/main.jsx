@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { command, embedded, holds, useAnswer } from "./api.js";
+import { FIRST_TRY, TRIES, command, embedded, holds, useAnswer } from "./api.js";
 import { AskView } from "./views/ask.jsx";
 import { MapView } from "./views/map.jsx";
 import { layAhead } from "./map/drawing.jsx";
@@ -125,9 +125,6 @@ function App() {
 }
 
 const NO_EDITS = [];
-const TRIES = 6;
-/** Milliseconds. */
-const FIRST_TRY = 500;
 const AHEAD = [layAhead, ...lookAhead, senders, receivers];
 
 /** Makes ready what other views need of a map, while nobody does anything. */

@@ -70,7 +70,7 @@ export function Table({ caption, head, rows, hidden = false, classes = "" }) {
 
 /**
  * A long table shows some of its rows, and others on demand; `cells` makes a row of an item that is shown. Of rows that are
- * costly to draw the first `few` are there at once, and the others when nothing else is to be done.
+ * costly to draw the first `few` are there at once, and the others once these have been painted.
  */
 export function LongTable({ rows, cells = (row) => row, most = 100, few = most, ...rest }) {
   const [asked, setAsked] = useState(0);

@@ -121,7 +121,7 @@ def _by_rules(
     wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
     for edge in wanted.values():
         if asked.open:
-            yield msgspec.structs.replace(edge, why=f"not decided: {asked.open}")
+            yield msgspec.structs.replace(edge, why=asked.why_open)
             continue
         share = share_of(edge.endpoint, asked, Fraction(edge.chance), facts.target.node_name, left_out(edge.why))
         yield msgspec.structs.replace(

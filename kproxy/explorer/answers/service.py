@@ -258,8 +258,8 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners
         )
         answer = asked.get(_door_key(port, kind, address))
         if answer is not None and answer.open:
-            ends = (msgspec.structs.replace(each, why=f"not decided: {answer.open}") for each in found.endpoints)
-            found = msgspec.structs.replace(found, endpoints=tuple(ends))
+            ends = tuple(msgspec.structs.replace(each, why=answer.why_open) for each in found.endpoints)
+            found = msgspec.structs.replace(found, endpoints=ends)
         elif answer is not None:
             found = _by_rules(found, facts, port, shares, answer, owners)
         yield found

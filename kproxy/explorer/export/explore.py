@@ -187,7 +187,7 @@ def _questions(model: Model, clients: list[tuple[MatrixClient, ...]], names: tup
 
 
 def _questions_of_host(drawn: MapView) -> Iterator[Ask]:
-    """Of one host's rules: a client outside to each port of each address, and to each node port."""
+    """Of one host's rules: a client outside to each port of each address. Whose a node port is they do not tell."""
     for sender in drawn.outside[:1]:
         for service in drawn.services:
             for port in service.ports:

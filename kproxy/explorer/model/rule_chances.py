@@ -52,6 +52,11 @@ class Asked:
     untranslated: bool = False
     open: str = ""
 
+    @property
+    def why_open(self) -> str:
+        """`open` as the page knows it."""
+        return f"not decided: {self.open}"
+
 
 def asked_of(outcomes: Iterable[Outcome]) -> Asked:
     """The outcomes of a trace by where they lead."""

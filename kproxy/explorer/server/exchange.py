@@ -52,14 +52,14 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     announced = request.headers.get("content-length", "")
     # What is announced is not waited for.
     if announced.isdecimal() and (len(announced) > len(str(MAX_BODY)) or int(announced) > MAX_BODY):
-        raise Refusal(413, f"a request has at most {MAX_BODY >> 20} MiB")
+        raise _too_large()
     parts, size = [], 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
                 if size > MAX_BODY:
-                    raise Refusal(413, f"a request has at most {MAX_BODY >> 20} MiB")
+                    raise _too_large()
                 parts.append(part)
     except ClientDisconnect as error:
         raise bad_input("the client has gone") from error
@@ -76,6 +76,10 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         raise bad_input(f"{field}: {words}" if field else words, field) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_input(f"not JSON: {error}") from error
+
+
+def _too_large() -> Refusal:
+    return Refusal(413, f"a request has at most {MAX_BODY >> 20} MiB")
 
 
 # --- refusals ---

@@ -22,14 +22,14 @@ export function withFound(map, ways, ask, card) {
 /** As one node's rules treat a packet it may arrive where another finding stops it: there it says which. */
 export function onward({ ways, only }, card, cards, map) {
   if (!only || card.harm) return ways;
+  const nodeOf = (id) => map.pods.find((pod) => pod.id === id)?.node ?? "";
   const stopper = (end) => {
-    const name = plain(map.pods.find((pod) => pod.id === end.host)?.node ?? "");
+    const name = plain(nodeOf(end.host));
     if (end.kind !== "ok" || !name || name === only) return -1;
     return cards.findIndex((other) => other !== card && other.nodes.includes(name) && other.services.some((id) => card.services.includes(id)) && (stopsPackets(other) || allStopped(other.witness)));
   };
   const stopped = new Map(ways.ends.filter((end) => ratio(end.is) > 0).map((end) => [end.host, stopper(end)]).filter(([, place]) => place >= 0));
   if (!stopped.size) return ways;
-  const nodeOf = (id) => map.pods.find((pod) => pod.id === id).node;
   const lines = ways.lines.flatMap((line) => {
     const last = line.hops.at(-1);
     if (line.side === "was" || line.end !== "ok" || !stopped.has(hostId(last.host))) return [line];

@@ -155,9 +155,12 @@ function numbered(cards, chosen, choose) {
   return items.filter((_, place) => !cards[place].hidden);
 }
 
+/** "mark 0x4000", "" without one. */
+export const markWords = (mark) => (mark ? `mark 0x${mark.toString(16)}` : "");
+
 /** What else must hold for it. A question has neither a packet's state nor its mark: they are said of the finding's own one. */
 export function conditionsOf({ setting, ctstate, mark }, own) {
-  const words = own ? [ctstate && ctstate !== "NEW" && `conntrack: ${ctstate}`, mark && `mark 0x${mark.toString(16)}`] : [];
+  const words = own ? [ctstate && ctstate !== "NEW" && `conntrack: ${ctstate}`, markWords(mark)] : [];
   return [...words, setting].filter(Boolean);
 }
 

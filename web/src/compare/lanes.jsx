@@ -6,7 +6,7 @@ import { ServiceLink } from "../servicelink.jsx";
 import { count, fit, percent, plain, ratio, shortName, splitPort } from "../words.js";
 import { fatesOf } from "./fates.jsx";
 import { MOST, More, useSteps } from "./findings.jsx";
-import { conditionsOf } from "./foundmap.jsx";
+import { conditionsOf, markWords } from "./foundmap.jsx";
 import { GROUPS, onNodes } from "./gather.js";
 
 const NO_MAP = { services: [], nodes: [], pods: [], networks: [] };
@@ -54,6 +54,7 @@ function ToneLegend({ cards }) {
 function Lane({ card, place, sides, names, map, families, href }) {
   const [first] = card.parts;
   const { harm } = card;
+  // Its mark stands at who sends it.
   const conditions = first.witness ? conditionsOf({ ...first.witness, mark: 0 }, true).join(", ") : "";
   // Where it is named there is room for one more than for how many are left.
   const all = card.services.length + card.more;
@@ -96,7 +97,7 @@ function Packet({ part, map }) {
 const Token = ({ kind, words, small }) => <span class={`token ${kind}`}><b>{words}</b><small>{small}</small></span>;
 
 function fromWords(id, { witness, nodes }) {
-  const address = [splitPort(witness.src)[0], witness.mark && `mark 0x${witness.mark.toString(16)}`].filter(Boolean).join(", ");
+  const address = [splitPort(witness.src)[0], markWords(witness.mark)].filter(Boolean).join(", ");
   if (id.startsWith("node/")) return { kind: "node", words: witness.origin === "local" || id === `node/${nodes[0]}` ? "the node itself" : plain(id), small: address };
   if (id.startsWith("pod/")) return { kind: "pod", words: shortName(id), small: address };
   return id.startsWith("outside/") ? { kind: "outside", words: "a client outside", small: address } : { kind: "pod", words: "a Pod", small: id.replace(/^a Pod of/, "on") };

@@ -72,7 +72,7 @@ export function useMatch(media) {
  * @param marks numbers of findings by identifier, as `markSpots` takes them
  * @param doubted interfaces that a finding is about: "node/NAME DEVICE"
  * @param told what is said at hosts: [{host, tone, rows}]
- * @param at {host, words}: what is said of a node's bridge, beside the ends of `ways`
+ * @param at {host, words, spot, tone}: what is said of a part of a node (`placed`), beside the ends of `ways`
  * @param picks {from, to}
  * @param around how many pixels of the window's height are not for the map: where there is room it is drawn larger
  * @param more what stands beside the buttons for its size

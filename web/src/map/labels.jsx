@@ -2,7 +2,7 @@
 // they cover no words.
 
 import { coreOf } from "./layout.js";
-import { anyClient } from "./paths.js";
+import { BESIDE, anyClient } from "./paths.js";
 
 /** So many numbers stand at one box. */
 const FEW_MARKS = 4;
@@ -117,12 +117,9 @@ function* ofPart(layout, box, w, h, part) {
   const bridge = box.bridge.x + box.bridge.w / 2;
   if (part === "bridge") yield* along(box, w, h, bridge - 14, [bridge, box.bridge.y + box.bridge.h]);
   const port = [...layout.boxes.values()].find((each) => each.kind === "port" && each.node === box.node.id);
-  if (part === "cable" && port && !box.slim) yield { x: box.x + 8, y: box.y - h / 2 - 2, from: [box.x - CABLE, port.y + port.h / 2] };
+  if (part === "cable" && port && !box.slim) yield { x: box.x + 8, y: box.y - h / 2 - 2, from: [port.x - BESIDE, port.y + port.h / 2] };
   yield* along(box, w, h, x - w / 2, [x, y + (box.slim ? 7 : 13)]);
 }
-
-/** How far from its room a packet on the cable is. */
-const CABLE = 16;
 
 /** On the lower border of a room, nearest to where it is wanted; then below it. */
 function* along(room, w, h, wanted, from) {

@@ -46,7 +46,7 @@ export function walk(layout, hops, service = "", back = false, lane = 0) {
 const PILL = 10;
 
 /** How far from an interface a packet is that has left by it, so that it hides no address. */
-const BESIDE = 26;
+export const BESIDE = 26;
 
 /** Where a packet is while a host handles it. */
 export function stopOf(layout, host) {

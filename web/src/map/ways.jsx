@@ -41,8 +41,8 @@ const Begun = ({ at: [x, y] }) => <><circle class="start" cx={x} cy={y} r="5" />
 
 /** Whether a way leaves its last host by the side on which it came. */
 function turns({ hops }) {
-  const [before, last] = hops.slice(-2);
-  return (!hops[0].at && hostId(hops[0].host) === hostId(last.host)) || (last.via === "out" && /^(outside|node)\//.test(hostId(before.host)));
+  const [previous, last] = hops.slice(-2);
+  return (!hops[0].at && hostId(hops[0].host) === hostId(last.host)) || (last.via === "out" && /^(outside|node)\//.test(hostId(previous.host)));
 }
 
 /**

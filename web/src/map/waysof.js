@@ -28,10 +28,10 @@ export function bothWays(one, other, map = null) {
       const line = lines.get(key) ?? { key, end: kind, words: words ?? "", hops: way.there, sides: [false, false] };
       line.sides[place] = true;
       lines.set(key, line);
-      const host = hostId(way.there.at(-1)?.host);
+      const last = way.there.at(-1);
+      const host = hostId(last?.host);
       const at = `${host} ${endOf(way)} ${words ?? ""}`;
       // Where a packet is lost in its host: on the bridge of its Pods, or on the cable by which it leaves.
-      const last = way.there.at(-1);
       const spot = kind === "ok" ? "" : last?.at === "bridge" ? "bridge" : last?.verdict === "ACCEPT" && last.via === "out" ? "cable" : "";
       const end = ends.get(at) ?? { host, kind, spot, words: words ?? "", chances: [[], []], seen: [new Set(), new Set()] };
       end.chances[place].push(way.probability);
@@ -63,14 +63,16 @@ const lineTo = (ways, host, end) => ways.lines.find((line) => line.end === end &
 /** The same ways where arriving anywhere but at an endpoint is as bad as being lost. */
 export function astray(ways) {
   const found = (each) => each.words !== "" && (each.kind ?? each.end) === "ok";
-  return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) || (end.kind === "ok" && ratio(end.is) < ratio(end.was)) ? { ...end, astray: true } : end)) };
+  return { ...ways, lines: ways.lines.map((line) => (line.side === "is" && found(line) ? { ...line, end: "astray" } : line)), ends: ways.ends.map((end) => (found(end) || arrivesLess(end) ? { ...end, astray: true } : end)) };
 }
 
 /** The same ways where what one side loses does not arrive at others: that is no mere change. */
 export function losing(ways) {
   if (!ways.ends.some((end) => end.kind === "bad" && ratio(end.is) > ratio(end.was))) return ways;
-  return { ...ways, ends: ways.ends.map((end) => (end.kind === "ok" && ratio(end.is) < ratio(end.was) ? { ...end, astray: true } : end)) };
+  return { ...ways, ends: ways.ends.map((end) => (arrivesLess(end) ? { ...end, astray: true } : end)) };
 }
+
+const arrivesLess = (end) => end.kind === "ok" && ratio(end.is) < ratio(end.was);
 
 /** Whether an end is met more, or less, often on the second side: "was", "is", "lost", "both", or "source". */
 export function toneOf(end) {

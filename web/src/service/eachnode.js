@@ -1,7 +1,7 @@
 // What becomes of packets from every node, where there are few.
 
 import { useEffect, useState } from "preact/hooks";
-import { embedded, get } from "../api.js";
+import { FIRST_TRY, TRIES, embedded, get } from "../api.js";
 import { isNode } from "../map/layout.js";
 import { withEndpoints } from "../map/shape.js";
 
@@ -9,9 +9,6 @@ import { withEndpoints } from "../map/shape.js";
 const FEW_NODES = 6;
 /** Services times nodes: of more, every node's chances are too much to ask for at once. */
 const FEW_SHARES = 600;
-const TRIES = 6;
-/** Milliseconds. */
-const FIRST_TRY = 500;
 
 /** The nodes of which each has a column: none if they are too many, or if one of them is all that is known. */
 export function fewNodes(map) {
@@ -22,7 +19,8 @@ export function fewNodes(map) {
 /** The map as clients on each of some nodes have it; those that have not been answered yet are null. */
 export function useEachNode(nodes, map, revision) {
   const [maps, setMaps] = useState(() => new Map());
-  const names = nodes.map((node) => node.name).join(" ");
+  // Of one node the page has the map already.
+  const names = nodes.map((node) => node.name).filter((name) => name !== map?.view).join(" ");
   useEffect(() => {
     if (!names) return undefined;
     const stop = new AbortController();
@@ -37,5 +35,5 @@ export function useEachNode(nodes, map, revision) {
     for (const name of names.split(" ")) ask(name).catch(() => {});
     return () => stop.abort();
   }, [names, revision]);
-  return nodes.map((node) => (map && node.name === map.view ? map : (maps.get(node.name) ?? null)));
+  return nodes.map((node) => (node.name === map?.view ? map : (maps.get(node.name) ?? null)));
 }

@@ -43,7 +43,8 @@ export function PartWords({ parts }) {
 export function BriefWords({ parts }) {
   const { tone, mark } = verdictOf(parts);
   const worst = ["bad", "open", "ok"].map((kind) => parts.find((part) => part.kind === kind)).find(Boolean);
-  const words = parts.length === 1 ? worst.words.replace(/ on \S+$/, "") : parts.every((part) => part.kind === "bad") ? parts.map((part) => wordsOf(part).replace(/to an? (wrong).*| on \S+$/, "$1").replace(/to an address nobody has/, "to nobody")).join(", ") : wordsOf(worst);
+  const brief = ({ short, words, ...part }) => wordsOf({ ...part, words: (short ?? words).replace(/ on \S+$/, "") });
+  const words = parts.length === 1 ? worst.words.replace(/ on \S+$/, "") : (parts.every((part) => part.kind === "bad") ? parts : [worst]).map(brief).join(", ");
   return <span class={`part-words ending ${tone}`}><span aria-hidden="true">{mark} </span><span class={worst.kind}>{words}</span></span>;
 }
 

@@ -14,12 +14,12 @@ const EXACT = 64;
 const total = (chances) => (chances.length > EXACT ? `${Math.round(chances.reduce((all, each) => all + ratio(each), 0) * 1e9)}/1000000000` : sum(chances));
 
 /**
- * @param pieces [{kind, words, chance, name, why}]: one for each of whom packets reach, or where they are lost
- * @returns [{kind, words, chance, pieces}]: those of the same kind and words together
+ * @param pieces [{kind, words, short, chance, name, why}]: one for each of whom packets reach, or where they are lost
+ * @returns [{kind, words, short, chance, pieces}]: those of the same kind and words together
  */
 export function partsOf(pieces) {
   const alike = Map.groupBy(pieces.filter((each) => ratio(each.chance) > 0), ({ kind, words }) => `${kind} ${words}`);
-  const parts = [...alike.values()].map((of) => ({ kind: of[0].kind, words: of[0].words, whole: of[0].whole, chance: total(of.map((each) => each.chance)), pieces: of }));
+  const parts = [...alike.values()].map((of) => ({ kind: of[0].kind, words: of[0].words, short: of[0].short, whole: of[0].whole, chance: total(of.map((each) => each.chance)), pieces: of }));
   return parts.sort((one, other) => KINDS.indexOf(one.kind) - KINDS.indexOf(other.kind) || ratio(other.chance) - ratio(one.chance));
 }
 
@@ -57,7 +57,7 @@ export function partsOfEnds(ends, answered = "answered") {
   const pieces = ends.flatMap((end) => {
     const shared = { name: shortName(end.target) || end.address, why: end.fault ? end.why : isOpen(end) ? end.why || "its rules have not been asked yet" : "" };
     if (isOpen(end)) return [{ kind: "open", words: NOT_KNOWN, chance: end.chance, ...shared }];
-    const gets = end.fault === "wrong" ? { kind: "bad", words: end.why === NOBODY ? "to an address nobody has" : "to a wrong endpoint" } : { kind: "ok", words: answered };
+    const gets = end.fault === "wrong" ? { kind: "bad", ...(end.why === NOBODY ? { words: "to an address nobody has", short: "to nobody" } : { words: "to a wrong endpoint", short: "wrong" }) } : { kind: "ok", words: answered };
     return [{ ...gets, chance: end.chance, ...shared, why: end.fault === "wrong" ? shared.why : "" }, { kind: "bad", words: "lost", chance: end.lost || "0", ...shared }];
   });
   const [rest, why] = restOf(ends, pieces);
@@ -115,7 +115,8 @@ export function endsOf(edges) {
     const fares = some.map((edge) => (isOpen(edge) && edge.used ? "open" : (FAULTS[edge.fault] ?? (edge.used ? "used" : "left"))));
     const worst = FARES.find((name) => fares.includes(name));
     // Of several nodes: used from one, and with a fault from another.
-    const part = /loses|none/.test(worst) && some.some((edge) => edge.used && !edge.fault && !isOpen(edge) && edge.view !== some.find((each) => each.fault)?.view);
+    const faulty = some.find((edge) => edge.fault)?.view;
+    const part = /loses|none/.test(worst) && some.some((edge, place) => fares[place] === "used" && edge.view !== faulty);
     return { fares: part ? "part" : worst, told: `${shortName(some[0].target) || plain(some[0].endpoint)}: ${[...new Set(some.map(gets))].join("; ")}` };
   });
   return each.sort((one, other) => FARES.indexOf(one.fares) - FARES.indexOf(other.fares));

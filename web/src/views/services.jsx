@@ -20,7 +20,8 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const { told } = useAudited(map, source, revision);
   const marks = useMemo(() => (told?.length && map ? auditMarks(told, map) : new Map()), [told, map]);
   // One node that is chosen is looked at closely; else each has a column.
-  const few = useMemo(() => (query.node ? [] : fewNodes(map)), [query.node, map]);
+  const all = useMemo(() => fewNodes(map), [map]);
+  const few = query.node ? NO_NODES : all;
   const asked = useEachNode(few, map, revision);
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const views = few.length ? asked.filter(Boolean) : [map];
@@ -36,7 +37,7 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const answered = isOneHost(map) ? ENDS.accepted.words : ENDS.answered.words;
   const packets = (view, item) => (item.skipped || !view ? "" : <Packets view={view} item={item} answered={answered} brief={few.length > 0} />);
   const columns = few.length ? few.map((node) => `from ${node.name}`) : [`at its cluster IP${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`];
-  const each = fewNodes(map).length ? [["", "every node"]] : [];
+  const each = all.length ? [["", "every node"]] : [];
   return (
     <section class="view">
       <div class="bar-top"><h1>Services</h1><p class="counts">{count(found.length, "Service")}</p><span /></div>
@@ -68,6 +69,7 @@ function noneFound(map, q, ns) {
   return q ? `No Service${where} has “${q}” in its name or address.` : `There is no Service${where}.`;
 }
 
+const NO_NODES = [];
 /** Rows that are drawn before the others: more take longer than a tenth of a second. */
 const AT_ONCE = 24;
 const ROWS = 50;

@@ -120,9 +120,9 @@ function foundIn(data) {
 
 /** That what is shown is not what the nodes' rules do now; whether what is wrong with these is on the map, too. */
 function Today({ differs, shown, href: toggle }) {
-  const drift = <a href={href("compare", { kind: "drift" })}>drift</a>;
-  if (!differs) return <p class="about">Both sides are what the objects ask for; <a href={href("compare", { kind: "drift" })}>compare them with today’s rules</a></p>;
-  return <p class="about today" data-test="today"><span>Compared as if the rules were what the objects ask for. <b>Today’s rules are not</b>: {drift}</span><a href={toggle} aria-current={shown ? "true" : undefined}>{shown ? "Hide today’s faults" : "Show today’s faults on the map"}</a></p>;
+  const drift = (words) => <a href={href("compare", { kind: "drift" })}>{words}</a>;
+  if (!differs) return <p class="about">Both sides are what the objects ask for; {drift("compare them with today’s rules")}</p>;
+  return <p class="about today" data-test="today"><span>Compared as if the rules were what the objects ask for. <b>Today’s rules are not</b>: {drift("drift")}</span><a href={toggle} aria-current={shown ? "true" : undefined}>{shown ? "Hide today’s faults" : "Show today’s faults on the map"}</a></p>;
 }
 
 function CopyMap({ map, before, cards, chosen, choose, sides, found, touched, today, query, to }) {
