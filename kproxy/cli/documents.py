@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+
+from kproxy.cluster.evidence.unseen import Unseen
 
 API_VERSION: Final = "kproxy/v1"
 """Of every answer: within it, fields are added and none is taken away or means something else."""
 
 
-def answer(kind: str, value: object) -> dict[str, Any]:
-    """A value of ours as what JSON is made of, with apiVersion and kind in front."""
+def answer(kind: str, value: object, unseen: Iterable[Unseen] | None = None) -> dict[str, Any]:
+    """A value of ours as what JSON is made of, with apiVersion and kind in front. An answer about a host has `unseen`,
+    what was not seen of it, even if that is nothing."""
     fields = msgspec.to_builtins(value)
     assert isinstance(fields, Mapping)
     assert "kind" not in fields
-    return {"apiVersion": API_VERSION, "kind": kind, **fields}
+    found = {"apiVersion": API_VERSION, "kind": kind, **fields}
+    if unseen is not None:
+        found["unseen"] = msgspec.to_builtins(list(unseen))
+    return found
 
 
 def text_of(value: object, output_format: str, *, indent: int | None = 2) -> str:

@@ -9,8 +9,10 @@ import click
 
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cluster.evidence.unseen import VARIANTS, Unseen
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
+from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from kproxy.words import counted
 
@@ -44,7 +46,9 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift is unknown: {error}") from error
     if arguments.output_format != "text":
-        write_answer("Drift", report, arguments.output_format)
+        unread = "its iptables is not installed"
+        unseen = [Unseen(report.where, family, VARIANTS[Variant.NFT], unread, True) for family in report.unread]
+        write_answer("Drift", report, arguments.output_format, unseen)
     else:
         for note in report.notes:
             report_note(note)

@@ -14,6 +14,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource
+from kproxy.cli.evidence import assume_option, unseen_lines
 from kproxy.cli.options import (
     chosen_family,
     family_options,
@@ -31,6 +32,8 @@ from kproxy.cli.output import (
     write_files,
     write_report,
 )
+from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
@@ -50,6 +53,7 @@ _MOST_NAMES = 10
     "--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.",
     shell_complete=names.services,
 )  # fmt: skip
+@assume_option
 @output_option
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture, instead.")
 def command(
@@ -61,6 +65,7 @@ def command(
     ipv6: bool,
     features: Features,
     service_key: str,
+    assumed: Assumed,
     output_format: str,
     html: str | None,
 ) -> None:
@@ -96,6 +101,7 @@ def command(
         listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
         raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
+    unseen = assumed.left(ipvs_of_mode(target.node_name, config.mode))
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable
         if config.mode == MODE_NFTABLES:
@@ -106,9 +112,10 @@ def command(
             rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
         explanation = explain_service(service, rendered, cluster.endpoint_slices)
     if output_format != "text":
-        write_answer("Explanation", explanation, output_format)
+        write_answer("Explanation", explanation, output_format, unseen)
     else:
-        write_report(_text(explanation, terminal_width(), colour_stdout()).removesuffix("\n").split("\n"))
+        lines = _text(explanation, terminal_width(), colour_stdout()).removesuffix("\n").split("\n")
+        write_report([*lines, *unseen_lines(unseen)])
 
 
 def _write_page(

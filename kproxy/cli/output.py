@@ -12,12 +12,15 @@ import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kproxy.cli import pager
 from kproxy.errors import KproxyError
+
+if TYPE_CHECKING:
+    from kproxy.cluster.evidence.unseen import Unseen
 
 
 class OutputError(KproxyError):
@@ -271,11 +274,11 @@ class ProgressLine:
         self.show("")
 
 
-def write_answer(kind: str, value: object, output_format: str) -> None:
-    """Writes a value to stdout as indented JSON, or as YAML, with its apiVersion and kind."""
+def write_answer(kind: str, value: object, output_format: str, unseen: Iterable[Unseen] | None = None) -> None:
+    """Writes a value to stdout as indented JSON, or as YAML, with its apiVersion and kind; `unseen` as for `answer`."""
     from kproxy.cli.documents import answer, text_of
 
-    write_output(text_of(answer(kind, value), output_format), None)
+    write_output(text_of(answer(kind, value, unseen), output_format), None)
 
 
 def write_lines(lines: Iterable[str]) -> None:

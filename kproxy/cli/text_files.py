@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kproxy.cli.output import working
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.inputs import named_file, read_text
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.errors import InputError
@@ -30,11 +31,20 @@ def read_text_of(path: str) -> str:
         raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def read_rule_files(paths: Sequence[str], label: str = "rules") -> HostRules:
-    """The rules of one host, of files that are recognised by their content. `label` is what progress calls them.
+def read_rule_files(
+    paths: Sequence[str],
+    label: str = "rules",
+    *,
+    assumed: Assumed = NOTHING,
+    sets: Collection[str] = (),
+    more: Sequence[Unseen] = (),
+) -> HostRules:
+    """The rules of one host, of files that are recognised by their content. `label` is what progress calls them;
+    `assumed`, `sets` and `more` as for `HostRules`.
 
     Raises:
         InputError: one cannot be read, or two say the same.
     """
     with working(f"reading {label}"):
-        return HostRules([read_rule_file(read_text_of(path), text_label(path), path) for path in paths])
+        files = [read_rule_file(read_text_of(path), text_label(path), path) for path in paths]
+        return HostRules(files, assumed=assumed, sets=sets, more=more)

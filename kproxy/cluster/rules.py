@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
+from kproxy.cluster.evidence.opened import open_rules
+from kproxy.cluster.evidence.signs import signs_of
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, IPSET, NOTHING, Assumed, Unseen
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
@@ -144,15 +148,34 @@ class HostRules:
     """All rules of a host as they were read: files with their labels, of both families, checked against one another.
 
     The engines get them family by family: `index` for one packet, `dataplane.symbolic.side.SideRules` for all packets.
+    `unseen` is what the files point to and do not show: the engines leave open what that may change.
+
+    Args:
+        live, collected: see `evidence.signs.signs_of`. Rules that kproxy rendered count as live: they are all there is.
+        assumed: what `--assume` says of unseen things. sets: the ipsets whose members are known.
+        more: what something else than the rules points to.
+        host: what to call the host; its files if not given.
 
     Raises:
-        InputError: two files hold the rules of one variant and family, or native nftables twice; tables of iptables-nft
-            are there without the dump that shows them; a file has no rules.
+        InputError: two files hold the rules of one variant and family, or native nftables twice; a file has no rules.
     """
 
-    def __init__(self, files: Sequence[RuleFile]) -> None:
+    def __init__(
+        self,
+        files: Sequence[RuleFile],
+        *,
+        live: bool = False,
+        collected: bool = False,
+        assumed: Assumed = NOTHING,
+        sets: Collection[str] = (),
+        more: Sequence[Unseen] = (),
+        host: str = "",
+    ) -> None:
         self.files = tuple(files)
         self.label = ", ".join(each.label for each in files)
+        self.hidden: list[tuple[Family, str]] = []
+        self._live, self._collected, self._host = live, collected, host
+        self._assumed, self._sets, self._more = assumed, frozenset(sets), tuple(more)
         for each in files:
             if each.iptables is not None:
                 check_iptables(each.iptables.ruleset, each.label, each.text, alone=len(files) == 1)
@@ -163,6 +186,11 @@ class HostRules:
         self.nftables = self._native(native[0]) if native else None
         if self.nftables is not None and len(files) == 1 and not self.nftables.has_effect:
             raise InputError(f"{self.label}: no rules")
+
+    @property
+    def host(self) -> str:
+        """What `unseen` calls the host."""
+        return self._host or self.label
 
     @property
     def rulesets(self) -> tuple[Ruleset, ...]:
@@ -187,7 +215,7 @@ class HostRules:
         Raises:
             InputError: there are none.
         """
-        iptables = self.iptables(family)
+        iptables = open_rules(self.iptables(family), family, self.unseen, self.nftables)
         native = self.nftables
         there = native is not None and any(
             table.family in TABLE_FAMILIES[family] and table.chains for table in native.tables
@@ -197,6 +225,19 @@ class HostRules:
             names = " and ".join(sorted(each.value for each in known if each is not None)) or "neither IPv4 nor IPv6"
             raise InputError(f"{self.label}: these are rules of {names}, and the packet is one of {family.value}")
         return index_ruleset(iptables, nftables=native if there else None, family=family)
+
+    @cached_property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen of the host's rules, in both families, but for what is assumed."""
+        known = {f"{IPSET} {name}" for name in self._sets}
+        signs = signs_of(self, live=self._live, collected=self._collected)
+        return self._assumed.left(each for each in (*signs, *self._more) if each.what not in known)
+
+    @property
+    def texts(self) -> Iterator[tuple[str, Family | None, bool]]:
+        """Each file's text, its family, and whether it is iptables'."""
+        for each in self.files:
+            yield each.text, None if each.iptables is None else each.iptables.ruleset.family, each.iptables is not None
 
     def unused(self, families: Collection[Family]) -> tuple[str, ...]:
         """The files of which packets of these families meet nothing."""
@@ -218,6 +259,7 @@ class HostRules:
             f"no packet meets the rules of {each.label}: its built-in chains have none"
             for each in self.files
             if each.iptables is not None and _is_unreached(each.iptables.ruleset)
+            if not any(gap.what == BASE_CHAIN_JUMPS for gap in self.unseen)
         ]
         if self.nftables is not None:
             found += [f"not evaluated: {chain}" for chain in unevaluated(self.nftables)]
@@ -242,11 +284,7 @@ class HostRules:
             given = family is not None and any(rules.variant in (None, Variant.NFT) for rules in self.iptables(family))
             if family is not None and (_is_managed(table) or (given and _is_builtin(table))):
                 if not given and any(chain.rules for chain in table.chains):
-                    tool = "ip6tables-save" if family is Family.IPV6 else "iptables-save"
-                    raise InputError(
-                        f"{file.label}: table {table.family.value} {table.name} is iptables-nft's, and nft does "
-                        f"not show all that its rules say: give what {tool} prints, too"
-                    )
+                    self.hidden.append((family, table.name))
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))

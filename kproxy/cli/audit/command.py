@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
+from kproxy.cli.evidence import assume_option, exit_with
 from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import (
@@ -19,6 +20,7 @@ from kproxy.cli.output import (
     write_output,
     write_report,
 )
+from kproxy.cluster.evidence.unseen import Assumed
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 @snapshot_source("The same as SNAPSHOT.")
 @connection_options
 @reading_options
+@assume_option
 @click.option(
     "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml", "junit"]), default="text",
     help="Default: text.",
@@ -37,6 +40,7 @@ def command(
     connection: Connection,
     snapshot: str | None,
     reading: Reading,
+    assumed: Assumed,
     output_format: str,
     html: str | None,
 ) -> None:
@@ -54,7 +58,7 @@ def command(
     The findings are listed in the documentation: audit.
 
     Exit 0 all well, 1 findings, or something of a live cluster could not be
-    read, 2 bad input.
+    read, 2 bad input, or something to which the evidence points was not seen.
 
     \b
     Examples:
@@ -80,7 +84,10 @@ def command(
     from kproxy.cluster.snapshot.cluster import read_snapshot
 
     with working("reading the cluster"):
-        cluster = read_snapshot(snapshot, report_note) if snapshot is not None else _live(connection, reading)
+        if snapshot is None:
+            cluster = _live(connection, reading, assumed)
+        else:
+            cluster = read_snapshot(snapshot, report_note, assumed)
     line = ProgressLine()
     try:
         report = audit(cluster, lambda what: line.show(f"auditing {what}"), parts=in_processes)
@@ -98,13 +105,12 @@ def command(
     else:
         write_report(report_lines(report))
     unread = snapshot is None and report_unread(cluster.info)
-    if unread or not report.is_well:
-        raise click.exceptions.Exit(1)
+    exit_with(found=unread or not report.is_well, undecided=False, unseen=report.unseen)
 
 
-def _live(connection: Connection, reading: Reading) -> Cluster:
+def _live(connection: Connection, reading: Reading, assumed: Assumed) -> Cluster:
     from kproxy.cluster.snapshot.cluster import Cluster
 
     if reading.chosen == "none":
         report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
-    return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note)
+    return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note, assumed=assumed)

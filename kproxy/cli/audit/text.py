@@ -9,8 +9,10 @@ import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
+from kproxy.cluster.evidence.unseen import NO_RULES, headlines, suspected
 from kproxy.words import counted
 
+_WELL: Final = "All well."
 _MOST: Final = 6
 _MOST_RULES: Final = 3
 _INDENT: Final = "   "
@@ -27,9 +29,10 @@ def report_lines(report: Report) -> Iterator[str]:
         f"{counted(report.questions, 'packet')} on {counted(len(report.judged), 'node')}", "", "", width,
     )  # fmt: skip
     if report.is_well:
-        known = bool(report.judged)
-        text = "All well." if known else "Nothing is known to be wrong, and of no node are the rules known."
-        yield click.style(text, fg="green" if known else "yellow", bold=True)
+        text = _well(report)
+        yield click.style(text, fg="green" if text == _WELL else "yellow", bold=True)
+    for line in headlines([each for each in suspected(report.unseen) if each.why != NO_RULES]):
+        yield from _wrapped(line, "", "  ", width)
     for number, finding in enumerate(report.findings, 1):
         yield ""
         yield from _finding(number, finding, report, width)
@@ -43,6 +46,17 @@ def report_lines(report: Report) -> Iterator[str]:
         yield click.style("Not known:", bold=True)
         for gap in report.missing:
             yield from _gap(gap, report, width)
+
+
+def _well(report: Report) -> str:
+    """The headline of a report without findings: as sure as what was seen."""
+    if not report.judged:
+        return "Nothing is known to be wrong, and of no node are the rules known."
+    open_questions = sum(gap.count for gap in report.undecided)
+    if open_questions or suspected(report.unseen):
+        more = f": {counted(open_questions, 'packet')} could not be decided" if open_questions else ""
+        return f"Nothing is known to be wrong, and not everything could be told{more}."
+    return _WELL
 
 
 def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:

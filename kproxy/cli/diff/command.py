@@ -11,8 +11,10 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, connection_options
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
+from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import working, write_answer, write_files, write_report
+from kproxy.cluster.evidence.unseen import Assumed, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -46,6 +48,7 @@ MOST = 20
 @click.option(
     "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
 )
+@assume_option
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
@@ -68,6 +71,7 @@ def command(
     ipv6: bool,
     variant: str | None,
     host_path: str | None,
+    assumed: Assumed,
     text: bool,
     most: int,
     everything: bool,
@@ -77,7 +81,8 @@ def command(
     """Decide whether two rule sets treat every packet alike: verdicts, rewrites, and their chances.
 
     Not by sampling: for all addresses, ports, protocols, marks and connection states. If they differ, each affected
-    service or address is named, with a packet and its way through both. Exit 0 alike, 1 different, 2 bad input.
+    service or address is named, with a packet and its way through both. Exit 0
+    alike, 1 different, 2 bad input, or it cannot be told: something is open, or was not seen of one side alone.
 
     \b
     A and B are each one of
@@ -138,14 +143,16 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
-    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace)
+    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace, assumed=assumed)
     sides = (
         SideInput(one, common),
         SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),
     )
     labels = (sides[0].label, sides[1].label)
     chosen = _family(sides, family)
-    first, second = (side.rules(chosen) for side in sides)
+    unseen = [side.unseen(chosen) for side in sides]
+    same = lacking_both(*unseen)
+    first, second = (side.rules(chosen, same) for side in sides)
     tell_unused_features({side.mode for side in sides if side.mode})
     if text:
         _print_text((first, second), labels)
@@ -157,19 +164,22 @@ def command(
     with working("comparing"):
         found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
     counts = (first.rule_count, second.rule_count)
+    gaps = [gap for each in unseen for gap in each]
+    lacking = suspected(gap for gap in gaps if gap.thing not in same)
+    if lacking:
+        found = replace(found, alike=False)
     if html is not None:
         from kproxy.explorer.export.commands import diff_page
 
-        lines = comparison_text(found, labels, counts, None if everything else most)
+        lines = [*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)]
         with working("drawing the page"):
             page = diff_page(found, labels, click.unstyle("\n".join(lines)), [each.cluster() for each in sides])
         write_files({Path(html): page})
     if output_format != "text":
-        write_answer("Comparison", comparison_record(found, labels), output_format)
+        write_answer("Comparison", comparison_record(found, labels), output_format, gaps)
     else:
-        write_report(comparison_text(found, labels, counts, None if everything else most))
-    if not found.alike:
-        raise click.exceptions.Exit(1)
+        write_report([*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)])
+    exit_with(found=bool(found.differences), undecided=not found.alike, unseen=lacking)
 
 
 def _family(sides: tuple[SideInput, SideInput], asked: Family | None) -> Family:

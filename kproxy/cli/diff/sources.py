@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,9 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
 from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.evidence.opened import open_rules, with_jumps
+from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
@@ -49,6 +53,7 @@ class Choices:
     connection: Connection = field(default_factory=Connection)
     namespace: str | None = None
     without: tuple[str, ...] = ()
+    assumed: Assumed = NOTHING
     reads: Reads = field(default_factory=Reads)
 
 
@@ -74,12 +79,12 @@ class SideInput:
         self._held: tuple[Files, str] | None = None
         self.mode = ""
         if is_live(text):
-            self._files = _read_namespace(text.removeprefix(NETNS), choices.variant)
+            self._files = _read_namespace(text.removeprefix(NETNS), choices)
         elif (held := _in_snapshot(text)) is not None:
             self._held = _node_of_snapshot(*held, choices.reads)
-            self._files = _read_snapshot(held[0], *self._held)
+            self._files = _read_snapshot(held[0], *self._held, choices.assumed)
         elif not is_rendered(text):
-            self._files = _read_files(text, self.label)
+            self._files = _read_files(text, self.label, choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
             report_note(f"{self.label}: {sentence}")
         self.families = frozenset[Family]() if self._files is None else _families(self._files)
@@ -103,19 +108,33 @@ class SideInput:
         objects = [*objects, *_cluster_source(self._text, self._choices)[0].read_pods()]
         return Rendered(objects, config, self._choices.features or Features(), target.node_name)
 
-    def rules(self, family: Family) -> SideRules:
-        """The rules that packets of a family meet.
+    def unseen(self, family: Family) -> tuple[Unseen, ...]:
+        """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
+        if self._files is not None:
+            return tuple(each for each in self._files.unseen if each.family in ("", family.value))
+        return self._choices.assumed.left(ipvs_of_mode(self.label, self._cluster[0].mode))
+
+    def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
+        """The rules that packets of a family meet, with rules that leave open what was not seen.
+
+        Args:
+            same: unseen things (`Unseen.thing`) that the other side lacks as well: taken to be the same on both.
 
         Raises:
             InputError: there are none, or they cannot be read.
         """
+        unseen = [each for each in self.unseen(family) if each.thing not in same]
         if self._files is not None:
-            native = self._files.nftables
-            return SideRules(self._files.iptables(family), NftRuleset() if native is None else native)
+            native = self._files.nftables or NftRuleset()
+            iptables = self._files.iptables(family)
+            if any(what == BASE_CHAIN_JUMPS for _, what in same):
+                iptables = with_jumps(iptables)
+            return SideRules(open_rules(iptables, family, unseen, native, forked=False), native)
         config, cluster, target, _ = self._cluster
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
-            return _rendered(target, family, cluster, config, self._choices.features or Features())
+            found = _rendered(target, family, cluster, config, self._choices.features or Features())
+            return replace(found, iptables=open_rules(found.iptables, family, unseen, found.nftables, forked=False))
 
     @cached_property
     def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
@@ -139,12 +158,12 @@ def _families(files: HostRules) -> frozenset[Family]:
     return frozenset(family for family in found if family is not None)
 
 
-def _read_files(text: str, name: str) -> HostRules:
+def _read_files(text: str, name: str, assumed: Assumed) -> HostRules:
     """Files of rules, each recognised by its content: `a.save,a.nft`; a single one may have a comma in its name."""
     paths = [text] if text == "-" or Path(text).exists() or "," not in text else text.split(",")
     if "" in paths:
         raise InputError(f"{text!r}: the name of a file expected before and after each comma, without blanks")
-    return read_rule_files(paths, name)
+    return read_rule_files(paths, name, assumed=assumed)
 
 
 def label(text: str) -> str:
@@ -216,12 +235,12 @@ def _node_of_snapshot(path: str, node: str, reads: Reads) -> tuple[Files, str]:
     return files, node
 
 
-def _read_snapshot(path: str, files: Files, node: str) -> HostRules:
+def _read_snapshot(path: str, files: Files, node: str, assumed: Assumed) -> HostRules:
     """The rules that a node of a snapshot had. Raises InputError."""
     from kproxy.cluster.snapshot.host import HostFacts
 
     with working(f"reading {path}"):
-        found = HostFacts(files, node).host_rules
+        found = HostFacts(files, node, assumed=assumed).host_rules
     if found is None:
         raise InputError(
             f"{path}: no rules of node {node}; those that kube-proxy would program there are {MANIFESTS}{path}@{node}"
@@ -229,12 +248,12 @@ def _read_snapshot(path: str, files: Files, node: str) -> HostRules:
     return found
 
 
-def _read_namespace(name: str, variant: str | None) -> HostRules:
+def _read_namespace(name: str, choices: Choices) -> HostRules:
     from kproxy.cli.trace.live import read_live_rules
 
     if not name:
         raise InputError("netns: the name of a namespace expected")
-    return read_live_rules(name, variant)
+    return read_live_rules(name, choices.variant, assumed=choices.assumed)
 
 
 def _rendered(

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import click
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
+from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
 from kproxy.cli.output import output_option, report_note, working, write_answer, write_files, write_report
 from kproxy.cli.text_files import read_rule_files
+from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import IPVS, Assumed
 from kproxy.extras import require
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
@@ -38,6 +41,7 @@ from kproxy.render import Features, Target, select_target
     multiple=True,
     help="What the node has now, from iptables-save, ip6tables-save or nft: other programs' rules count. Repeatable.",
 )
+@assume_option
 @only_family_options
 @feature_option
 @output_option
@@ -50,6 +54,7 @@ def command(
     all_nodes: bool,
     to: str,
     rule_files: Sequence[str],
+    assumed: Assumed,
     ipv4: bool,
     ipv6: bool,
     features: Features,
@@ -63,7 +68,7 @@ def command(
     connection states. Each finding has the Services it concerns, a packet that shows it, and advice; what is none of
     the known differences is listed, too. The documentation has a guide: Upgrade or migrate kube-proxy.
 
-    Exit 0 nothing changes, 1 something does, 2 bad input.
+    Exit 0 nothing changes, 1 something does, 2 bad input, or it cannot be told.
 
     \b
     Examples:
@@ -94,12 +99,15 @@ def command(
         targets = [select_target(cluster.nodes, config, node)]
     asked = chosen_family(ipv4, ipv6)
     families = tuple(Family) if asked is None else (asked,)
-    dump = read_rule_files(rule_files) if rule_files else None
+    dump = read_rule_files(rule_files, assumed=assumed) if rule_files else None
+    unseen = [] if dump is None else [each for each in dump.unseen if each.family in ("", *(f.value for f in families))]
+    unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
     for label in dump.unused(families) if dump is not None else ():
         report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
+    from kproxy.cluster.migrate.report import undecided_report
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
@@ -115,7 +123,11 @@ def command(
                     foreign = None if dump is None else ForeignRules.of(dump, family)
                     yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign, alike=alike)
 
-    if verify:
+    of_ipvs = next((each.why for each in unseen if each.what == IPVS), "")
+    if of_ipvs:
+        names = [target.node_name for target in targets]
+        report = undecided_report(names, families, MODE_IPVS, to, of_ipvs)
+    elif verify:
         from kproxy.cli.migrate.verify import Verifier
         from kproxy.linux.privilege import check_privileges
 
@@ -136,8 +148,7 @@ def command(
             text = click.unstyle("\n".join(report_lines(report)))
             write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, features), text)})
     if output_format != "text":
-        write_answer("Migration", report, output_format)
+        write_answer("Migration", report, output_format, unseen)
     else:
-        write_report(report_lines(report))
-    if report.changes:
-        raise click.exceptions.Exit(1)
+        write_report([*report_lines(report), *unseen_lines(unseen)])
+    exit_with(found=bool(report.findings), undecided=report.changes)

@@ -8,17 +8,20 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.documents import answer, text_of
+from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
+from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
@@ -79,10 +82,16 @@ _USED = ("v1/Pod",)
 @click.option(
     "--ctstate", metavar="STATE", help="NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED or open; DNAT, SNAT too."
 )
+@click.option("--ctmark", metavar="MARK", help="The connection's mark. Default: 0 of a new one, open of others.")
+@click.option(
+    "--expect", type=click.Choice(["ACCEPT", "DROP", "REJECT"]),
+    help="Exit 1 if another verdict is certain, 2 if this one is not certain.",
+)  # fmt: skip
 @click.option("--limit", type=click.Choice(list(LIMITS)), help="Decide matches on rates. Default: left open.")
 @click.option(
-    "--assume", "assumed", metavar="EXPR=yes|no", multiple=True, help="Decide a match that is open: rpfilter=yes."
-)
+    "--assume", "assumed", metavar="EXPR=yes|no", multiple=True,
+    help="Decide a match that is open: rpfilter=yes; or what was not seen: WHAT=empty, or complete.",
+)  # fmt: skip
 @click.option("--summary", is_flag=True, help="Outcomes without the way: one line a packet; in JSON no path.")
 @click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
 @click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
@@ -104,6 +113,7 @@ def command(
     local_ips: Sequence[str],
     limit: str | None,
     assumed: Sequence[str],
+    expect: str | None,
     summary: bool,
     pcap: str | None,
     packets: str | None,
@@ -168,30 +178,32 @@ def command(
             given[end] = _with_port(given.get(end), port, end)
     many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value is not None]
     _check_packet(given, many, output_format, html, [*rules, *ipsets], packets, source.filenames)
+    empty, asserted = split_assumed(assumed)
+    assumptions = _assumptions(asserted)
     host = read_host(host_path) if host_path is not None else None
     traced: Source
     resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
     if rules:
-        traced = FileSource(rules, host, local_ips, _sets(ipsets))
+        traced = FileSource(rules, host, local_ips, _sets(ipsets), empty)
     elif netns is not None:
-        traced = LiveSource(netns, variant, host)
+        traced = LiveSource(netns, variant, host, empty)
     else:
         with working("reading the cluster"):
             objects: list[RawObject] = []
             config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=_USED, node=node)
         tell_unused_options(config.mode)
         target = select_target(cluster.nodes, config, node)
-        traced = ManifestSource(cluster, config, target, features, host, local_ips)
+        traced = ManifestSource(cluster, config, target, features, host, local_ips, empty)
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
-    assumptions = _assumptions(assumed)
     _check_summary(summary, html)
     asked = _asked(given, pcap, packets, resolve)
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
     reports = [
-        refused.get(each.question.packet.family) or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions)
+        refused.get(each.question.packet.family)
+        or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions, _told())
         for each in asked
     ]
     for expression in assumptions.keys() - assumptions.used:
@@ -203,14 +215,25 @@ def command(
 
         only = reports[0]
         assert isinstance(only, Report)
-        plain = click.unstyle(report_text(only, traced.label))
+        plain = click.unstyle(report_text(only, traced.label, unseen_lines(traced.unseen(only.question))))
         write_files({Path(html): trace_page(only, traced.label, packet_words(only.question), plain)})
-        if output_format is None:
-            return
-    shown = output_format or ("text" if packets is None or summary else "json")
-    _print(reports, asked, traced.label, shown, summary=summary, lines=bool(many))
+    if html is None or output_format is not None:
+        unseen = [traced.unseen(each.question) for each in asked]
+        shown = output_format or ("text" if packets is None or summary else "json")
+        _print(reports, asked, unseen, traced.label, shown, summary=summary, lines=bool(many))
     if packets is not None and refused:
         raise click.exceptions.Exit(1)
+    if expect is not None:
+        outcomes = [each.outcome for item in reports if isinstance(item, Report) for each in item.outcomes]
+        found = (each.verdict for each in outcomes if each.probability)
+        raise click.exceptions.Exit(expected_exit(expect, found))
+
+
+def _told() -> frozenset[str]:
+    """The options that were given, as they are written."""
+    context = click.get_current_context()
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return frozenset(each.opts[0] for each in context.command.params if each.name in given)
 
 
 def _is_default(source: ClusterSource) -> bool:
@@ -280,8 +303,9 @@ _FIELDS = {
     "origin": "origin",
     "mark": "mark",
     "ctstate": "ctstate",
+    "ctmark": "ctmark",
 }
-_COMMON = ("in", "origin", "mark", "ctstate")
+_COMMON = ("in", "origin", "mark", "ctstate", "ctmark")
 
 
 def _check_usage(
@@ -394,11 +418,18 @@ def _of_families_with_rules(refused: Mapping[Family, InputError], asked: Sequenc
     return [each for each in asked if each.question.packet.family not in refused]
 
 
-def _report(source: Source, asked: Asked, paths: bool, limit: bool | None, assumed: Mapping[str, bool]) -> Report:
+def _report(
+    source: Source,
+    asked: Asked,
+    paths: bool,
+    limit: bool | None,
+    assumed: Mapping[str, bool],
+    told: frozenset[str],
+) -> Report:
     question = asked.question
     try:
         index = source.index(question.packet.family)
-        return report(index, source.around(question), question, paths=paths, limit=limit, assumed=assumed)
+        return report(index, source.around(question), question, paths=paths, limit=limit, assumed=assumed, told=told)
     except InputError as error:
         if not asked.source:
             raise
@@ -408,6 +439,7 @@ def _report(source: Source, asked: Asked, paths: bool, limit: bool | None, assum
 def _print(
     reports: Sequence[Report | InputError],
     asked: Sequence[Asked],
+    unseen: Sequence[Sequence[Unseen]],
     label: str,
     output_format: str,
     *,
@@ -416,11 +448,11 @@ def _print(
 ) -> None:
     if output_format in ("json", "yaml"):
         texts = []
-        for item, each in zip(reports, asked, strict=True):
+        for item, each, gaps in zip(reports, asked, unseen, strict=True):
             if isinstance(item, InputError):
-                value = answer("Trace", refusal_record(each.question, item, each.source))
+                value = answer("Trace", refusal_record(each.question, item, each.source), gaps)
             else:
-                value = answer("Trace", report_record(item, each.source))
+                value = answer("Trace", report_record(item, each.source), gaps)
             if summary:
                 value.pop("hooks", None)
                 for outcome in value["outcomes"]:
@@ -439,10 +471,11 @@ def _print(
         answered = [item for item in reports if isinstance(item, Report)]
         for text in dict.fromkeys(text for item in answered for text in item.assumptions):
             report_note(f"assumed: {text}")
+        tell_unseen(dict.fromkeys(gap for gaps in unseen for gap in gaps))
         return
     shown = []
-    for item, each in zip(reports, asked, strict=True):
+    for item, each, gaps in zip(reports, asked, unseen, strict=True):
         assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
         heading = f"{each.source}\n" if each.source else ""
-        shown.append(heading + report_text(item, label))
+        shown.append(heading + report_text(item, label, unseen_lines(gaps)))
     write_report("\n".join(shown).splitlines())

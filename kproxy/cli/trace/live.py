@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kproxy.cli.output import working
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import HostRules, read_ipsets
 from kproxy.dataplane import Host, IpSet
 from kproxy.errors import InputError
@@ -13,10 +16,12 @@ from kproxy.linux.programs import find_program
 from kproxy.netfilter.hooks import Variant
 
 
-def read_live_rules(netns: str, variant: str | None) -> HostRules:
+def read_live_rules(
+    netns: str, variant: str | None, *, assumed: Assumed = NOTHING, more: Sequence[Unseen] = ()
+) -> HostRules:
     """All rules inside the namespace: what iptables-save and ip6tables-save print, of both variants, and nft.
 
-    With `variant` only the rules of that variant of iptables.
+    With `variant` only the rules of that variant of iptables. `assumed` and `more` as for `HostRules`.
 
     Raises:
         InputError: there are none.
@@ -25,7 +30,7 @@ def read_live_rules(netns: str, variant: str | None) -> HostRules:
     where = f"namespace {netns}"
     only = None if variant is None else Variant(variant)
     with Namespace.named(netns) as namespace, working(f"reading {where}"):
-        rules = read_host_rules(namespace, where, only, nft=only is None)
+        rules = read_host_rules(namespace, where, only, nft=only is None, assumed=assumed, more=more)
     if not rules.rulesets and (rules.nftables is None or not rules.nftables.has_effect):
         raise InputError(f"{where}: no rules")
     return rules

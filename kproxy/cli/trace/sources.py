@@ -16,9 +16,24 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.output import working
 from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.evidence.opened import open_rules
+from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restores_connection_marks
+from kproxy.cluster.evidence.unseen import (
+    CONNECTION_MARK,
+    NFTABLES,
+    POLICY_ROUTING,
+    ROUTES,
+    SYSCTLS,
+    VARIANTS,
+    Assumed,
+    Unseen,
+    not_looked_at,
+    suspect,
+)
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Host, Index, IpSet, index_ruleset
+from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -29,6 +44,8 @@ from kproxy.dataplane.query.assumptions import (
 )
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter import Family
+from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, render_table, render_target
 from kproxy.render.iptables.base import jump_origins
@@ -52,13 +69,22 @@ class Source(Protocol):
     def around(self, question: Question) -> Surroundings:
         """What a packet meets."""
 
+    def unseen(self, question: Question) -> tuple[Unseen, ...]:
+        """What was not seen of the host, as far as this packet may meet it."""
+
 
 class FileSource:
     """Dumps in files, or one on standard input for `-`: together the rules of one host."""
 
     def __init__(
-        self, paths: Sequence[str], host: Host | None, local_ips: Sequence[str], sets: Mapping[str, IpSet]
+        self,
+        paths: Sequence[str],
+        host: Host | None,
+        local_ips: Sequence[str],
+        sets: Mapping[str, IpSet],
+        assumed: Assumed,
     ) -> None:
+        self._assumed = assumed
         self._paths = tuple(paths)
         self._host = host
         self._local_ips = tuple(local_ips)
@@ -89,13 +115,33 @@ class FileSource:
             return Surroundings.known(host_in_short(self._local_ips, route_localnet=localnet))
         return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
 
+    def unseen(self, question: Question) -> tuple[Unseen, ...]:
+        return unseen_by(question, self._rules, self._host, self.label, self._assumed)
+
     @cached_property
     def _rules(self) -> HostRules:
-        return read_rule_files(self._paths, self.label)
+        sets = {*self._sets, *(() if self._host is None else self._host.sets)}
+        more = ipvs_of_devices(self.label, None if self._host is None else self._host.interfaces)
+        return read_rule_files(self._paths, self.label, assumed=self._assumed, sets=sets, more=more)
 
     @cached_property
     def _named(self) -> NamedAddresses:
         return named_addresses(self._rules.rulesets, self._rules.nftables)
+
+
+def unseen_by(
+    question: Question, rules: HostRules, host: Host | None, label: str, assumed: Assumed
+) -> tuple[Unseen, ...]:
+    """What a packet meets and was not seen: of the rules of its family, of the host beside them, of its connection."""
+    family = question.packet.family
+    found = [each for each in rules.unseen if each.family in ("", family.value)]
+    if host is None:
+        found += [not_looked_at(label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
+    entry = question.connection
+    if entry.mark_known != UINT32 and restores_connection_marks(rules, family):
+        why = "rules restore it, and what earlier packets of the connection left there is not known (--ctmark)"
+        found.append(suspect(label, family, CONNECTION_MARK, why))
+    return assumed.left(found)
 
 
 def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
@@ -114,7 +160,9 @@ class ManifestSource:
         features: Features,
         host: Host | None,
         local_ips: Sequence[str],
+        assumed: Assumed,
     ) -> None:
+        self._assumed = assumed
         self._cluster = cluster
         self._config = config
         self._target = target
@@ -152,6 +200,18 @@ class ManifestSource:
                 self._hosts[family] = node_host(node, self._config, family, self._local_ips)
         return Surroundings.known(self._hosts[family])
 
+    def unseen(self, question: Question) -> tuple[Unseen, ...]:
+        found = list(self._suspected)
+        if self._host is None:
+            found += [not_looked_at(self._target.node_name, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
+        return self._assumed.left(found)
+
+    @property
+    def _suspected(self) -> tuple[Unseen, ...]:
+        name = self._target.node_name
+        devices = None if self._host is None else self._host.interfaces
+        return self._assumed.left((*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices)))
+
     def _render_table(self, family: Family) -> Index:
         cluster = self._cluster
         rendered = render_table(
@@ -172,7 +232,8 @@ class ManifestSource:
             found = origins.get(chain, ())
             return str(found[number - 1]) if number <= len(found) else None
 
-        return index_ruleset((), note, nftables=self._tables[family], family=family)
+        opened = open_rules((), family, self._suspected)
+        return index_ruleset(opened, note, nftables=self._tables[family], family=family)
 
     def _render(self, family: Family) -> Index:
         if self._config.mode == MODE_NFTABLES:
@@ -193,17 +254,17 @@ class ManifestSource:
             found = origins.get((table, chain), ())
             return str(found[number - 1]) if number <= len(found) else None
 
-        return index_ruleset(ruleset, note)
+        return index_ruleset(open_rules((IptablesRules.of(ruleset),), family, self._suspected), note, family=family)
 
 
 class LiveSource:
     """What a network namespace holds now."""
 
-    def __init__(self, netns: str, variant: str | None, host: Host | None) -> None:
+    def __init__(self, netns: str, variant: str | None, host: Host | None, assumed: Assumed) -> None:
+        self._assumed = assumed
         self._netns = netns
         self._variant = variant
         self._given = host
-        self._rules: HostRules | None = None
         self._indexes: dict[Family, Index] = {}
 
     @property
@@ -211,18 +272,27 @@ class LiveSource:
         return f"namespace {self._netns}"
 
     def index(self, family: Family) -> Index:
-        from kproxy.cli.trace.live import read_live_rules
-
-        if self._rules is None:
-            self._rules = read_live_rules(self._netns, self._variant)
         if family not in self._indexes:
             self._indexes[family] = self._rules.index(family)
         return self._indexes[family]
 
     def around(self, question: Question) -> Surroundings:
         found = Surroundings.known(self._host)
-        more = () if self._rules is None else self._rules.assumptions()
-        return dataclasses.replace(found, assumptions=more)
+        return dataclasses.replace(found, assumptions=self._rules.assumptions())
+
+    def unseen(self, question: Question) -> tuple[Unseen, ...]:
+        found = unseen_by(question, self._rules, self._host, self.label, self._assumed)
+        if self._variant is None:
+            return found
+        other = VARIANTS[Variant(self._variant).other]
+        return (*found, *(not_looked_at(self.label, None, what) for what in (other, NFTABLES)))
+
+    @cached_property
+    def _rules(self) -> HostRules:
+        from kproxy.cli.trace.live import read_live_rules
+
+        more = ipvs_of_devices(self.label, self._host.interfaces)
+        return read_live_rules(self._netns, self._variant, assumed=self._assumed, more=more)
 
     @cached_property
     def _host(self) -> Host:

@@ -25,6 +25,7 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.words import counted
 
 _RULE = re.compile(r" rule \d+$")
+_MAX_POSSIBLE = 16
 MAX_BRANCHES = 8
 """Outcomes whose way is shown; all are in the summary."""
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
@@ -53,8 +54,9 @@ class _Branch:
             yield from child.lines(below)
 
 
-def report_text(report: Report, label: str) -> str:
-    """The tree; coloured with ANSI sequences that click.echo takes out again where they are not wanted."""
+def report_text(report: Report, label: str, unseen: Sequence[str] = ()) -> str:
+    """The outcomes, with the lines about what was not seen, and the tree; coloured with ANSI sequences that click.echo
+    takes out again where they are not wanted."""
     root = _Branch("")
     shared = common_steps(report)
     several = len(report.outcomes) > 1
@@ -73,6 +75,7 @@ def report_text(report: Report, label: str) -> str:
         lines += _summary(reported, width)
     hints = dict.fromkeys(hint for item in report.outcomes for hint in item.outcome.hints)
     lines += [click.style(f"would settle it: {hint}", fg="yellow") for hint in hints]
+    lines += unseen
     lines += [click.style(f"assumed: {text}", fg="yellow") for text in report.assumptions]
     lines += ["", f"rules: {label}", *root.lines()]
     lines += [f"{hook}: {line}" for hook, calls in report.hooks for line in calls]
@@ -122,9 +125,13 @@ def _summary(reported: Reported, width: int) -> Iterator[str]:
         yield f"{margin}chance {chance_words(item.probability)}"
     for reason in grouped_reasons(item.reasons):
         yield f"{margin}depends on: {reason}"
-    for other in item.possible:
+    several = len({other.device for other in item.possible if other.via == "out"}) > 1
+    for other in item.possible[:_MAX_POSSIBLE]:
         hook = f" in {other.hook}" if other.hook else ""
-        yield f"{margin}possible: {other.verdict} {other.src} → {other.dst}{hook}"
+        by = f" by {other.device or 'another interface'}" if several and other.via == "out" else ""
+        yield f"{margin}possible: {other.verdict} {other.src} → {other.dst}{hook}{by}"
+    if len(item.possible) > _MAX_POSSIBLE:
+        yield f"{margin}and {counted(len(item.possible) - _MAX_POSSIBLE, 'more possibility')} (-o json lists all)"
     if reported.reply is not None:
         yield f"{margin}reply: {reply_words(reported.reply)}"
 

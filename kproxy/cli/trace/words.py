@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import Question
@@ -53,6 +54,9 @@ def outcome_words(reported: Reported) -> str:
         return f"{flow}, dropped in {item.hook}{why}"
     if item.verdict == REJECT:
         return f"{flow}, rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
+    things = dict.fromkeys(filter(None, map(thing_of_reason, item.reasons)))
+    if things:
+        return f"indeterminate: it depends on what was not seen: {', '.join(things)}"
     return "indeterminate: it depends on what is not given"
 
 

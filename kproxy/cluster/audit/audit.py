@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.audit.hosts import families, observe_host
 from kproxy.cluster.audit.judge import Judge, Known
@@ -15,8 +17,11 @@ from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
 from kproxy.cluster.audit.wires import observe_wires
+from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import IPVS, VARIANTS, Unseen
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import NODES
+from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.save import collector_paused
 
 Tell = Callable[[str], None]
@@ -90,7 +95,18 @@ def audit(
         group(found),
         gaps(undecided),
         gaps(_missing(cluster)),
+        tuple(each for node in nodes for each in _unseen(node)),
     )
+
+
+def _unseen(node: AuditedNode) -> Iterator[Unseen]:
+    """What was not seen of a node. Rules of a family in which it has an address are expected to be there."""
+    expected = {family.value for family in families(node) if not node.host.knows_rules(family)}
+    for each in node.host.unseen:
+        hides_rules = each.what == VARIANTS[Variant.NFT] and each.family in expected
+        yield msgspec.structs.replace(each, suspected=True) if hides_rules else each
+    if not any(each.what == IPVS for each in node.host.unseen):
+        yield from ipvs_of_mode(node.name, node.mode)
 
 
 def _ranges(count: int, smallest: int) -> list[range]:

@@ -16,6 +16,7 @@ from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.audit.dump import ChainKey, Dump
 from kproxy.cluster.audit.states import States
+from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.migrate.facts import Door, NodeFacts
@@ -222,7 +223,8 @@ class AuditedNode:
                 files.append(read_rule_file(text_of(dump), dump.label))
             except InputError:
                 files.append(read_rule_file(dump.text, dump.label))  # which names the line
-        return HostRules([*files, *self._native_files])
+        known = self.host.unseen
+        return HostRules([*files, *self._native_files], live=True, more=suspected(known), host=self.name)
 
     @cached_property
     def _texts(self) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from kproxy.cluster.audit.kinds import KINDS, Severity
 from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
+from kproxy.cluster.evidence.unseen import Unseen
 
 FORMAT_VERSION: Final = 1
 _MAX_RULES: Final = 50
@@ -66,6 +67,7 @@ class Report(msgspec.Struct, frozen=True):
         services: how many. questions: how many were answered.
         findings: the worst first.
         undecided: questions that could not be answered. missing: what is not there.
+        unseen: what was not seen of the nodes; what is suspected of it leaves questions undecided.
     """
 
     version: int
@@ -78,6 +80,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     undecided: tuple[Gap, ...]
     missing: tuple[Gap, ...]
+    unseen: tuple[Unseen, ...] = ()
 
     @property
     def is_well(self) -> bool:

@@ -232,6 +232,20 @@ def build_report(
     )
 
 
+def undecided_report(nodes: Sequence[str], families: Sequence[Family], today: str, to: str, why: str) -> Report:
+    """The report on a switch from a mode that is not modelled: nothing of it is decided."""
+    return Report(
+        today,
+        to,
+        nodes=tuple(nodes),
+        families=tuple(family.value for family in families),
+        services=0,
+        changes=True,
+        findings=(),
+        undecided=tuple(NotDecided(node, family.value, "all packets", why) for node in nodes for family in families),
+    )
+
+
 def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Iterator[Kernel]:
     nodes = {each.facts.target.node_name: each.facts.target.node for each in analyses}
     for name, node in nodes.items():

@@ -16,6 +16,7 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.types.core import Node
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed
 from kproxy.cluster.facts.kubeproxy import config_text
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.snapshot.files import Files, open_files
@@ -48,10 +49,13 @@ class Cluster:
         hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
     """
 
-    def __init__(self, files: Files, *, tell: Callable[[str], None] = lambda _text: None) -> None:
+    def __init__(
+        self, files: Files, *, tell: Callable[[str], None] = lambda _text: None, assumed: Assumed = NOTHING
+    ) -> None:
         """
         Args:
             tell: gets what is odd, but not wrong, as sentences.
+            assumed: what `--assume` says of unseen things of hosts.
 
         Raises:
             InputError: the objects or snapshot.json cannot be used, or there is nothing of a cluster.
@@ -77,7 +81,10 @@ class Cluster:
         for warning in (*self.manifests.warnings, *_remarks(self.manifests)):
             tell(warning)
         known = {node.metadata.name for node in self.manifests.nodes}
-        hosts = {name: HostFacts(files, name, _failures(self.info, name)) for name in sorted({*names, *known})}
+        hosts = {
+            name: HostFacts(files, name, _failures(self.info, name), assumed=assumed)
+            for name in sorted({*names, *known})
+        }
         for host in hosts.values():
             host.has_node = host.name in known or not known
         self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
@@ -133,16 +140,19 @@ class Cluster:
         return (Missing(path, self._why.get(path, ""), "its rules, links and routes are unknown"),)
 
 
-def read_snapshot(path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None) -> Cluster:
+def read_snapshot(
+    path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None, assumed: Assumed = NOTHING
+) -> Cluster:
     """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. Hosts are read when they are asked for.
 
     Args:
         tell: gets what is odd, but not wrong, as sentences.
+        assumed: see `Cluster`.
 
     Raises:
         InputError: it cannot be read; it names file and line or path.
     """
-    return Cluster(open_files(path), tell=tell)
+    return Cluster(open_files(path), tell=tell, assumed=assumed)
 
 
 def object_contents(files: Files) -> dict[str, bytes]:

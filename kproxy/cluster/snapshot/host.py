@@ -17,6 +17,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.cluster.evidence.signs import ipvs_of_devices
+from kproxy.cluster.evidence.unseen import (
+    NFTABLES,
+    NO_RULES,
+    NOTHING,
+    POLICY_ROUTING,
+    ROUTES,
+    SYSCTLS,
+    VARIANTS,
+    Assumed,
+    Unseen,
+    not_looked_at,
+)
 from kproxy.cluster.facts.conntrack import Flow, parse_flows
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
 from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
@@ -31,6 +44,7 @@ from kproxy.dataplane.model.host import Interface, Route, RoutingRule, local_add
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.hooks import Variant
 
 T = TypeVar("T")
 Entries = Sequence[Mapping[str, Any]]
@@ -86,11 +100,14 @@ class Missing(msgspec.Struct, frozen=True):
 class HostFacts:
     """One host: a node, or, in `nodes/` without a Node object, a router or another host beside them."""
 
-    def __init__(self, files: Files, name: str, failures: Sequence[Failure] = ()) -> None:
+    def __init__(
+        self, files: Files, name: str, failures: Sequence[Failure] = (), *, assumed: Assumed = NOTHING
+    ) -> None:
         self.name = name
         self.has_node = True
         self._files = files
         self._failures = tuple(failures)
+        self._assumed = assumed
         self._indexes: dict[Family, Index] = {}
         self._present: dict[str, bool] = {}
 
@@ -123,7 +140,10 @@ class HostFacts:
             file = read_rule_file(text, label)
             if _has_effect(file) and not _is_repeated(file, files):
                 files.append(file)
-        return HostRules(files) if files else None
+        if not files:
+            return None
+        sets, more = self.ipsets or (), ipvs_of_devices(self.name, self.links)
+        return HostRules(files, collected=True, assumed=self._assumed, sets=sets, more=more, host=self.name)
 
     def rules(self, family: Family) -> Index | None:
         """The rules that packets of a family meet, None if they are not known. Raises InputError."""
@@ -288,6 +308,28 @@ class HostFacts:
                 found.append(Missing(path, why.get(path, whole), _THEN[name]))
         return tuple(found)
 
+    @cached_property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen of it. Raises InputError: a file cannot be read."""
+        rules = self.host_rules
+        found = [] if rules is None else [each for each in rules.unseen if not self._was_looked_at(each)]
+        without = (family for family in Family if not self.knows_rules(family))
+        found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
+        lacking = (file for file in _UNSEEN if not self._there(file))
+        found += [not_looked_at(self.name, None, _UNSEEN[file], _THEN[file]) for file in lacking]
+        return self._assumed.left(found)
+
+    def _was_looked_at(self, each: Unseen) -> bool:
+        """Whether there is a file of rules in which a thing would be."""
+        if each.suspected:
+            return False
+        start = _SAVES[Family.IPV6] if each.family == Family.IPV6.value else _SAVES[Family.IPV4]
+        if each.what == NFTABLES:
+            return any(map(self._there, _NFT))
+        return any(
+            self._there(f"{start}{variant.value}-save") for variant, name in VARIANTS.items() if name == each.what
+        )
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing of it was read."""
@@ -330,6 +372,7 @@ class HostFacts:
 
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = ("nft.json", "nft")
+_UNSEEN: Final = {layout.ROUTES: ROUTES, layout.ROUTING_RULES: POLICY_ROUTING, layout.SYSCTLS: SYSCTLS}
 _SAYS: Final = re.compile(r"^(?!#)[^\S\n]*\S", re.MULTILINE)
 
 

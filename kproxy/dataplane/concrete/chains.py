@@ -22,6 +22,7 @@ from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View,
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain, Source
+from kproxy.dataplane.model.unseen import stands_for_unseen, unseen_reason, unseen_thing
 from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
@@ -141,9 +142,13 @@ class _TableTraversal:
         if answer.no is not None:
             after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
             edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
-        why = f"{self._view.ref}: {answer.why}" if answer.why else ""
         matches = self._index.chain(self._source, self._table, name).rule(self._at).matches
-        self._given.explain(why, matches[self._match - 2].to_save() if self._match > 1 else "")
+        asked = matches[self._match - 2] if self._match > 1 else None
+        if unseen := unseen_reason(asked):
+            self._given.explain_unseen(unseen, unseen_thing(asked))
+            return Fork(tuple(self._steps), tuple(edges), unseen)
+        why = f"{self._view.ref}: {answer.why}" if answer.why else ""
+        self._given.explain(why, "" if asked is None else asked.to_save())
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _chain_end(self, chain: IndexedChain, frames: list[tuple[str, int]]) -> Fork | Accepted | None:
@@ -181,13 +186,13 @@ class _TableTraversal:
         effects = self._effects(rule)
         if len(effects) > 1:
             edges = []
+            unseen = unseen_reason(rule.rule.target)
             for effect in effects:
-                before = len(self._steps)
-                self._steps.append(self._step(rule, effect.did))
-                step = tuple(self._steps[before:])
-                del self._steps[before:]
+                step = () if unseen else (self._step(rule, effect.did),)
                 edges.append(Edge(effect.chance, self._after(effect, frames, rule), step))
-            why = f"{rule.ref}: {effects[0].did.partition(':')[0]}"
+            why = unseen or f"{rule.ref}: {effects[0].did.partition(':')[0]}"
+            if unseen:
+                self._given.explain_unseen(unseen, unseen_thing(rule.rule.target))
             return Fork(tuple(self._steps), tuple(edges), why)
         effect = effects[0]
         self._steps.append(self._step(rule, effect.did))
@@ -241,7 +246,8 @@ class _TableTraversal:
         target = rule.jump
         if target is None:
             return
-        self._steps.append(self._step(rule, f"{'goto' if target.goto else 'jump'} {target.chain}"))
+        if not stands_for_unseen(rule.rule):
+            self._steps.append(self._step(rule, f"{'goto' if target.goto else 'jump'} {target.chain}"))
         if any(target.chain == name for name, _ in frames):
             names = " -> ".join([*(name for name, _ in frames), target.chain])
             raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")

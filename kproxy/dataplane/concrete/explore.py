@@ -44,7 +44,7 @@ EndKey = tuple[object, ...]
 Distribution = dict[EndKey, Arrival]
 _SURE: Final = Fraction(1)
 _TOO_MANY: Final = "too many ways to follow: tell more of the packet, the host or the connection"
-_MAX_POSSIBLE: Final = 64
+_MAX_REASONS: Final = 64
 
 
 def end_key(end: End) -> EndKey:
@@ -183,15 +183,9 @@ class Exploration:
     def _combine(self, vertex: _Vertex) -> Distribution:
         """What is certain whichever branch of an unknown fork is taken."""
         branches = [self._flow(_Vertex((), (replace(arc, chance=_SURE),), "")) for arc in vertex.arcs]
-        certain: Distribution = {}
-        for key, item in branches[0].items():
-            rivals = [branch.get(key) for branch in branches[1:]]
-            if item.end.verdict != INDETERMINATE and None not in rivals:
-                least = min(other.chance for other in (item, *rivals) if other is not None)
-                merged = item
-                for other in rivals:
-                    merged = merged if other is None else _join(merged, other)
-                certain[key] = replace(merged, chance=least)
+        certain = _common(branches)
+        rest = [_without(branch, certain) for branch in branches]
+        certain |= _common([_by_any_device(branch) for branch in rest])
         missing = _SURE - sum((item.chance for item in certain.values()), Fraction(0))
         if missing:
             arrival = _open_end(vertex.why, branches, missing)
@@ -245,6 +239,41 @@ class Exploration:
         return order[::-1]
 
 
+def _common(branches: list[Distribution]) -> Distribution:
+    """What is certain whichever branch is taken: of each outcome the least that any branch gives it."""
+    certain: Distribution = {}
+    for key, item in branches[0].items():
+        rivals = [branch.get(key) for branch in branches[1:]]
+        if item.end.verdict != INDETERMINATE and None not in rivals:
+            least = min(other.chance for other in (item, *rivals) if other is not None)
+            merged = item
+            for other in rivals:
+                merged = merged if other is None else _join(merged, other)
+            certain[key] = replace(merged, chance=least)
+    return certain
+
+
+def _without(branch: Distribution, certain: Distribution) -> Distribution:
+    """What a branch gives beyond what is certain."""
+    left = {
+        key: replace(item, chance=item.chance - certain[key].chance) if key in certain else item
+        for key, item in branch.items()
+    }
+    return {key: item for key, item in left.items() if item.chance}
+
+
+def _by_any_device(branch: Distribution) -> Distribution:
+    """Outcomes that differ in the output interface alone as one, with that open, and all of them as possible."""
+    found: Distribution = {}
+    for item in branch.values():
+        if item.end.verdict == INDETERMINATE:
+            continue
+        opened = replace(item.end, state=item.end.state.with_packet(out_interface=None))
+        possible = item.possible or (item.end,)
+        _add(found, replace(item, end=opened, possible=possible))
+    return found
+
+
 def _open_end(why: str, branches: list[Distribution], missing: Fraction) -> Arrival:
     items = [item for branch in branches for item in branch.values()]
     possible = [end for item in items for end in (item.possible or (item.end,))]
@@ -295,7 +324,10 @@ def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arriv
     if end.state.connection.state != (other if chosen is one else one).end.state.connection.state:
         open_state = end.state.connection.replace(state=None)
         end = replace(end, state=end.state._replace(connection=open_state))
-    return Arrival(end, one.chance if chance is None else chance, chosen.steps, chosen.reasons, chosen.possible)
+    possible = {end_key(each): each for each in (*one.possible, *other.possible)}
+    return Arrival(
+        end, one.chance if chance is None else chance, chosen.steps, chosen.reasons, tuple(possible.values())
+    )
 
 
 def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, steps: Steps) -> Arrival:
@@ -318,8 +350,8 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     names = tuple(dict.fromkeys(reasons))
     hook = first.hook if len(hooks) == 1 else ""
     end = End(INDETERMINATE, hook, state, reason=names[0] if names else "")
-    listed = tuple(sorted(ends.values(), key=_sort_key))[:_MAX_POSSIBLE]
-    return Arrival(end, chance, steps, names[:_MAX_POSSIBLE], listed)
+    listed = tuple(sorted(ends.values(), key=_sort_key))
+    return Arrival(end, chance, steps, names[:_MAX_REASONS], listed)
 
 
 def _sort_key(end: End) -> tuple[str, ...]:

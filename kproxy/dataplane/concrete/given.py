@@ -10,7 +10,7 @@ Each reason for which an outcome is indeterminate has a *hint*: what would settl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -25,12 +25,14 @@ class Given:
     Attributes:
         limit: decides matches on rates: True for within, False for above, None leaves them open.
         assumed: answers by text.
+        told: the options that are given (`--host`): a hint names none of them, but the fact that is missing.
         hints: what would settle each reason; filled during a trace.
         used: the assumptions that decided something; filled during a trace.
     """
 
     limit: bool | None = None
     assumed: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
+    told: frozenset[str] = frozenset()
     hints: dict[str, tuple[str, ...]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
@@ -45,17 +47,26 @@ class Given:
     def explain(self, reason: str, text: str = "") -> None:
         """Note what would settle a reason: an option, or an assumption about the text."""
         if reason and reason not in self.hints:
-            options = _options(reason)
+            options = _options(reason, self.told)
             assumption = (f"--assume '{text}=yes|no'",) if text and set(options) <= _OR_ASSUMED else ()
             self.hints[reason] = (*options, *assumption)
 
+    def explain_unseen(self, reason: str, thing: str) -> None:
+        """Note what would settle a reason that is a thing which was not seen."""
+        self.hints.setdefault(reason, (f"--assume '{thing}=empty', or input that shows it",))
+
     def hint(self, reason: str) -> tuple[str, ...]:
         """What would settle a reason; empty if nothing that can be given does."""
-        return self.hints.get(reason) or _options(reason)
+        return self.hints.get(reason) or _options(reason, self.told)
 
 
-def _options(reason: str) -> tuple[str, ...]:
-    return next(((option,) for part, option in _OPTIONS if part in reason), ())
+def _options(reason: str, told: Collection[str]) -> tuple[str, ...]:
+    """What would settle a reason, if `told` are the options that are given."""
+    for part, option, fact in _OPTIONS:
+        if part in reason:
+            left = [each for each in option.split(", or ") if each.split()[0] not in told]
+            return (", or ".join(left),) if left else (fact,) if fact else ()
+    return ()
 
 
 def contradiction(assumed: Mapping[str, bool]) -> tuple[str, ...]:
@@ -86,31 +97,33 @@ def _circle(earlier: Mapping[str, Mapping[str, str]], name: str, way: tuple[str,
     return ()
 
 
+_LOCAL: Final = "--local-ip IP, or --host FILE"
 _OPTIONS: Final = (
-    ("is an address of this host", "--local-ip IP"),
-    ("the input interface is not known", "--in IFACE"),
-    ("came by a bridge port", "--in IFACE"),
-    ("comes by a bridge port", "--in IFACE"),
-    ("the rate is within the limit", "--limit within|above"),
-    ("the packet's mark is not known", "--mark MARK"),
-    ("the connection's state is not known", "--ctstate STATE"),
-    ("of iptables-nft or of iptables-legacy", "--rules FILE with the comments that iptables-save writes"),
-    ("the contents of set", "--ipset FILE"),
-    ("the source port is not known", "--src IP:PORT"),
-    ("the source address is not known", "--src IP"),
-    ("whether the address is local", "--local-ip IP, or --host FILE"),
-    ("for this host is not known", "--local-ip IP, or --host FILE"),
-    ("destination is this host is not known", "--local-ip IP, or --host FILE"),
-    ("route_localnet", "--host FILE"),
-    ("rp_filter", "--host FILE"),
-    ("bridge-nf-call-iptables is not known", "--host FILE"),
-    ("hairpin mode is not known", "--host FILE"),
-    ("this host forwards is not known", "--host FILE"),
-    ("the output interface is not known", "--host FILE"),
-    ("output bridge port is not known", "--host FILE"),
-    ("fib ", "--host FILE"),
+    ("is an address of this host", "--local-ip IP", "interfaces: [{name: NAME, addresses: [IP/LENGTH]}]"),
+    ("the input interface is not known", "--in IFACE", ""),
+    ("came by a bridge port", "--in IFACE", "interfaces: [{name: PORT, bridge: NAME}]"),
+    ("comes by a bridge port", "--in IFACE", "interfaces: [{name: PORT, bridge: NAME}]"),
+    ("the rate is within the limit", "--limit within|above", ""),
+    ("the packet's mark is not known", "--mark MARK", "--ctmark MARK"),
+    ("the connection's mark is not known", "--ctmark MARK", ""),
+    ("the connection's state is not known", "--ctstate STATE", ""),
+    ("of iptables-nft or of iptables-legacy", "--rules FILE with the comments that iptables-save writes", ""),
+    ("the contents of set", "--ipset FILE", "the set in what ipset save prints"),
+    ("the source port is not known", "--src IP:PORT", "--sport PORT"),
+    ("the source address is not known", "--src IP", ""),
+    ("whether the address is local", _LOCAL, "interfaces: [{name: NAME, addresses: [IP/LENGTH]}]"),
+    ("for this host is not known", _LOCAL, "interfaces: [{name: NAME, addresses: [IP/LENGTH]}]"),
+    ("destination is this host is not known", _LOCAL, "interfaces: [{name: NAME, addresses: [IP/LENGTH]}]"),
+    ("route_localnet", "--host FILE", "sysctls: {route_localnet: 1}"),
+    ("rp_filter", "--host FILE", "sysctls: {rp_filter: 0}"),
+    ("bridge-nf-call-iptables is not known", "--host FILE", "sysctls: {bridge-nf-call-iptables: 1}"),
+    ("hairpin mode is not known", "--host FILE", "interfaces: [{name: PORT, hairpin: true}]"),
+    ("this host forwards is not known", "--host FILE", "sysctls: {ip_forward: 1}"),
+    ("the output interface is not known", "--host FILE", "routes: [{to: NETWORK, dev: NAME}]"),
+    ("output bridge port is not known", "--host FILE", "interfaces: [{name: PORT, bridge: NAME}]"),
+    ("fib ", "--host FILE", "routes: [{to: NETWORK, dev: NAME}]"),
 )
-"""What settles reasons, by a part of the reason."""
+"""What settles reasons, by a part of the reason: an option; and, where that is given, the fact that it lacks."""
 
 _OR_ASSUMED: Final = frozenset({"--ipset FILE", "--limit within|above"})
 """Those beside which the match itself can be assumed, for who has no such file or wants one rate only."""

@@ -29,6 +29,7 @@ from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
+from kproxy.netfilter.iptables.codec import UINT32
 
 _SURE: Final = Fraction(1)
 _LOOPBACK_V6: Final = 1
@@ -174,7 +175,10 @@ class HookPipeline:
         if entry.state is None:
             edges = []
             for name in (NEW, ESTABLISHED, RELATED, INVALID):
-                chosen = state._replace(connection=entry.replace(state=name))
+                known = entry.replace(state=name)
+                if name == NEW and not entry.mark_known:  # nothing can have marked it yet
+                    known = known.replace(mark=0, mark_known=UINT32)
+                chosen = state._replace(connection=known)
                 edges.append(Edge(None, Node(cursor, chosen)))
             return Fork((), tuple(edges), "the connection's state is not known")
         step = Step("conntrack", hook, entry.state)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
@@ -25,6 +26,7 @@ from kproxy.dataplane.model.pipeline import (
     make_pipeline,
     native_chains,
 )
+from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -61,8 +63,8 @@ class IndexedChain:
     """A chain whose rules are found by what a packet has."""
 
     __slots__ = (
-        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "_source", "chain",
-        "table",
+        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "_source",
+        "_unseen", "chain", "table",
     )  # fmt: skip
 
     def __init__(self, source: Source | None, table: str, chain: Chain) -> None:
@@ -70,6 +72,8 @@ class IndexedChain:
         self.table = table
         self.chain = chain
         self._rules: dict[int, IndexedRule] = {}
+        # Jumps that were not seen stand first, and are not counted.
+        self._unseen = len(list(takewhile(stands_for_unseen, chain.rules)))
         self._by_destination: dict[int, list[int]] = {}
         self._by_port: dict[tuple[int, int], list[int]] = {}
         self._by_source: dict[int, list[int]] = {}
@@ -129,7 +133,8 @@ class IndexedChain:
         """The rule at an index, counted from 0."""
         found = self._rules.get(index)
         if found is None:
-            found = IndexedRule(RuleRef(self.table, self.chain.name, index + 1, self._source), self.chain.rules[index])
+            number = max(index + 1 - self._unseen, 0)
+            found = IndexedRule(RuleRef(self.table, self.chain.name, number, self._source), self.chain.rules[index])
             self._rules[index] = found
         return found
 

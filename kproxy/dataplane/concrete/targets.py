@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.matches.state import set_key
-from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
+from kproxy.dataplane.concrete.nat import MANIP, Choice, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
 from kproxy.dataplane.model.packet import CWR, ECE
+from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
@@ -228,7 +229,20 @@ _HARMLESS: Final = frozenset(
 )
 
 
+def _unseen(reason: str, view: View) -> list[Effect]:
+    """All that rules which were not seen may do here."""
+    effects = [Effect(Result.CONTINUE, view.state, reason, None)]
+    manip = MANIP.get(view.hook)
+    if view.ref.table == "nat" and manip is not None:
+        states = set_ups(view.state, manip, Choice(None, None, Fraction(1)))
+        return [*effects, *(Effect(Result.ACCEPT, state, reason, None) for state in states)]
+    effects.append(Effect(Result.DROP, view.state, reason, None))
+    return [*effects, Effect(Result.REJECT, view.state, reason, None)] if view.ref.table == "filter" else effects
+
+
 def _opaque(target: OpaqueTarget, view: View) -> list[Effect]:
+    if reason := unseen_reason(target):
+        return _unseen(reason, view)
     if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):
         flags = view.state.packet.tcp_flags
         kept = None if flags is None else flags & ~(ECE | CWR)

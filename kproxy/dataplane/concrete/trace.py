@@ -52,7 +52,8 @@ class Outcome:
         reject: of a rejected one: the answer, by iptables' name.
         reason: why, if no rule decided: `no route to the destination`.
         reasons: what an INDETERMINATE outcome depends on.
-        possible: what an INDETERMINATE outcome may turn out to be, without chances.
+        possible: what an INDETERMINATE outcome may turn out to be, without chances; of a certain one that leaves by an
+            interface which is open, by which.
         connection: the conntrack entry at the end, as the next packet will find it, or None if there is none.
         elements: what this packet and those before it changed in nftables' sets, for the `Host` that the next packet
             meets.
@@ -86,6 +87,11 @@ class Outcome:
     def dst(self) -> str:
         """The destination at the end, `IP[:PORT]`."""
         return self.packet.destination
+
+    @property
+    def device(self) -> str:
+        """The interface by which the packet leaves, "" if it does not leave or that is open."""
+        return (self.packet.out_interface or "") if self.via == "out" else ""
 
     @property
     def path(self) -> tuple[Step, ...]:
@@ -136,6 +142,7 @@ def trace(
     paths: bool = False,
     limit: bool | None = None,
     assumed: Mapping[str, bool] | None = None,
+    told: frozenset[str] = frozenset(),
     note: Note | None = None,
 ) -> TraceResult:
     """Send a packet through a rule set on a host.
@@ -143,7 +150,8 @@ def trace(
     For many packets make an `Index` once with `index_ruleset`. `connection` is what conntrack knows; left out, the
     packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
     matches on rates: True for within, False for above, None leaves them open. `assumed` answers other things that are
-    open, by text (`given.py` says which texts). `note` gives rules' provenance.
+    open, by text (`given.py` says which texts). `told` are the options that are given, which hints do not name.
+    `note` gives rules' provenance.
 
     Raises:
         DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
@@ -155,7 +163,7 @@ def trace(
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
-        given = Given(limit, assumed or {})
+        given = Given(limit, assumed or {}, told)
         exploration = Exploration(HookPipeline(index, host, given), State(packet, entry))
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)
@@ -165,7 +173,9 @@ def trace(
 def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
     ends = (end_outcome(end, host, Fraction(0)) for end in item.possible)
     # Ends that differ only in what no outcome shows, as in a mark, are one.
-    possible = {(end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason): end for end in ends}
+    possible = {
+        (end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason, end.device): end for end in ends
+    }
     found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
     hints = dict.fromkeys(hint for reason in item.reasons for hint in given.hint(reason))
     return replace(found, hints=tuple(hints)) if hints else found

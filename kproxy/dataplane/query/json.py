@@ -39,8 +39,8 @@ class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     reason: str = ""
 
 
-class Possibility(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an INDETERMINATE outcome may turn out to be."""
+class Possibility(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
+    """What an outcome that is open may turn out to be: as `OutcomeRecord`."""
 
     verdict: str
     src: str
@@ -49,6 +49,7 @@ class Possibility(msgspec.Struct, frozen=True, omit_defaults=True):
     masquerade: bool
     hook: str
     reason: str = ""
+    out_interface: str = ""
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
@@ -103,7 +104,7 @@ def _outcome(reported: Reported) -> OutcomeRecord:
         hook=item.hook,
         path=tuple(map(rule_step, item.path)),
         via=item.via,
-        out_interface=(item.packet.out_interface or "") if item.via == "out" else "",
+        out_interface=item.device,
         reject=item.reject,
         reason=item.reason,
         reasons=item.reasons,
@@ -119,7 +120,9 @@ def rule_step(step: Step) -> RuleStep:
 
 
 def _possibility(item: Outcome) -> Possibility:
-    return Possibility(item.verdict, item.src, item.dst, item.dnat, item.masquerade, item.hook, item.reason)
+    return Possibility(
+        item.verdict, item.src, item.dst, item.dnat, item.masquerade, item.hook, item.reason, item.device
+    )
 
 
 def _reply(reply: Reply) -> ReplyRecord:

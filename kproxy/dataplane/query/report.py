@@ -4,23 +4,20 @@ they agree, and each outcome's reply followed back."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.reply import trace_reply
 from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
 from kproxy.dataplane.query.assumptions import Surroundings, assumed_source
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER
-
-_MAX_POSSIBLE: Final = 16
-"""Possibilities that an INDETERMINATE outcome lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +66,21 @@ def report(
     paths: bool = False,
     limit: bool | None = None,
     assumed: Mapping[str, bool] | None = None,
+    told: frozenset[str] = frozenset(),
 ) -> Report:
-    """Trace a packet and follow the replies. `paths`, `limit` and `assumed` as for `trace`.
+    """Trace a packet and follow the replies. `paths`, `limit`, `assumed` and `told` as for `trace`.
 
     Raises:
         DataplaneError: see `trace`.
     """
     host, assumptions = surroundings.fitting[0], surroundings.assumptions
-    outcomes = _trace(index, host, question, paths, limit, assumed)
+    outcomes = _trace(index, host, question, paths, limit, assumed, told)
     for other in surroundings.fitting[1:]:
-        rival = _trace(index, other, question, paths, limit, assumed)
+        rival = _trace(index, other, question, paths, limit, assumed, told)
         joined = _same_everywhere(outcomes, rival)
         if joined is None:
             host = surroundings.host
-            unknown = _trace(index, host, question, paths, limit, assumed)
+            unknown = _trace(index, host, question, paths, limit, assumed, told)
             outcomes = _explained(unknown, [*outcomes, *rival], surroundings.question)
             break
         outcomes = joined
@@ -113,11 +111,18 @@ def _odd(host: Host, question: Question) -> tuple[str, ...]:
 
 
 def _trace(
-    index: Index, host: Host, question: Question, paths: bool, limit: bool | None, assumed: Mapping[str, bool] | None
+    index: Index,
+    host: Host,
+    question: Question,
+    paths: bool,
+    limit: bool | None,
+    assumed: Mapping[str, bool] | None,
+    told: frozenset[str],
 ) -> list[Outcome]:
     result = trace(
-        index, question.on(host), question.packet, question.connection, paths=paths, limit=limit, assumed=assumed
-    )
+        index, question.on(host), question.packet, question.connection, paths=paths, limit=limit, assumed=assumed,
+        told=told,
+    )  # fmt: skip
     return list(result.outcomes) if paths else merge(result.outcomes)
 
 
@@ -125,9 +130,17 @@ def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> l
     """The one outcome that is INDETERMINATE because it differs from host to host, with what it is on each."""
     if len(outcomes) != 1 or outcomes[0].verdict != INDETERMINATE:
         return outcomes
-    possible = {(essence(item), item.hook): item for item in differing if item.verdict != INDETERMINATE}
-    shown = tuple(possible.values())[:_MAX_POSSIBLE]
-    return [dataclasses.replace(outcomes[0], reason=why, reasons=(why,), hints=(_hint(why),), possible=shown)]
+    only = outcomes[0]
+    unseen = [reason for reason in only.reasons if thing_of_reason(reason)]
+    hints = (_hint(why), *(hint for hint in only.hints if hint.startswith("--assume ") and unseen))
+    possible = _possible([only, *differing])
+    return [dataclasses.replace(only, reason=why, reasons=(why, *unseen), hints=hints, possible=possible)]
+
+
+def _possible(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """All that outcomes may turn out to be, each once."""
+    ends = (end for item in outcomes for end in (item.possible if item.verdict == INDETERMINATE else (item,)))
+    return tuple({(essence(end), end.hook, end.device): end for end in ends}.values())
 
 
 def _hint(why: str) -> str:
@@ -180,6 +193,8 @@ def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] 
             return None
         twin = min(twins, key=lambda found: found.hook != item.hook)
         rest.remove(twin)
+        if item.verdict == INDETERMINATE:
+            item = dataclasses.replace(item, possible=_possible([item, twin]))
         if (item.hook, item.via, item.packet) != (twin.hook, twin.via, twin.packet):
             hooks = dict.fromkeys((*item.hook.split(" or "), *twin.hook.split(" or ")))
             item = dataclasses.replace(item, hook=" or ".join(hooks), via=item.via if item.via == twin.via else "")

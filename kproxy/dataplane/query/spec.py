@@ -40,8 +40,8 @@ from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 from kproxy.netfilter.iptables.matches import TCP_FLAGS
 
 FIELDS: Final = (
-    "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "recent", "inPort", "tcpFlags", "icmpType",
-    "icmpCode", "ttl", "tos", "length", "fragment",
+    "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "ctmark", "recent", "inPort", "tcpFlags",
+    "icmpType", "icmpCode", "ttl", "tos", "length", "fragment",
 )  # fmt: skip
 OPEN: Final = "open"
 _STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
@@ -96,14 +96,14 @@ def read_question(fields: Mapping[str, object]) -> Question:
     if "dst" not in given:
         raise PacketError("dst", "this field is required")
     origin = _origin(given)
-    connection = _connection(given.get("ctstate", NEW))
+    connection = _connection(given.get("ctstate", NEW), given.get("ctmark"))
     extra: dict[str, object] = {"origin": origin}
     if "in" in given:
         extra["in_interface"] = _interface("in", given["in"])
     if "inPort" in given:
         extra["in_port"] = _interface("inPort", given["inPort"])
     if "mark" in given:
-        extra["mark"], extra["mark_known"] = _mark(given["mark"])
+        extra["mark"], extra["mark_known"] = _mark("mark", given["mark"])
     _header(given, extra)
     proto = _protocol(given.get("proto", "tcp"))
     source = _endpoint("src", given["src"]) if "src" in given else None
@@ -134,14 +134,16 @@ def write_question(question: Question) -> dict[str, object]:
         found["in"] = packet.in_interface
     if packet.in_port:
         found["inPort"] = packet.in_port
-    known = packet.mark_known == UINT32
     found |= {
         "origin": packet.origin,
-        "mark": packet.mark if known else f"0x{packet.mark:x}/0x{packet.mark_known:x}" if packet.mark_known else OPEN,
+        "mark": _mark_text(packet.mark, packet.mark_known),
         "ctstate": ",".join(
             [entry.state or OPEN, *(["DNAT"] if entry.dnat else []), *(["SNAT"] if entry.snat else [])]
         ),
     }
+    ctmark = _mark_text(entry.mark, entry.mark_known)
+    if ctmark != (0 if entry.state in (NEW, INVALID, UNTRACKED) else OPEN):
+        found["ctmark"] = ctmark
     if question.recent:
         found["recent"] = list(question.recent)
     if packet.protocol == TCP and packet.tcp_flags is not None:
@@ -227,18 +229,24 @@ def _number(field: str, value: object, maximum: int) -> int:
     return value
 
 
-def _mark(value: object) -> tuple[int, int]:
+def _mark(field: str, value: object) -> tuple[int, int]:
     """A mark and which of its bits are known: `0x4000`, `0x4000/0x4000`, `open`."""
     if value == OPEN:
         return 0, 0
     if isinstance(value, str) and "/" in value:
         mark, _, known = value.partition("/")
-        bits = _number("mark", known, UINT32)
-        return _number("mark", mark, UINT32) & bits, bits
-    return _number("mark", value, UINT32), UINT32
+        bits = _number(field, known, UINT32)
+        return _number(field, mark, UINT32) & bits, bits
+    return _number(field, value, UINT32), UINT32
 
 
-def _connection(value: object) -> Connection:
+def _mark_text(mark: int, known: int) -> int | str:
+    return mark if known == UINT32 else f"0x{mark:x}/0x{known:x}" if known else OPEN
+
+
+def _connection(value: object, mark: object) -> Connection:
+    """The connection as it is given. The mark of a new one is 0; that of another one is open unless it is given, as a
+    rule may have set it for an earlier packet."""
     names = value.split(",") if isinstance(value, str) else _names("ctstate", value)
     words = [name.strip() for name in names]
     words = [OPEN if word.lower() == OPEN else word.upper() for word in words]
@@ -249,7 +257,11 @@ def _connection(value: object) -> Connection:
         state: str | None = ESTABLISHED
     else:
         state = None if states[0] == OPEN else states[0]
-    return Connection(state, dnat="DNAT" in words, snat="SNAT" in words)
+    if mark is None and state in (NEW, INVALID, UNTRACKED):
+        marked = (0, UINT32)
+    else:
+        marked = _mark("ctmark", OPEN if mark is None else mark)
+    return Connection(state, dnat="DNAT" in words, snat="SNAT" in words, mark=marked[0], mark_known=marked[1])
 
 
 def _header(given: Mapping[str, object], extra: dict[str, object]) -> None:

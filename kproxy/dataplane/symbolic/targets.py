@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kproxy.dataplane.model.packet import CWR, ECE
+from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Listed, Stage, moment, set_moment
@@ -149,7 +150,7 @@ class Targets:
     # targets
 
     def _indeterminate(self, target: Target, _after: Node, continuation: Continuation) -> Node:
-        return self.stop(Outcome(INDETERMINATE, target.to_save()), continuation)
+        return self.stop(Outcome(INDETERMINATE, unseen_reason(target) or target.to_save()), continuation)
 
     def _opaque(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
         if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):

@@ -19,6 +19,8 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.allocate import Network, allocate_cluster_ips
+from kproxy.cluster.evidence.opened import open_rules
+from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.migrate import ForeignRules, NodeFacts
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -148,7 +150,8 @@ class Rendering:
         own, note = own_rules(rendered, family)
         found = self.with_foreign(own, host, family)
         native = found.nftables if found.nftables.tables else None
-        return index_ruleset(found.iptables, note, nftables=native, family=family)
+        opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), native)
+        return index_ruleset(opened, note, nftables=native, family=family)
 
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""

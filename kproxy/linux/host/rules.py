@@ -4,9 +4,10 @@ nftables, as nft does."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import HostRules, RuleFile, read_rule_file
 from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
@@ -30,6 +31,8 @@ def read_host_rules(
     nft: bool = True,
     families: Collection[Family] = tuple(Family),
     known: HostRules | None = None,
+    assumed: Assumed = NOTHING,
+    more: Sequence[Unseen] = (),
 ) -> HostRules:
     """What iptables-save and ip6tables-save print, of both variants, and nft.
 
@@ -39,6 +42,7 @@ def read_host_rules(
         nft: whether to read native nftables.
         families: those to read; of nftables, tables of both families are kept.
         known: what was read before: texts that are the same are not parsed again.
+        assumed, more: see `HostRules`.
 
     Raises:
         InputError: packets cannot be traced through them.
@@ -72,7 +76,7 @@ def read_host_rules(
             native = parsed.get((label, text)) or _of_families(read_rule_file(text, label), families)
             if native.nftables is not None and native.nftables.has_effect:
                 files.append(native)
-    return HostRules(files)
+    return HostRules(files, live=True, assumed=assumed, more=more, host=where)
 
 
 def _of_families(file: RuleFile, families: Collection[Family]) -> RuleFile:

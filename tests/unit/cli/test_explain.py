@@ -152,7 +152,7 @@ def test_the_page_holds_what_is_printed(kproxy: Run, tmp_path: Path) -> None:
     held = json.loads(found[1])
     page = held["services"]["default/crd-array-watchers"]
     answer = json.loads(kproxy(*asked, "-o", "json").stdout)
-    assert {"apiVersion": "kproxy/v1", "kind": "Explanation", **page["explanation"]} == answer
+    assert {"apiVersion": "kproxy/v1", "kind": "Explanation", **page["explanation"], "unseen": []} == answer
     assert [each["chance"] for each in page["ports"][0]["fan"][0]["endpoints"]] == ["1/2", "1/2"]
     assert held["start"]["path"] == "service/default/crd-array-watchers"
     assert "-j DNAT --to-destination 10.244.0.37:8080" in re.sub(r"<script.*", "", text, flags=re.DOTALL), "as text"

@@ -73,7 +73,7 @@ def test_the_page_holds_what_is_printed_with_both_ways_and_the_map(kproxy: Run, 
     assert found is not None
     held = json.loads(found[1])
     answer = json.loads(done.stdout)
-    assert {"apiVersion": "kproxy/v1", "kind": "Migration", **held["compare"]["report"]} == answer
+    assert {"apiVersion": "kproxy/v1", "kind": "Migration", **held["compare"]["report"], "unseen": []} == answer
     assert held["start"] == {"path": "compare", "query": {"kind": "migrate"}}
     assert [each["name"] for each in held["map"]["nodes"]] == [NODE]
     assert [each["id"] for each in held["map"]["services"]] == ["svc/shop/web"]

@@ -9,6 +9,7 @@ from typing import Final
 
 from kproxy.dataplane.concrete.matches.computed import cluster, dccp, spi, u32
 from kproxy.dataplane.concrete.state import Answer, View, open_question, unknown
+from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter.iptables.matches import OpaqueMatch
 
 _OPEN: Final = {
@@ -60,6 +61,8 @@ def opaque(match: OpaqueMatch, view: View) -> Answer:
     answer = None if computed is None else computed(match, view)
     if answer is not None:
         return answer
+    if reason := unseen_reason(match):
+        return open_question(view, ("unseen", match), reason)
     what = _OPEN.get(match.name)
     if what is None:
         return unknown(view, f"{match.to_save()} is not interpreted")

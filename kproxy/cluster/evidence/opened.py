@@ -1,0 +1,163 @@
+"""Rules in place of what was not seen: they leave open what it does, in both engines.
+
+A missing table gets one rule in each of its built-in chains; an unseen variant of iptables a nat and a filter table of
+such rules; a missing jump of kube-proxy's a jump that is there or not. IPVS translates like an unseen nat table and may
+refuse: it is opened like one, and like an unseen filter table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kproxy.cluster.evidence.signs import lacks_base_chains, missing_jumps, unled
+from kproxy.cluster.evidence.unseen import (
+    BASE_CHAIN_JUMPS,
+    CHAIN,
+    FILTER_TABLE,
+    IPVS,
+    MANGLE_TABLE,
+    NAT_TABLE,
+    RAW_TABLE,
+    VARIANTS,
+    Unseen,
+)
+from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
+from kproxy.dataplane.model.unseen import unseen_match, unseen_target
+from kproxy.netfilter import Family, Ruleset, parse_save
+from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.iptables.ruleset import Chain, Table
+from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.render.iptables.base import JumpRule
+
+_TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: ("mangle",), RAW_TABLE: ("raw",)}
+_BOTH: Final = ("nat", "filter")
+_HOOKS: Final = {
+    "filter": ("INPUT", "FORWARD", "OUTPUT"),
+    "nat": ("PREROUTING", "OUTPUT", "POSTROUTING"),
+    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
+    "raw": ("PREROUTING", "OUTPUT"),
+}
+
+
+def open_rules(
+    rules: Sequence[IptablesRules],
+    family: Family,
+    unseen: Iterable[Unseen],
+    native: NftRuleset | None = None,
+    *,
+    forked: bool = True,
+) -> tuple[IptablesRules, ...]:
+    """A host's rules of iptables with rules in place of what was not seen.
+
+    Args:
+        unseen: things to which the evidence points; others are left alone.
+        native: the host's native nftables.
+        forked: jumps that were not seen are there or not. Else whatever comes to their place is open: so for questions
+            about all packets, for which a jump that is there on one side alone would be a difference.
+    """
+    found = list(rules)
+    for each in unseen:
+        if not each.suspected or each.family not in ("", family.value):
+            continue
+        rule = Rule(target=unseen_target(each.what, each.why))
+        if each.what in _TABLES:
+            _open_tables(found, family, _TABLES[each.what], rule)
+        elif each.what in VARIANTS.values():
+            variant = next(key for key, name in VARIANTS.items() if name == each.what)
+            found = [replace(held, variant=held.variant or variant.other) for held in found]
+            opened = _with_tables(Ruleset(family), _BOTH, rule)
+            found.append(IptablesRules(opened, variant))
+        elif each.what == IPVS:
+            _open_tables(found, family, _BOTH, rule)
+        elif each.what == BASE_CHAIN_JUMPS:
+            found = [replace(held, ruleset=_with_jumps(held.ruleset, each, rule, forked)) for held in found]
+            tables = () if native is None else native.tables
+            if any(table.family is OWN_TABLES[family] and lacks_base_chains(table) for table in tables):
+                _open_tables(found, family, _BOTH, rule)
+        elif each.what.startswith(f"{CHAIN} "):
+            name = each.what.removeprefix(f"{CHAIN} ")
+            found = [replace(held, ruleset=_with_rule(held.ruleset, name, rule)) for held in found]
+    return tuple(found)
+
+
+def with_jumps(rules: Sequence[IptablesRules]) -> tuple[IptablesRules, ...]:
+    """The rules with all jumps of kube-proxy's that are missing."""
+    return tuple(replace(held, ruleset=_map_tables(held.ruleset, _with_sure_jumps)) for held in rules)
+
+
+def _open_tables(found: list[IptablesRules], family: Family, names: Sequence[str], rule: Rule) -> None:
+    """Opens tables of the first rule set, or of an empty one."""
+    held = found[0] if found else IptablesRules(Ruleset(family), Variant.NFT)
+    found[:1] = [replace(held, ruleset=_with_tables(held.ruleset, names, rule))]
+
+
+def _with_tables(ruleset: Ruleset, names: Iterable[str], rule: Rule) -> Ruleset:
+    """A rule at the end of each built-in chain of these tables, which are made where they are missing."""
+    for name in names:
+        table = ruleset.table(name) or Table(name)
+        for hook in _HOOKS[name]:
+            chain = table.chain(hook) or Chain(hook, "ACCEPT")
+            table = _replaced(table, replace(chain, rules=(*chain.rules, rule)))
+        others = tuple(each for each in ruleset.tables if each.name != name)
+        ruleset = replace(ruleset, tables=(*others, table))
+    return ruleset
+
+
+def _replaced(table: Table, chain: Chain) -> Table:
+    chains = [each for each in table.chains if each.name != chain.name]
+    at = next((number for number, each in enumerate(table.chains) if each.name == chain.name), len(chains))
+    chains.insert(at, chain)
+    return Table(table.name, tuple(chains), table.comments)
+
+
+def _map_tables(ruleset: Ruleset, change: Callable[[Table], Table]) -> Ruleset:
+    return replace(ruleset, tables=tuple(map(change, ruleset.tables)))
+
+
+def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
+    def change(table: Table) -> Table:
+        chain = table.chain(name)
+        return table if chain is None or chain.rules else _replaced(table, replace(chain, rules=(rule,)))
+
+    return _map_tables(ruleset, change)
+
+
+def _with_jumps(ruleset: Ruleset, each: Unseen, rule: Rule, forked: bool) -> Ruleset:
+    """Jumps that may be there; or, in their chains, a rule that may do anything."""
+    match = unseen_match(each.what, each.why)
+
+    def change(table: Table) -> Table:
+        jumps = missing_jumps(table)
+        if unled(table) or (jumps and not forked):
+            return _with_tables(Ruleset(tables=(table,)), (table.name,), rule).tables[0]
+        return _with_head(table, [(jump, replace(made, matches=(*made.matches, match))) for jump, made in _made(jumps)])
+
+    return _map_tables(ruleset, change)
+
+
+def _with_sure_jumps(table: Table) -> Table:
+    return _with_head(table, _made(missing_jumps(table)))
+
+
+def _made(jumps: Iterable[JumpRule]) -> list[tuple[JumpRule, Rule]]:
+    found = []
+    for jump in jumps:
+        text = f"*{jump.table}\n:{jump.source} ACCEPT [0:0]\n:{jump.target} - [0:0]\n{jump.text}\nCOMMIT\n"
+        chain = parse_save(text, "kube-proxy's jumps").chain(jump.table, jump.source)
+        assert chain is not None
+        found.append((jump, chain.rules[0]))
+    return found
+
+
+def _with_head(table: Table, jumps: Iterable[tuple[JumpRule, Rule]]) -> Table:
+    """The table with rules at the head of its built-in chains, in their order, as kube-proxy puts them."""
+    heads: dict[str, list[Rule]] = {}
+    for jump, rule in jumps:
+        heads.setdefault(jump.source, []).append(rule)
+    for name, rules in heads.items():
+        chain = table.chain(name) or Chain(name, "ACCEPT")
+        table = _replaced(table, replace(chain, rules=(*rules, *chain.rules)))
+    return table

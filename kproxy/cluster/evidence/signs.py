@@ -1,0 +1,338 @@
+"""What a host's rules point to and do not show.
+
+Signs are: kube-proxy's chains of one table without the other table; chains of kube-proxy that nothing jumps to, or that
+are jumped to and empty; ipsets that rules name; what kube-proxy's IPVS mode leaves in iptables; warnings in the dump
+itself. Sources: what iptables-save 1.8 and nft 1.0 print as comments (xtables_save_main, xt_stmt_xlate), and the rules
+of kube-proxy's three modes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS
+from kproxy.cluster.evidence.unseen import (
+    BASE_CHAIN_JUMPS,
+    CHAIN,
+    FILTER_TABLE,
+    IPSET,
+    IPVS,
+    MANGLE_TABLE,
+    NAT_TABLE,
+    NFTABLES,
+    RAW_TABLE,
+    VARIANTS,
+    Unseen,
+    not_looked_at,
+    suspect,
+)
+from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
+from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
+from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.matches import OpaqueMatch, SetMatch
+from kproxy.netfilter.iptables.ruleset import Table
+from kproxy.netfilter.iptables.targets import ConnmarkTarget, Jump, SetTarget
+from kproxy.render.iptables.base import JUMP_RULES, JumpRule
+from kproxy.render.iptables.chains import (
+    EXTERNAL_SERVICES,
+    FORWARD,
+    NODEPORTS,
+    PROXY_FIREWALL,
+    SERVICE_PORT_CHAIN_PREFIXES,
+    SERVICES,
+)
+
+if TYPE_CHECKING:
+    from kproxy.netfilter.nftables.ruleset import NftRuleset
+    from kproxy.netfilter.nftables.ruleset import Table as NftTable
+
+_TABLES: Final = {"filter": FILTER_TABLE, "nat": NAT_TABLE, "mangle": MANGLE_TABLE, "raw": RAW_TABLE}
+_NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
+_FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
+_NFT_TABLE: Final = "kube-proxy"
+_IPVS_SET: Final = re.compile(
+    r"KUBE-(6-)?(CLUSTER-IP|LOOP-BACK|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|HEALTH-CHECK-NODE-PORT|IPVS-IPS)(-.*)?"
+)
+_IPVS_CHAIN: Final = re.compile(r"KUBE-IPVS-.*|KUBE-LOAD-BALANCER|KUBE-SOURCE-RANGES-FIREWALL")
+_IPVS_DEVICE: Final = "kube-ipvs0"
+_COMMENT: Final = re.compile(r"^#\s*(?:Warning: .*|Table `.*)$|# Warning: XT .*$", re.MULTILINE)
+_OTHER_VARIANT: Final = re.compile(r"Warning: ip6?tables-legacy tables present")
+_INCOMPATIBLE: Final = re.compile(r"Table `(\w+)' is incompatible")
+_NO_EXTENSION: Final = re.compile(r"Warning: XT (?:target|match|watcher) (\S+) not found")
+
+
+class Rules(Protocol):
+    """A host's rules as they were read: `cluster.rules.HostRules`."""
+
+    @property
+    def host(self) -> str:
+        """What to call the host."""
+
+    @property
+    def nftables(self) -> NftRuleset | None: ...
+
+    @property
+    def texts(self) -> Iterable[tuple[str, Family | None, bool]]:
+        """Each file's text, its family, and whether it is iptables'."""
+
+    @property
+    def hidden(self) -> Sequence[tuple[Family, str]]:
+        """iptables-nft's tables that nft showed, and no dump of iptables-save: their families and names."""
+
+    def iptables(self, family: Family) -> tuple[IptablesRules, ...]: ...
+
+
+def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]:
+    """What was not seen of a host.
+
+    Args:
+        live: all rules were read from the kernel just now: what is not there does not exist, and only what is not
+            modelled is open. collected: all were read from the kernel and kept in files: jumps that are missing in a
+            dump of all tables do not exist.
+    """
+    host = rules.host
+    found: list[Unseen] = []
+    for family in Family:
+        held = rules.iptables(family)
+        for each in held:
+            ruleset = each.ruleset
+            found += _ipvs(host, family, ruleset)
+            if not live:
+                found += _ipsets(host, family, ruleset)
+                found += (each for each in _tables(host, family, ruleset) if each.suspected or not collected)
+                found += _jumps(host, family, ruleset, whole=collected and _is_whole(ruleset))
+        if not live:
+            found += _native_jumps(host, family, rules.nftables)
+            found += _variants(host, family, held, rules)
+    if not live and rules.nftables is None:
+        found.append(not_looked_at(host, None, NFTABLES))
+    return tuple(dict.fromkeys(found))
+
+
+def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: Rules) -> Iterator[Unseen]:
+    """Variants of iptables that a dump warns of, or that are simply not there."""
+    there = {each.variant for each in held}
+    warned: dict[str, str] = {}
+    names = [name for other, name in rules.hidden if other is family]
+    if names:
+        table = f"{OWN_TABLES[family].value} {', '.join(names)}"
+        warned[VARIANTS[Variant.NFT]] = f"nft shows iptables-nft's table {table}, and not all that its rules say"
+    tables = () if rules.nftables is None else rules.nftables.tables
+    native = {each.name for each in tables if each.family is OWN_TABLES[family]}
+    for text, of, iptables in rules.texts:
+        if of not in (None, family):
+            continue
+        for line in _COMMENT.findall(text):
+            if iptables and _OTHER_VARIANT.search(line) and Variant.LEGACY not in there:
+                warned[VARIANTS[Variant.LEGACY]] = "the dump warns that iptables-legacy has tables, too"
+            incompatible = _INCOMPATIBLE.search(line)
+            if iptables and incompatible and incompatible[1] in _TABLES and incompatible[1] not in native:
+                warned[_TABLES[incompatible[1]]] = "the dump warns that only nft can show it"
+            extension = _NO_EXTENSION.search(line)
+            if extension and Variant.NFT not in there:
+                warned[VARIANTS[Variant.NFT]] = f"the dump warns that nft could not show {extension[1]}"
+    for what, why in warned.items():
+        yield suspect(host, family, what, why)
+    for variant, name in VARIANTS.items():
+        if variant not in there and name not in warned and (None not in there or variant is Variant.LEGACY):
+            yield not_looked_at(host, family, name)
+
+
+def _tables(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
+    """iptables' tables that the dump does not have."""
+    there = {table.name for table in ruleset.tables}
+    signs = {}
+    if _has(ruleset, "nat", lambda name: name.startswith(_NAT_CHAINS)):
+        signs["filter"] = "kube-proxy's nat chains are here, and no filter table"
+    if _has(ruleset, "filter", _FILTER_CHAINS.__contains__):
+        signs["nat"] = "kube-proxy's filter chains are here, and no nat table"
+    for name, what in _TABLES.items():
+        if name not in there:
+            yield suspect(host, family, what, signs[name]) if name in signs else not_looked_at(host, family, what)
+
+
+def _has(ruleset: Ruleset, table: str, named: object) -> bool:
+    found = ruleset.table(table)
+    assert callable(named)
+    return found is not None and any(named(chain.name) for chain in found.chains)
+
+
+def _is_whole(ruleset: Ruleset) -> bool:
+    """Whether a dump has both of kube-proxy's tables with all their built-in chains."""
+    tables = [ruleset.table(name) for name in ("nat", "filter")]
+    return all(
+        table is not None and all(table.chain(name) is not None for name in _PROXIED[table.name]) for table in tables
+    )
+
+
+_PROXIED: Final = {"nat": ("PREROUTING", "OUTPUT", "POSTROUTING"), "filter": ("INPUT", "FORWARD", "OUTPUT")}
+
+
+def missing_jumps(table: Table) -> tuple[JumpRule, ...]:
+    """kube-proxy's jumps from built-in chains to chains with rules to which no way leads, in a fresh chain's order.
+
+    A chain that some built-in chain leads to has its jumps, as far as evidence goes: that one of several is lost is
+    drift.
+    """
+    reached = _reached(table)
+    return tuple(
+        jump
+        for jump in reversed(JUMP_RULES)
+        if jump.table == table.name and jump.target not in reached and _has_rules(table, jump.target)
+    )
+
+
+def unled(table: Table) -> tuple[str, ...]:
+    """The chains with rules to which no rule jumps, in a table in whose built-in chains there is none at all, and none
+    of kube-proxy's that would lead to them."""
+    builtin = BUILTIN_CHAINS.get(table.name, ())
+    if missing_jumps(table) or any(chain.rules for chain in table.chains if chain.name in builtin):
+        return ()
+    aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
+    return tuple(
+        chain.name for chain in table.chains if chain.rules and chain.name not in aims and chain.name not in builtin
+    )
+
+
+def _has_rules(table: Table, name: str) -> bool:
+    chain = table.chain(name)
+    return chain is not None and bool(chain.rules)
+
+
+def _reached(table: Table) -> set[str]:
+    found: set[str] = set()
+    left = [name for name in BUILTIN_CHAINS.get(table.name, ()) if table.chain(name) is not None]
+    while left:
+        name = left.pop()
+        chain = table.chain(name)
+        if name not in found and chain is not None:
+            found.add(name)
+            left += [rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)]
+    return found
+
+
+def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Iterator[Unseen]:
+    for table in ruleset.tables:
+        lost, alone = missing_jumps(table), unled(table)
+        if (lost or alone) and not whole:
+            name = lost[-1].target if lost else alone[0]
+            more = "the rules name addresses, but nothing leads to them: " if name.startswith("KUBE-") else ""
+            why = f"{more}chain {name} of table {table.name} has rules, and no built-in chain jumps there"
+            yield suspect(host, family, BASE_CHAIN_JUMPS, why)
+        if not whole:
+            for name in empty_chains(table):
+                why = f"rules of table {table.name} jump to it, and it is empty, as kube-proxy never leaves it"
+                yield suspect(host, family, f"{CHAIN} {name}", why)
+
+
+def empty_chains(table: Table) -> tuple[str, ...]:
+    """kube-proxy's chains of ServicePorts and endpoints that are jumped to and have no rules."""
+    empty = {
+        chain.name for chain in table.chains if not chain.rules and chain.name.startswith(SERVICE_PORT_CHAIN_PREFIXES)
+    }
+    if not empty:
+        return ()
+    aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
+    return tuple(sorted(empty & aims))
+
+
+def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Iterator[Unseen]:
+    for table in () if native is None else native.tables:
+        if table.family is OWN_TABLES[family] and lacks_base_chains(table):
+            why = (
+                f"the rules name addresses, but nothing leads to them: chain services of table {table.name} has rules, "
+                "and no base chain jumps there"
+            )
+            yield suspect(host, family, BASE_CHAIN_JUMPS, why)
+
+
+def lacks_base_chains(table: NftTable) -> bool:
+    """Whether it is kube-proxy's table of nftables mode, without a base chain that leads to its Services."""
+    from kproxy.netfilter.nftables.references import references_of  # most hosts' rules need none of it
+
+    if table.name != _NFT_TABLE or not any(chain.name == "services" and chain.rules for chain in table.chains):
+        return False
+    rules = {chain.name: chain.rules for chain in table.chains}
+    left = [chain.name for chain in table.chains if chain.base is not None]
+    found: set[str] = set()
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [other for rule in rules.get(name, ()) for other in references_of(rule).chains]
+    return "services" not in found
+
+
+def set_names(ruleset: Ruleset) -> tuple[str, ...]:
+    """The ipsets that rules name, each once."""
+    found: dict[str, None] = {}
+    for _, _, _, rule in ruleset.rules():
+        for match in rule.matches:
+            if isinstance(match, SetMatch):
+                found[match.match_set.value.name] = None
+        if isinstance(rule.target, SetTarget):
+            found |= {each.name: None for each in (rule.target.add_set, rule.target.del_set) if each is not None}
+    return tuple(found)
+
+
+def _ipsets(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
+    for name in set_names(ruleset):
+        yield suspect(host, family, f"{IPSET} {name}", "rules ask for its members, and they are not given")
+
+
+def restores_connection_marks(rules: Rules, family: Family) -> bool:
+    """Whether rules that packets of a family meet make the connection's mark the packet's."""
+    for held in rules.iptables(family):
+        if any(
+            isinstance(r.target, ConnmarkTarget) and r.target.copy == "restore" for _, _, _, r in held.ruleset.rules()
+        ):
+            return True
+    return rules.nftables is not None and _native_restores(rules.nftables, family)
+
+
+def _native_restores(native: NftRuleset, family: Family) -> bool:
+    from kproxy.netfilter.nftables.expression import Ct
+    from kproxy.netfilter.nftables.references import walk
+    from kproxy.netfilter.nftables.statement import Mangle
+
+    return any(
+        isinstance(part, Mangle) and any(isinstance(each, Ct) and each.key == "mark" for each in walk(part.value))
+        for table in native.tables
+        if table.family in TABLE_FAMILIES[family]
+        for chain in table.chains
+        for rule in chain.rules
+        for part in rule.statements
+    )
+
+
+def _ipvs(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
+    """What kube-proxy in IPVS mode leaves in iptables, and what else asks IPVS."""
+    sets = next((name for name in set_names(ruleset) if _IPVS_SET.fullmatch(name)), "")
+    chain = next(
+        (chain.name for table in ruleset.tables for chain in table.chains if _IPVS_CHAIN.fullmatch(chain.name)), ""
+    )
+    asks = any(
+        isinstance(match, OpaqueMatch) and match.name == "ipvs"
+        for _, _, _, rule in ruleset.rules()
+        for match in rule.matches
+    )
+    if sets or chain or asks:
+        sign = f"set {sets}" if sets else f"chain {chain}" if chain else "-m ipvs"
+        yield ipvs(host, family, f"the rules have {sign}, as on a node whose kube-proxy is in IPVS mode")
+
+
+def ipvs(host: str, family: Family | None, sign: str) -> Unseen:
+    """IPVS, of which there is a sign."""
+    return suspect(host, family, IPVS, f"{sign}; its virtual servers are not modelled")
+
+
+def ipvs_of_devices(host: str, names: Iterable[str] | None) -> tuple[Unseen, ...]:
+    """IPVS, if the host has the device to which kube-proxy gives the Services' addresses."""
+    return (ipvs(host, None, f"the host has the device {_IPVS_DEVICE}"),) if _IPVS_DEVICE in (names or ()) else ()
+
+
+def ipvs_of_mode(host: str, mode: str) -> tuple[Unseen, ...]:
+    """IPVS, if kube-proxy's configuration asks for that mode."""
+    return (ipvs(host, None, "kube-proxy's configuration has mode: ipvs"),) if mode == MODE_IPVS else ()

@@ -1,0 +1,122 @@
+"""Things that were not seen, the words for them, and what `--assume` decides of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from kproxy.netfilter import Family
+from kproxy.netfilter.hooks import Variant
+
+FILTER_TABLE: Final = "filter table"
+NAT_TABLE: Final = "nat table"
+MANGLE_TABLE: Final = "mangle table"
+RAW_TABLE: Final = "raw table"
+NFTABLES: Final = "nftables"
+IPVS: Final = "ipvs"
+IPSET: Final = "ipset"
+CHAIN: Final = "chain"
+POLICY_ROUTING: Final = "policy routing"
+ROUTES: Final = "routes"
+SYSCTLS: Final = "sysctls"
+CONNECTION_MARK: Final = "connection mark"
+BASE_CHAIN_JUMPS: Final = "base-chain jumps"
+ENDPOINTS: Final = "endpoints"
+CLUSTER_IPS: Final = "cluster IPs"
+NO_RULES: Final = "there is no file of its rules"
+VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables"}
+"""All of one variant's tables."""
+
+THINGS: Final = (
+    FILTER_TABLE, NAT_TABLE, MANGLE_TABLE, RAW_TABLE, *VARIANTS.values(), NFTABLES, IPVS, IPSET, CHAIN,
+    POLICY_ROUTING, ROUTES, SYSCTLS, CONNECTION_MARK, BASE_CHAIN_JUMPS, ENDPOINTS, CLUSTER_IPS,
+)  # fmt: skip
+"""The words that `what` may be, in the order of documentation; those of an ipset and a chain have its name behind."""
+_NAMED: Final = (IPSET, CHAIN)
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """One thing that was not seen of a host.
+
+    Attributes:
+        host: what the source calls the host: a node's name, or the file.
+        family: `ipv4` or `ipv6`; "" if it is of both, or of none.
+        what: one of `THINGS`.
+        why: what points to it, or what follows, as a sentence's part.
+        suspected: whether the evidence itself points to it. Then whatever it may change is open. Else it is taken to be
+            as on most hosts.
+    """
+
+    host: str
+    family: str
+    what: str
+    why: str
+    suspected: bool
+
+    @property
+    def thing(self) -> tuple[str, str]:
+        """What makes it the same on two hosts."""
+        return self.family, self.what
+
+
+def suspect(host: str, family: Family | None, what: str, why: str) -> Unseen:
+    """Something to which the evidence points."""
+    return Unseen(host, "" if family is None else family.value, what, why, True)
+
+
+def not_looked_at(host: str, family: Family | None, what: str, why: str = "") -> Unseen:
+    """Something of which there is no sign."""
+    return Unseen(host, "" if family is None else family.value, what, why, False)
+
+
+class Assumed(msgspec.Struct, frozen=True):
+    """What `--assume` says of unseen things: `complete`, that there is nothing of them; or some of them are empty."""
+
+    complete: bool = False
+    empty: frozenset[str] = frozenset()
+
+    def decides(self, each: Unseen) -> bool:
+        """Whether a thing is taken to be empty."""
+        return self.complete or each.what in self.empty
+
+    def left(self, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
+        """What is not decided, each thing once."""
+        return tuple(dict.fromkeys(each for each in unseen if not self.decides(each)))
+
+
+NOTHING: Final = Assumed()
+
+
+def is_thing(text: str) -> bool:
+    """Whether a text names something that may be unseen."""
+    return text in THINGS or any(text.startswith(f"{each} ") for each in _NAMED)
+
+
+def suspected(unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
+    """Those to which the evidence points."""
+    return tuple(each for each in unseen if each.suspected)
+
+
+def headlines(unseen: Sequence[Unseen], same: Collection[tuple[str, str]] = ()) -> list[str]:
+    """The lines that say what was not seen: one for each suspected thing, and one for all others. `same` are things
+    that neither of two sides shows."""
+    both = dict.fromkeys(each.what for each in suspected(unseen) if each.thing in same)
+    lines = [f"seen of neither side, and taken to be the same on both: {', '.join(both)}"] if both else []
+    for each in suspected(unseen):
+        if each.thing in same:
+            continue
+        where = " ".join(filter(None, (each.host, each.family)))
+        lines.append(f"not seen: {each.what} of {where}: {each.why}; what it may change is open")
+    others = dict.fromkeys(each.what for each in unseen if not each.suspected)
+    if others:
+        lines.append(f"not looked at, and taken as usual: {', '.join(others)}")
+    return list(dict.fromkeys(lines))
+
+
+def lacking_both(one: Iterable[Unseen], other: Iterable[Unseen]) -> frozenset[tuple[str, str]]:
+    """The suspected things that were seen of neither of two hosts: they are taken to be the same on both. Not IPVS,
+    which is most of what such hosts do."""
+    things = [{each.thing for each in suspected(side) if each.what != IPVS} for side in (one, other)]
+    return frozenset(things[0] & things[1])

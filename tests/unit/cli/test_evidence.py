@@ -1,0 +1,147 @@
+"""What was not seen is part of every answer: the lines, `unseen` in JSON, `--assume`, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Run
+from tests.support.evidence import IPVS, NAT, UNLED, WHOLE
+
+DNS = ("--local-ip", "172.30.0.11", "--src", "10.244.1.21", "--dst", "10.96.0.10:53", "--proto", "udp")
+CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
+CLUSTER = """apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.80, selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.1.2]}]
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {addresses: [{type: InternalIP, address: 172.30.0.11}]}
+"""
+MARKS = """*mangle
+:PREROUTING ACCEPT [0:0]
+-A PREROUTING -j CONNMARK --restore-mark
+COMMIT
+*filter
+:FORWARD ACCEPT [0:0]
+-A FORWARD -m mark --mark 0x1 -j DROP
+COMMIT
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    texts = {"nat.save": NAT, "whole.save": WHOLE, "unled.save": UNLED, "ipvs.save": IPVS, "config.yaml": CONFIG}
+    for name, text in {**texts, "cluster.yaml": CLUSTER, "marks.save": MARKS}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_a_trace_says_what_was_not_seen(kproxy: Run, files: Path) -> None:
+    done = kproxy("trace", "--rules", files / "nat.save", *DNS)
+    assert done.returncode == 0
+    assert "100%  INDETERMINATE  indeterminate: it depends on what was not seen: filter table" in done.stdout
+    assert "not seen: filter table" in done.stdout
+    assert "not looked at, and taken as usual: mangle table" in done.stdout
+    answer = json.loads(kproxy("trace", "--rules", files / "nat.save", *DNS, "-o", "json").stdout)
+    first = next(each for each in answer["unseen"] if each["suspected"])
+    assert list(first) == ["host", "family", "what", "why", "suspected"]
+    assert (first["family"], first["what"]) == ("IPv4", "filter table")
+    (only,) = answer["outcomes"]
+    assert {(each["verdict"], each["dst"]) for each in only["possible"]} >= {
+        ("ACCEPT", "10.244.1.2:53"), ("DROP", "10.244.2.2:53"),
+    }  # fmt: skip
+
+
+def test_what_is_assumed_is_not_open(kproxy: Run, files: Path) -> None:
+    for assumed in ("filter table=empty", "complete"):
+        done = kproxy("trace", "--rules", files / "nat.save", *DNS, "--assume", assumed, "--expect", "ACCEPT")
+        assert done.returncode == 0, done.stdout
+        assert "not seen" not in done.stdout
+    wrong = kproxy("trace", "--rules", files / "nat.save", *DNS, "--assume", "the moon=empty")
+    assert wrong.returncode == 2
+    assert "filter table, nat table" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "verdict", "code"),
+    [("whole", "ACCEPT", 1), ("nat", "ACCEPT", 2), ("nat", "DROP", 2), ("unled", "DROP", 2)],
+)
+def test_an_expected_verdict(kproxy: Run, files: Path, file: str, verdict: str, code: int) -> None:
+    assert kproxy("trace", "--rules", files / f"{file}.save", *DNS, "--expect", verdict).returncode == code
+
+
+def test_packets_have_it_on_every_line(kproxy: Run, files: Path) -> None:
+    lines = "".join(json.dumps({"src": "10.244.1.21", "dst": dst}) + "\n" for dst in ("10.96.0.10:53", "10.0.0.1:1"))
+    done = kproxy("trace", "--rules", files / "nat.save", "--packets", "-", stdin=lines)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [any(each["suspected"] for each in answer["unseen"]) for answer in answers] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "code"),
+    [
+        ("nat", "nat", 0), ("nat", "whole", 2), ("whole", "nat", 2), ("unled", "unled", 0), ("unled", "nat", 2),
+        ("ipvs", "ipvs", 2), ("whole", "whole", 0), ("nat", "other", 1), ("unled", "unled-other", 1),
+    ],
+)  # fmt: skip
+def test_what_one_side_lacks_cannot_be_told(kproxy: Run, files: Path, one: str, other: str, code: int) -> None:
+    for name, text in (("other", NAT), ("unled-other", UNLED)):
+        (files / f"{name}.save").write_text(
+            text.replace("--to-destination 10.244.2.2:53", "--to-destination 10.9.9.9:53")
+        )
+    done = kproxy("diff", files / f"{one}.save", files / f"{other}.save", "-o", "json")
+    assert done.returncode == code, done.stdout
+    answer = json.loads(done.stdout)
+    assert answer["alike"] is (code == 0)
+    assert isinstance(answer["unseen"], list)
+
+
+def test_a_connection_mark_is_open_unless_it_is_given(kproxy: Run, files: Path) -> None:
+    asked = (
+        "trace",
+        "--rules",
+        files / "marks.save",
+        "--src",
+        "10.0.0.1:1",
+        "--dst",
+        "10.0.0.2:2",
+        "--local-ip",
+        "10.9.9.9",
+    )
+    for more, verdict in (((), "INDETERMINATE"), (("--ctmark", "1"), "DROP"), (("--ctmark", "0x2"), "ACCEPT")):
+        answer = json.loads(kproxy(*asked, "--ctstate", "ESTABLISHED", *more, "-o", "json").stdout)
+        assert [each["verdict"] for each in answer["outcomes"]] == [verdict]
+        assert any(each["what"] == "connection mark" for each in answer["unseen"]) is (not more)
+    new = json.loads(kproxy(*asked, "-o", "json").stdout)
+    assert [each["verdict"] for each in new["outcomes"]] == ["ACCEPT"]
+    assert all(each["what"] != "connection mark" for each in new["unseen"])
+
+
+def test_ipvs_is_not_modelled(kproxy: Run, files: Path) -> None:
+    cluster = ("-f", files / "cluster.yaml", "--config", files / "config.yaml")
+    asked = json.loads(kproxy("trace", *cluster, "--src", "10.0.0.1", "--dst", "10.96.0.80:80", "-o", "json").stdout)
+    assert [each["verdict"] for each in asked["outcomes"]] == ["INDETERMINATE"]
+    told = json.loads(kproxy("explain", *cluster, "--service", "shop/web", "-o", "json").stdout)
+    switch = kproxy("migrate", *cluster, "-o", "json")
+    assert switch.returncode == 2
+    report = json.loads(switch.stdout)
+    assert (report["from"], report["findings"]) == ("ipvs", [])
+    assert "From ipvs to nftables mode" in kproxy("migrate", *cluster).stdout
+    sides = [f"manifests:{files / 'cluster.yaml'}"] * 2
+    assert kproxy("diff", *sides, "--config-a", files / "config.yaml").returncode == 2
+    for answer in (asked, told, report):
+        assert "ipvs" in {each["what"] for each in answer["unseen"] if each["suspected"]}
+    dump = kproxy("migrate", "-f", files / "cluster.yaml", "--rules", files / "ipvs.save", "-4")
+    assert dump.returncode == 2

@@ -1,0 +1,110 @@
+"""What a host's rules point to and do not show, and that answers leave it open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from kproxy.cluster.evidence.unseen import Assumed, is_thing, suspected
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.dataplane import Host, make_packet, trace
+from kproxy.netfilter import Family
+from tests.support.evidence import (
+    EMPTY,
+    FILTER,
+    IPVS,
+    LEGACY_TOO,
+    MANAGED,
+    NAT,
+    NATIVE,
+    NO_RAW,
+    PIECES,
+    UNLED,
+    WHOLE,
+)
+
+DNS = ("10.244.1.21:4000", "10.96.0.10:53", "udp")
+OWN = Host.simple(["172.30.0.11"])
+
+
+def rules(*texts: str, assumed: Assumed | None = None, live: bool = False) -> HostRules:
+    files = [read_rule_file(text, f"file{number}") for number, text in enumerate(texts)]
+    return HostRules(files, assumed=assumed or Assumed(), live=live)
+
+
+def things(held: HostRules) -> set[str]:
+    return {each.what for each in suspected(held.unseen)}
+
+
+def ends(held: HostRules) -> set[tuple[str, str]]:
+    """All that may become of a packet to DNS: verdicts and destinations, `open` among the first."""
+    result = trace(held.index(Family.IPV4), OWN, make_packet(*DNS))
+    found: set[tuple[str, str]] = set()
+    for outcome in result.outcomes:
+        if outcome.verdict == "INDETERMINATE":
+            found.add(("open", ""))
+        for each in outcome.possible or (outcome,):
+            found.add((each.verdict, each.dst))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((NAT,), {"filter table"}),
+        ((FILTER,), {"nat table"}),
+        ((UNLED, ), {"filter table", "base-chain jumps"}),
+        ((UNLED + FILTER,), {"base-chain jumps"}),
+        ((PIECES,), {"filter table", "base-chain jumps"}),
+        ((EMPTY,), {"chain KUBE-SVC-TCOU7JCQXEZGVUNU"}),
+        ((IPVS,), {"ipvs", "ipset KUBE-CLUSTER-IP"}),
+        ((NATIVE,), {"base-chain jumps"}),
+        ((MANAGED,), {"nft iptables"}),
+        ((LEGACY_TOO,), {"legacy iptables"}),
+        ((NO_RAW,), {"raw table"}),
+    ],
+)  # fmt: skip
+def test_what_the_evidence_points_to_is_open(texts: Iterable[str], expected: set[str]) -> None:
+    held = rules(*texts)
+    assert things(held) == expected
+    assert all(is_thing(each.what) and each.why and each.host for each in suspected(held.unseen))
+    assert ("open", "") in ends(held)
+    # What was not seen can be decided: then nothing of it is left.
+    decided = rules(*texts, assumed=Assumed(complete=True))
+    assert not things(decided)
+    assert ("open", "") not in ends(decided) or texts == (IPVS,)
+
+
+@pytest.mark.parametrize("text", [WHOLE, "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"])
+def test_without_a_sign_nothing_is_open(text: str) -> None:
+    held = rules(text)
+    assert not things(held)
+    assert ("open", "") not in ends(held)
+    assert {each.what for each in held.unseen} >= {"legacy iptables", "nftables", "raw table"}
+
+
+def test_one_thing_is_decided() -> None:
+    held = rules(UNLED, assumed=Assumed(empty=frozenset({"filter table"})))
+    assert things(held) == {"base-chain jumps"}
+    assert ends(held) == {
+        ("open", ""),
+        ("ACCEPT", "10.96.0.10:53"),
+        ("ACCEPT", "10.244.1.2:53"),
+        ("ACCEPT", "10.244.2.2:53"),
+    }
+
+
+def test_what_a_kernel_holds_is_all_there_is() -> None:
+    for text in (NAT, FILTER, UNLED, EMPTY):
+        assert not rules(text, live=True).unseen
+    assert things(rules(IPVS, live=True)) == {"ipvs"}
+
+
+def test_the_whole_dump_is_among_what_a_part_leaves_possible() -> None:
+    whole = ends(rules(WHOLE))
+    assert {verdict for verdict, _ in whole} == {"ACCEPT", "DROP"}
+    for part in (NAT, UNLED, UNLED + FILTER):
+        assert whole <= ends(rules(part))
+    opened = ends(rules(FILTER))
+    assert {("ACCEPT", "?"), ("DROP", "?")} <= opened
