@@ -16,7 +16,17 @@ _LINUX: Final = ("pyroute2", "iptc")
 _AGENT: Final = (*_LINUX, "httptools", "prometheus_client")
 _EXPLORE: Final = ("starlette", "uvicorn", "httptools")
 _PCAP: Final = ("scapy",)
-_APISERVER: Final = ("cryptography", "jwt", "OpenSSL", "uvicorn", "uvloop", "httptools", "wsproto", "prometheus_client")
+_APISERVER: Final = (
+    "cryptography",
+    "jwt",
+    "OpenSSL",
+    "re2",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "wsproto",
+    "prometheus_client",
+)
 _LAB: Final = tuple(dict.fromkeys((*_AGENT, *_APISERVER, *_PCAP)))
 _ZSTD: Final = ("zstandard",)
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kproxy.api.addresses import canonical_cidr, canonical_ip
 from kproxy.apiserver.cel import library
+from kproxy.apiserver.patterns import Pattern, compiled
 from kproxy.apiserver.schema.quantity import PATTERN, nanos
 
 PACKAGE: Final = "kubernetes"
@@ -331,11 +332,10 @@ def _port(value: Value) -> str:
     return found[1] if found else ""
 
 
-@lru_cache(1024)
-def _pattern(text: str) -> re.Pattern[str]:
+def _pattern(text: str) -> Pattern:
     try:
-        return re.compile(text)
-    except re.error as error:
+        return compiled(text)
+    except ValueError as error:
         raise ValueError(f"Illegal regex: {error}") from error
 
 

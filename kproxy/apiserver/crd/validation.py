@@ -4,10 +4,8 @@ kube-openapi's validator (k8s.io/kube-openapi pkg/validation/validate).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from kproxy.api.fielderror import FieldError, duplicate, invalid, not_listed, required, show, too_long, too_many
 from kproxy.apiserver.crd.formats import NUMBERS, has_format
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.patterns import Pattern, compiled
 
 DEEPEST: Final = 64
 """Levels of a schema or a value that are followed."""
@@ -22,11 +21,11 @@ _NEW: Final = object()
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-@lru_cache(1024)
-def compiled_pattern(text: str) -> re.Pattern[str] | None:
+def compiled_pattern(text: str) -> Pattern | None:
+    """The expression, None if it is none."""
     try:
-        return re.compile(text)
-    except re.error:
+        return compiled(text)
+    except ValueError:
         return None
 
 

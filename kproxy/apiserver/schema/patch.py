@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+import msgspec
+
 from kproxy.apiserver.errors import Json, bad_request, rejected, too_large
 from kproxy.apiserver.schema.decode import json_kind
 from kproxy.apiserver.schema.types import Node
@@ -18,6 +20,8 @@ from kproxy.apiserver.schema.types import Node
 _DELETE_LIST: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 _MAX_OPERATIONS: Final = 10_000
+_MAX_COPIED: Final = 3 << 20
+"""Octets of JSON that all copies of a patch may add up to: kube-apiserver's jsonpatch.AccumulatedCopySizeLimit."""
 _SHOWN: Final = 500
 """Characters of a value that a message repeats."""
 
@@ -27,7 +31,7 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
 
     Raises:
         ApiError: 400: it is no list of objects; 413: there are too many operations; 422: one is malformed or cannot be
-            applied.
+            applied, or all copies together are too large.
     """
     if not isinstance(operations, list):
         raise bad_request(f"json: cannot unmarshal {json_kind(operations)} into Go value of type jsonpatch.Patch")
@@ -39,7 +43,12 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
         got = len(operations)
         raise too_large(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {got}")
     document = deepcopy(document)
+    copied = 0
     for operation in operations:
+        if operation and operation.get("op") == "copy" and isinstance(operation.get("from"), str):
+            copied += len(msgspec.json.encode(_get(document, _pointer(operation["from"]))))
+            if copied > _MAX_COPIED:
+                raise rejected()
         document = _operate(document, operation or {})
     return document
 
@@ -206,7 +215,8 @@ def _merge_map(document: Json, patch: Json, node: Node | None) -> Json | None:
             if not isinstance(value, list):
                 raise bad_request("invalid patch format of primitive list")
             if isinstance(result.get(name), list):
-                result[name] = [item for item in result[name] if item not in value]
+                gone = set(map(_hashable, value))
+                result[name] = [item for item in result[name] if _hashable(item) not in gone]
             continue
         child = _child(node, key)
         if value is None:
@@ -244,14 +254,20 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
     if node is None or node.kind != "list" or not node.merging:
         return [_clean(item) for item in patch]
     if node.item is None or node.item.kind != "object":
-        added = [item for item in patch if item not in server]
+        there = set(map(_hashable, server))
+        added = [item for item in patch if _hashable(item) not in there]
         plain = all(isinstance(item, str | int) for item in patch)
         union = list(dict.fromkeys([*server, *added])) if plain else patch
         return _ordered(union, order if isinstance(order, list) else patch, server, "")
     key = node.merge_key
-    items = list(server)
     if any(isinstance(item, dict) and item.get("$patch") == "replace" and key not in item for item in patch):
-        items, server = [], []
+        server = []
+    # By number, so that one that goes leaves the others where they are: a list may have as many items as fit a request.
+    items: dict[int, Any] = dict(enumerate(server))
+    places: dict[Any, list[int]] = {}
+    for number, each in items.items():
+        if isinstance(each, dict):
+            places.setdefault(_hashable(each.get(key)), []).append(number)
     named: list[Any] = []
     for item in patch:
         if not isinstance(item, dict):
@@ -261,17 +277,18 @@ def _merge_list(before: Any, patch: list[Any], node: Node | None, order: Any) ->
             continue
         if key not in item:
             raise bad_request(f"map: {go_value(item)[:_SHOWN]} does not contain declared merge key: {key}")
-        index = next((n for n, each in enumerate(items) if isinstance(each, dict) and each.get(key) == item[key]), -1)
+        found = places.setdefault(_hashable(item[key]), [])
         if directive == "delete":
-            items = [each for each in items if each.get(key) != item[key]]
+            for number in found:
+                del items[number]
+            found.clear()
             continue
         named.append({key: item[key]})
-        merged = _merge_map(items[index] if index >= 0 and directive != "replace" else {}, item, node.item)
-        if index >= 0:
-            items[index] = merged
-        else:
-            items.append(merged)
-    return _ordered(items, order if isinstance(order, list) else named, server, key)
+        before = items[found[0]] if found and directive != "replace" else {}
+        if not found:
+            found.append(len(server) + len(named))
+        items[found[0]] = _merge_map(before, item, node.item)
+    return _ordered(list(items.values()), order if isinstance(order, list) else named, server, key)
 
 
 def go_value(value: Any) -> str:
@@ -289,22 +306,39 @@ def go_value(value: Any) -> str:
 
 
 def _identity(item: Any, key: str) -> Any:
-    return item.get(key) if key and isinstance(item, dict) else item
+    return _hashable(item.get(key) if key and isinstance(item, dict) else item)
+
+
+def _hashable(value: Any) -> Any:
+    """Equal for equal values."""
+    return msgspec.json.encode(value, order="deterministic") if isinstance(value, dict | list) else value
 
 
 def _ordered(items: list[Any], order: Any, server: list[Any], key: str) -> list[Any]:
     """Items in the order that a patch asks for; what only the server has keeps its place among its neighbours."""
     if not isinstance(order, list):
         return items
-    wanted = [_identity(item, key) for item in order]
-    known = [_identity(item, key) for item in server]
-    right = sorted((i for i in items if _identity(i, key) in wanted), key=lambda i: wanted.index(_identity(i, key)))
+    wanted, known = _first_places(order, key), _first_places(server, key)
+    right = sorted(
+        (item for item in items if _identity(item, key) in wanted), key=lambda item: wanted[_identity(item, key)]
+    )
     left = [item for item in items if _identity(item, key) not in wanted]
     result = []
-    while left and right:
-        first, second = _identity(left[0], key), _identity(right[0], key)
-        if first in known and second in known and known.index(first) < known.index(second):
-            result.append(left.pop(0))
+    one = other = 0
+    while one < len(left) and other < len(right):
+        first, second = (known.get(_identity(item, key)) for item in (left[one], right[other]))
+        if first is not None and second is not None and first < second:
+            result.append(left[one])
+            one += 1
         else:
-            result.append(right.pop(0))
-    return result + left + right
+            result.append(right[other])
+            other += 1
+    return result + left[one:] + right[other:]
+
+
+def _first_places(items: list[Any], key: str) -> dict[Any, int]:
+    """Where each item stands first."""
+    found: dict[Any, int] = {}
+    for number, item in enumerate(items):
+        found.setdefault(_identity(item, key), number)
+    return found

@@ -17,7 +17,8 @@ from kproxy.apiserver.auth import certs
 from tests.support.apiserver.server import Api
 from tests.support.waiting import PATIENCE
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+GROUP = "rbac.authorization.k8s.io"
+RBAC = f"/apis/{GROUP}/v1"
 SERVICES = "/api/v1/namespaces/default/services"
 
 
@@ -63,6 +64,18 @@ def test_roles_are_enforced(shared: Api) -> None:
     assert rule(["get", "list", "watch"], "services") in answer["status"]["resourceRules"]
 
 
+def binding_of(role: str, user: str) -> dict[str, Any]:
+    """A binding of a ClusterRole to a user, named after both."""
+    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
+    return {"metadata": {"name": f"{role}-{user}"}, "roleRef": reference, "subjects": [{"kind": "User", "name": user}]}
+
+
+def grant(api: Api, name: str, user: str, rules: list[dict[str, Any]]) -> None:
+    """Lets a user do something everywhere."""
+    api.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    api.ok("POST", f"{RBAC}/clusterrolebindings", binding_of(name, user))
+
+
 def test_a_user_that_may_only_update_cannot_create(shared: Api) -> None:
     carol = shared.as_user("carol-token")
     allow(shared, "change", "carol", [rule(["get", "update", "patch"], "services", "configmaps")])
@@ -98,6 +111,39 @@ def test_users_cannot_grant_what_they_do_not_have(shared: Api) -> None:
     status, answer = bob("POST", f"{RBAC}/namespaces/default/rolebindings", later)
     assert (status, answer["message"]) == (404, 'clusterroles.rbac.authorization.k8s.io "comes-later" not found')
     shared.ok("POST", f"{RBAC}/namespaces/default/rolebindings", later)
+
+
+def test_an_update_that_changes_no_rule_is_checked_like_any_other(shared: Api) -> None:
+    """An aggregationRule gathers what others hold, a label hands a role's rules on: neither needs a new rule."""
+    bob, media = shared.as_user("bob-token"), "application/merge-patch+json"
+    shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "bobs"}, "rules": [rule(["get"], "services")]})
+    body: Any = {"metadata": {"name": "strong"}, "rules": [rule(["*"], "secrets")]}
+    shared.ok("POST", f"{RBAC}/clusterroles", body)
+    roles = [rule(["get", "patch", "update"], "clusterroles", group=GROUP), rule(["get"], "services")]
+    grant(shared, "patches-roles", "bob", roles)
+    everything = {"clusterRoleSelectors": [{"matchLabels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}]}
+    status, answer = bob("PATCH", f"{RBAC}/clusterroles/bobs", {"aggregationRule": everything}, media)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert "must have cluster-admin privileges to use the aggregationRule" in answer["message"]
+    label = {"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
+    assert bob("PATCH", f"{RBAC}/clusterroles/strong", label, media)[0] == 403
+    # What bob holds himself may be changed, and what the garbage collector changes is no grant.
+    assert bob("PATCH", f"{RBAC}/clusterroles/bobs", {"metadata": {"labels": {"a": "b"}}}, media)[0] == 200
+    assert bob("PATCH", f"{RBAC}/clusterroles/strong", {"metadata": {"finalizers": ["example.org/x"]}}, media)[0] == 200
+    shared.ok("PATCH", f"{RBAC}/clusterroles/strong", {"metadata": {"finalizers": None}}, media)
+    # A binding is checked as a whole as well.
+    shared.ok("POST", f"{RBAC}/namespaces/default/rolebindings", binding_of("strong", "alice"))
+    grant(shared, "patches-bindings", "bob", [rule(["get", "patch"], "rolebindings", group=GROUP)])
+    path = f"{RBAC}/namespaces/default/rolebindings/strong-alice"
+    assert bob("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, media)[0] == 403
+
+
+def test_who_may_escalate_may_aggregate(shared: Api) -> None:
+    bob, media = shared.as_user("bob-token"), "application/merge-patch+json"
+    shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "gathers"}, "rules": []})
+    grant(shared, "escalates", "bob", [rule(["get", "patch", "escalate"], "clusterroles", group=GROUP)])
+    gathers = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}}
+    assert bob("PATCH", f"{RBAC}/clusterroles/gathers", gathers, media)[0] == 200
 
 
 def test_aggregated_roles(shared: Api) -> None:

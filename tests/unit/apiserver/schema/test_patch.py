@@ -96,6 +96,27 @@ def test_strategic_keeps_the_keys_that_it_names() -> None:
     assert apply_strategic_patch(pod, patch, POD)["spec"] == {"containers": _containers("a"), "hostname": "h"}
 
 
+def test_copies_are_bounded_together() -> None:
+    """Each copy of the whole doubles it: forty of them would be more than any memory holds."""
+    patch = [{"op": "copy", "from": "/data", "path": f"/data/k{number}"} for number in range(40)]
+    with pytest.raises(ApiError) as caught:
+        apply_json_patch({"data": {"a": "b" * 100}}, patch)
+    assert caught.value.code == 422
+    few = [{"op": "copy", "from": "/data/a", "path": f"/data/k{number}"} for number in range(1000)]
+    assert len(apply_json_patch({"data": {"a": "b" * 100}}, few)["data"]) == 1001
+
+
+def test_a_list_of_many_items_is_merged_item_by_item() -> None:
+    """As many as fit a request: comparing each with each would take hours."""
+    many = [{"port": number, "name": str(number)} for number in range(100_000)]
+    merged = apply_strategic_patch(
+        {"spec": {"ports": many}}, {"spec": {"ports": [*many[::-1], {"port": 100_000}]}}, SERVICE
+    )
+    assert [each["port"] for each in merged["spec"]["ports"]] == [*range(99_999, -1, -1), 100_000]
+    gone = {"spec": {"ports": [{"port": each["port"], "$patch": "delete"} for each in many]}}
+    assert apply_strategic_patch({"spec": {"ports": many}}, gone, SERVICE) == {"spec": {"ports": []}}
+
+
 def test_merge_patch() -> None:
     assert apply_merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": [1]}}) == {"a": {"c": 2, "d": [1]}}
     assert apply_merge_patch({"a": [1]}, {"a": {"b": {"c": None}}}) == {"a": {"b": {}}}
