@@ -48,7 +48,8 @@ from kproxy.apiserver.kubelet import Connect
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import utc_now
-from kproxy.apiserver.storage.log import Log, StorageError
+from kproxy.apiserver.storage.examine import StorageError
+from kproxy.apiserver.storage.log import Log
 from kproxy.apiserver.storage.store import Store
 from kproxy.errors import InputError, KproxyError
 from kproxy.family import join_host_port
@@ -72,7 +73,8 @@ class Configuration:
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
     which execute commands and keep logs; None if there are none. `account_keys` check the service-account tokens
     of other signers. `controllers` are those that run (controllers/chosen.py), `disabled_plugins` the admission plugins
-    that do not (registry/admission.py).
+    that do not (registry/admission.py). `repair` lets a damaged log be repaired; `tell` gets what an operator should
+    know, as sentences.
     """
 
     data: Path
@@ -91,6 +93,8 @@ class Configuration:
     disabled_plugins: frozenset[str] = frozenset()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
+    repair: bool = False
+    tell: Callable[[str], None] = lambda _text: None
 
 
 class ApiServer:
@@ -149,7 +153,13 @@ class ApiServer:
         (configuration.data / "ca.crt").write_bytes(self.authority.certificate_pem)
         key = certs.load_or_make_key(configuration.data / "service-accounts.key")
         self.store = Store(
-            lambda committed: Log(configuration.data / "log.sqlite", committed, synchronous=configuration.synchronous)
+            lambda committed: Log(
+                configuration.data / "log.sqlite",
+                committed,
+                synchronous=configuration.synchronous,
+                repair=configuration.repair,
+            ),
+            configuration.tell,
         )
         self.store.open()
         sock = self._bind()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     "--disable-admission-plugins", "plugins", metavar="LIST", default="",
     help="Admission plugins that do not run, as kube-apiserver's flag.",
 )  # fmt: skip
+@click.option("--repair", is_flag=True, help="If the log is damaged, keep what can be read of it, and go on.")
 def command(
     data: str,
     listen: str,
@@ -61,10 +62,15 @@ def command(
     root_ca_configmap: bool,
     controllers: str,
     plugins: str,
+    repair: bool,
 ) -> None:
     """Serve a small, durable Kubernetes API.
 
     It says on stderr when it is ready, and ends with exit code 0 on SIGTERM or Ctrl-C.
+
+    A log in which acknowledged changes are missing is refused, with what is
+    damaged and what --repair would keep. What was being written when the server
+    was killed is left out, and told.
 
     \b
     Examples:
@@ -93,6 +99,8 @@ def command(
         account_keys=keys,
         controllers=parse_controllers(controllers),
         disabled_plugins=parse_plugins(plugins),
+        repair=repair,
+        tell=report_note,
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)

@@ -94,6 +94,11 @@ class Health:
         healthy = all(results.values())
         if healthy and "verbose" not in query:
             return 200, b"ok", _TEXT
-        lines = [f"[+]{name} ok" if ok else f"[-]{name} failed: reason withheld" for name, ok in results.items()]
+        # kube-apiserver withholds all reasons; whoever has to free a disk needs this one.
+        reasons = {"etcd": self._store.why_failed or "reason withheld"}
+        lines = [
+            f"[+]{name} ok" if ok else f"[-]{name} failed: {reasons.get(name, 'reason withheld')}"
+            for name, ok in results.items()
+        ]
         lines.append(f"{base} check {'passed' if healthy else 'failed'}")
         return 200 if healthy else 500, ("\n".join(lines) + "\n").encode(), _TEXT

@@ -5,11 +5,14 @@ one. The event loop numbers changes and hands them over; the thread writes whate
 (group commit) and reports back after the commit, so nothing is acknowledged or seen by a watcher before it is on disk.
 `synchronous=FULL` makes a commit wait for the disk, so it survives a power cut, not only kill -9.
 
-Row 0 holds the revision up to which history has been compacted, as text in `key`.
+Beside it, `log.mark` has the highest revision that was acknowledged (see `examine`). Row 0 holds the revision up to
+which history has been compacted, as text in `key`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -18,7 +21,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kproxy.errors import KproxyError
+from kproxy.apiserver.storage.examine import (
+    DamageError,
+    Mark,
+    StorageError,
+    advice,
+    examine,
+    readable_rows,
+    set_aside,
+    wal_of,
+)
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS log (
@@ -36,10 +48,6 @@ CREATE UNIQUE INDEX IF NOT EXISTS log_by_key ON log (resource, key, revision);
 _MAX_ROWS: Final = 512
 """Changes in one transaction: bounds how long the first of them waits."""
 _VERSION: Final = 1
-
-
-class StorageError(KproxyError):
-    """The data directory cannot be used, or a write failed."""
 
 
 class Row(NamedTuple):
@@ -61,22 +69,63 @@ Committed = Callable[[Sequence[Row], Exception | None], None]
 
 
 class Log:
-    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed."""
+    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed.
 
-    def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL") -> None:
+    Attributes:
+        notes: what is to be said of how it was found, as sentences.
+
+    Raises:
+        DamageError: changes that were acknowledged are missing, and it is not to `repair` that.
+        StorageError: it cannot be used.
+    """
+
+    def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL", repair: bool = False) -> None:
         self._path = path
+        self.notes: list[str] = []
+        self._mark = Mark(path)
+        self._check(repair)
         self._on_commit = on_commit
         self._queue: queue.SimpleQueue[Sequence[Row] | int | None] = queue.SimpleQueue()
         self._failed: Exception | None = None
         try:
             self._reader = self._open(synchronous)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StorageError(f"{path}: {error}") from error
         self._synchronous = synchronous
         self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="apiserver-log", daemon=True)
 
+    def _check(self, repair: bool) -> None:
+        found = examine(self._path)
+        if not found.damage:
+            if found.torn:
+                self.notes.append(
+                    f"{wal_of(self._path)}: {found.torn} octets at its end are no whole change, and are left out: they "
+                    f"were being written when the server ended, and none was acknowledged (revision {found.newest})"
+                )
+            return
+        if not repair:
+            raise DamageError(advice(self._path, found))
+        try:
+            rows, folder = readable_rows(self._path), set_aside(self._path)
+            with contextlib.closing(self._open("FULL")) as connection:
+                connection.executemany("INSERT INTO log VALUES (?,?,?,?,?,?,?,?)", rows)
+                highest = max(found.newest, found.mark)
+                connection.execute("INSERT OR REPLACE INTO log VALUES (0, '', ?, 0, 0, 1, 0, x'')", (str(highest),))
+            self._mark.write(highest)
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"{self._path}: cannot be repaired: {error}") from error
+        self.notes.append(
+            f"{self._path}: repaired: {found.damage}; {len(rows)} changes are kept, revisions go on after {highest}, "
+            f"and the damaged files are in {folder}"
+        )
+
     def _open(self, synchronous: str) -> sqlite3.Connection:
+        # Objects hold Secrets: nobody else may read them, whatever the folder's mode is.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        for each in (self._path, wal_of(self._path), self._path.with_name(f"{self._path.name}-shm")):
+            with contextlib.suppress(FileNotFoundError):
+                each.chmod(0o600)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=10)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={synchronous}")
@@ -105,6 +154,7 @@ class Log:
             self._queue.put(None)
             self._thread.join()
         self._reader.close()
+        self._mark.close()
 
     # --- reading ---
 
@@ -197,7 +247,8 @@ class Log:
                 # One statement: SQLite gives up the GIL at each, and getting it back may take a switch interval.
                 values = ",".join(["(?,?,?,?,?,?,?,?)"] * len(batch))
                 connection.execute(f"INSERT INTO log VALUES {values}", list(chain.from_iterable(batch)))
-            except sqlite3.Error as error:
+                self._mark.write(batch[-1].revision)
+            except (sqlite3.Error, OSError) as error:
                 self._failed = error  # memory is ahead of the disk from here on: nothing more is accepted
         self._on_commit(batch, self._failed)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from time import time
@@ -21,7 +22,8 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.apiserver.errors import Json, internal
-from kproxy.apiserver.storage.log import Log, Row, StorageError
+from kproxy.apiserver.storage.examine import StorageError
+from kproxy.apiserver.storage.log import Log, Row
 
 _MAX_EVENTS: Final = 20_000
 """Events that one history keeps in memory; older ones are read from the log."""
@@ -192,7 +194,13 @@ class Table:
 class Store:
     """All tables over one log. Call `open` inside the running event loop."""
 
-    def __init__(self, log_of: Callable[[Callable[[Sequence[Row], Exception | None], None]], Log]) -> None:
+    def __init__(
+        self,
+        log_of: Callable[[Callable[[Sequence[Row], Exception | None], None]], Log],
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """`tell` gets what an operator should know, as sentences: how the log was found, and that writing failed."""
+        self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._log = log_of(self._committed_in_thread)
         self.tables: dict[str, Table] = {}
@@ -213,10 +221,15 @@ class Store:
         Raises:
             StorageError: the log cannot be read.
         """
-        self.revision = self._next = self._log.newest()
-        self.compacted = self._log.compacted()
-        for row in self._log.current():
-            self._unsaved.setdefault(row.resource, []).append(row)
+        for note in self._log.notes:
+            self._tell(note)
+        try:
+            self.revision = self._next = self._log.newest()
+            self.compacted = self._log.compacted()
+            for row in self._log.current():
+                self._unsaved.setdefault(row.resource, []).append(row)
+        except sqlite3.Error as error:
+            raise StorageError(f"the log cannot be read: {error}") from error
         self._log.start()
 
     def close(self) -> None:
@@ -238,6 +251,11 @@ class Store:
         """A row of the log as an entry."""
         value: Json = msgspec.json.decode(row.body)
         return Entry(row.key, row.revision, row.created, row.body, value, table.fields_of(value))
+
+    @property
+    def why_failed(self) -> str:
+        """Why nothing is written any more; "" while writing works."""
+        return "" if self.failed is None else f"storage failed: {self.failed}"
 
     @property
     def next_revision(self) -> int:
@@ -262,7 +280,7 @@ class Store:
         self, table: Table, key: str, value: Json, previous: Entry | None, *, deleted: bool
     ) -> tuple[Entry, asyncio.Future[None]]:
         if self.failed is not None:
-            raise internal(f"storage failed: {self.failed}")
+            raise internal(self.why_failed)
         self._next += 1
         revision = self._next
         value["metadata"]["resourceVersion"] = str(revision)
@@ -295,7 +313,9 @@ class Store:
             table, event = self._events.pop(revision)
             futures += (self._futures.pop(revision), *self._followers.pop(revision, ()))
             if error is not None:
-                self.failed = error
+                if self.failed is None:
+                    self.failed = error
+                    self._tell(f"{self.why_failed}: all writes are refused until the server is started again")
                 continue
             if table.pending.get(event.entry.key) is event:
                 del table.pending[event.entry.key]

@@ -18,23 +18,22 @@ from tests.support.waiting import PATIENCE
 class Process:
     """A server as a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         (directory / "tokens").write_text('t,admin,1,"system:masters"\n')
-        program = "from kproxy.cli.apiserver import command; command()"
-        options = [
-            "--data",
-            str(directory / "data"),
-            "--listen",
-            "127.0.0.1:0",
-            "--token-file",
-            str(directory / "tokens"),
-        ]
-        self.process = subprocess.Popen([sys.executable, "-c", program, *options], stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*self.command(directory), *more], stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
+        while line.startswith("note: "):
+            line = self.process.stderr.readline()
         assert line.startswith("ready: "), line
         self.port = int(line.rsplit(":", 1)[1])
         self.context = ssl.create_default_context(cafile=str(directory / "data" / "ca.crt"))
+
+    @staticmethod
+    def command(directory: Path) -> list[str]:
+        """What starts it."""
+        options = ["--data", str(directory / "data"), "--listen", "127.0.0.1:0"]
+        return [sys.executable, "-m", "kproxy", "apiserver", *options, "--token-file", str(directory / "tokens")]
 
     def connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.context, timeout=PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,8 @@ FIRST = ("ServiceCIDR", "RuntimeClass", "PriorityClass", "ServiceAccount")
 
 
 @contextmanager
-def started(directory: Path) -> Iterator[Process]:
-    server = Process(directory)
+def started(directory: Path, *more: str) -> Iterator[Process]:
+    server = Process(directory, *more)
     try:
         yield server
     finally:
@@ -87,12 +88,21 @@ def test_a_torn_log_loses_its_end_alone(tmp_path: Path, zeros: bool) -> None:
         log.truncate(end)
         if zeros:
             log.truncate(size)
-    with started(tmp_path) as server:
+    # What was acknowledged is missing: a start must not lose it in silence.
+    done = subprocess.run(Process.command(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "start with --repair" in done.stderr
+    assert "Traceback" not in done.stderr
+    newest = max(int(created["metadata"]["resourceVersion"]) for created in acknowledged)
+    with started(tmp_path, "--repair") as server:
         there = [is_there(server, created) for created in acknowledged]
         kept = sum(there)
         assert half <= kept < len(acknowledged)
         assert there == [True] * kept + [False] * (len(there) - kept)
-        create_all(server, wanted[kept:])
+        again = create_all(server, wanted[kept:])
+        assert min(int(created["metadata"]["resourceVersion"]) for created in again) > newest
+    with started(tmp_path) as server:
+        assert all(is_there(server, created) for created in again)
 
 
 def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
@@ -113,7 +123,11 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         assert refused, "nothing was refused"
         assert (status, answer["reason"]) == (500, "InternalError")
         assert "storage failed" in answer["message"]
-        assert server.request("GET", "/readyz")[0] == 500
+        status, said = server.request("GET", "/readyz")
+        assert status == 500
+        assert "[-]etcd failed: storage failed: " in said
+        assert server.process.stderr is not None
+        assert "all writes are refused until the server is started again" in server.process.stderr.readline()
         assert all(is_there(server, created) for created in acknowledged)
         assert server.request("GET", path_of(refused))[0] == 404
     with started(tmp_path) as server:

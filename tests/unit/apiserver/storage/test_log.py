@@ -15,7 +15,8 @@ def test_what_is_handed_over_at_once_may_be_more_than_one_statement_takes(tmp_pa
     def committed(rows: Sequence[Row], error: Exception | None) -> None:
         told.extend((row.revision, error) for row in rows)
 
-    rows = [Row(number, "pods", f"a/{number}", number, 0, False, 0.0, b"{}") for number in range(1, 10_001)]
+    bodies = (b'{"metadata":{"resourceVersion":"%d"}}' % number for number in range(1, 10_001))
+    rows = [Row(number, "pods", f"a/{number}", number, 0, False, 0.0, body) for number, body in enumerate(bodies, 1)]
     log = Log(tmp_path / "log.sqlite", committed, synchronous="OFF")
     log.start()
     log.append(rows)
