@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kproxy.cli.options import parse_listen
+from kproxy.cli.options import SecondsRange, parse_listen
 from kproxy.cli.output import OutputError, report_note
 from kproxy.errors import InputError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     show_default=True, help="Where cluster IPs come from, the primary family first.",
 )  # fmt: skip
 @click.option(
-    "--history", metavar="SECONDS", type=click.FloatRange(min=0), default=300.0, show_default=True,
+    "--history", metavar="SECONDS", type=SecondsRange(min=0), default=300.0, show_default=True,
     help="How long old versions are kept for watches and paged lists.",
 )  # fmt: skip
 @click.option(

@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource
-from kproxy.cli.options import feature_option, manifest_options, only_family_options, tell_unused_options
+from kproxy.cli.options import SecondsRange, feature_option, manifest_options, only_family_options, tell_unused_options
 from kproxy.cli.output import output_option, working
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
@@ -46,7 +46,7 @@ def yes_option(function: Function) -> Function:
 
 lock_wait_option = click.option(
     "--lock-wait",
-    type=click.FloatRange(0, 600),
+    type=SecondsRange(0, 600),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

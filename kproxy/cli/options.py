@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
@@ -28,6 +29,19 @@ else:
     _Choice = click.Choice
 
 FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully", "object-comments": "object_comments"}
+
+
+class SecondsRange(click.FloatRange):
+    """A number of seconds in a range: no infinity, and no NaN, which every range would let through."""
+
+    name = "seconds range"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, as click's ranges."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return number
 
 
 class NearChoice(_Choice):

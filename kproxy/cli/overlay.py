@@ -17,6 +17,7 @@ from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli import names
 from kproxy.cli.loading import SuggestingGroup
+from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import output_option, report_note, write_answer, write_output
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
@@ -123,7 +124,7 @@ def command() -> None:
 @_common
 @click.option("--once", is_flag=True, help="Bring the node to the plan and end.")
 @click.option(
-    "--resync", metavar="SECONDS", type=click.FloatRange(min=0.1), default=30.0, show_default=True,
+    "--resync", metavar="SECONDS", type=SecondsRange(min=0.1), default=30.0, show_default=True,
     help="How often to compare the kernel with the plan when nothing changes.",
 )  # fmt: skip
 @click.option("--cni-socket", metavar="PATH", help="Also serve the CNI plugin on this socket, which makes ADD quicker.")
@@ -196,7 +197,7 @@ def run(
     help="The socket of the node's `kproxy overlay run`. For another than the default, the launcher is compiled here.",
 )  # fmt: skip
 @click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
+    "--timeout", metavar="SECONDS", type=SecondsRange(min=0),
     help="How long to wait for the Node's podCIDRs. Default: for ever.",
 )  # fmt: skip
 def install_cni(

@@ -50,6 +50,29 @@ class Request(msgspec.Struct, frozen=True):
         mapped = getattr(address, "ipv4_mapped", None)
         return (mapped or address).is_loopback
 
+    @property
+    def is_asked_of_loopback(self) -> bool:
+        """Whether it names a loopback address of this host, and no page of another origin sent it.
+
+        A page that a browser on this host shows can have it send requests to 127.0.0.1, and with a name of its own that
+        leads there even read the answers (DNS rebinding).
+        """
+        host = self.headers.get("host", "").lower()
+        if host and not _is_loopback(host):  # every browser names one
+            return False
+        if self.headers.get("origin", f"http://{host}").lower() != f"http://{host}":
+            return False
+        return self.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a Host header is `localhost` or a loopback address, with or without a port."""
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
 
 class Response(msgspec.Struct, frozen=True):
     body: bytes

@@ -1,10 +1,10 @@
 """kube-proxy's flags and configuration file, and kproxy's own options, as one value.
 
 As kube-proxy v1.36 does (Options.Complete in cmd/kube-proxy/app/options.go): without a configuration file the flags
-become the fields of a configuration, which is read, defaulted and validated like a file. With one, the flags do not
-count, and a note names them, except those for logging, which win over the file, and `--hostname-override`. Flags that
-stand for no field (`--master`, `--cleanup`, `--init-only`, `--write-config-to`) always count; they are not looked at
-here.
+become the fields of a configuration, which is read, defaulted and validated like a file. With one, kube-proxy ignores
+the flags, except those for logging and `--hostname-override`. Here they go before the file, and a note names them: an
+agent that was given a kubeconfig must not program a node from another cluster. Flags that stand for no field
+(`--master`, `--cleanup`, `--init-only`, `--write-config-to`) always count; they are not looked at here.
 
 A flag that is given with a zero or an empty value means just that, where a file's zero may mean the default:
 `--iptables-min-sync-period=0`, `--metrics-bind-address=`.
@@ -13,7 +13,7 @@ A flag that is given with a zero or an empty value means just that, where a file
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -124,13 +124,15 @@ def read_options(
     if config_path:
         loaded = load_config(config_path, mode)
         config = _with_logging(loaded.config, values)
-        ignored = [f"--{name}" for name in flags if not BY_NAME[name].is_logging and not BY_NAME[name].no_effect]
-        if ignored:
-            notes.append(f"{', '.join(ignored)}: ignored, because --config is given (kube-proxy does the same)")
+        over = [name for name in flags if not BY_NAME[name].is_logging and not BY_NAME[name].no_effect]
+        if over:
+            given = {name: values[name] for name in over if mode is None or name != "proxy-mode"}
+            config = _with_ports(_with_fields_of(config, _of_flags(given)[0], given), given)
+            _refuse_invalid(config)
+            names = ", ".join(f"--{name}" for name in over)
+            notes.append(f"{names}: before what {config_path} says (kube-proxy ignores flags beside --config)")
     else:
-        loaded = _decode_flags(_document(values))
-        config = _with_zeros(loaded.config, values)
-        config = _with_ports(config, values)
+        config, loaded = _of_flags(values)
         _refuse_invalid(config)
     if hostname_override:
         if not hostname_override.strip():
@@ -186,6 +188,27 @@ def _decode_flags(document: Mapping[str, Any]) -> LoadedConfig:
         return decode_config(msgspec.json.encode(document), COMMAND_LINE)
     except ConfigError as error:
         raise ConfigError(tuple(_as_flag(problem) for problem in error.problems)) from error
+
+
+def _of_flags(values: Mapping[str, object]) -> tuple[KubeProxyConfiguration, LoadedConfig]:
+    """What flags alone say, and how it was read."""
+    loaded = _decode_flags(_document(values))
+    return _with_ports(_with_zeros(loaded.config, values), values), loaded
+
+
+def _with_fields_of(
+    config: KubeProxyConfiguration, flags: KubeProxyConfiguration, names: Iterable[str]
+) -> KubeProxyConfiguration:
+    """A configuration with the fields that flags stand for."""
+    for path in (BY_NAME[name].field.split(".") for name in names if BY_NAME[name].field):
+        config = _replaced(config, path, _field(flags, path))
+    return config
+
+
+def _field(part: Any, path: list[str]) -> object:
+    name = next(field.name for field in msgspec.structs.fields(part) if field.encode_name == path[0])
+    value = getattr(part, name)
+    return value if len(path) == 1 else _field(value, path[1:])
 
 
 def _with_logging(config: KubeProxyConfiguration, values: Mapping[str, object]) -> KubeProxyConfiguration:

@@ -190,7 +190,11 @@ def metrics_router(pages: Pages) -> Router:
 
 def only_here(request: Request) -> str:
     """Why a client may not see what is for this host alone, or ""."""
-    return "" if request.is_from_loopback else "only this host may see this"
+    if not request.is_from_loopback:
+        return "only this host may see this"
+    return (
+        "" if request.is_asked_of_loopback else "this is asked by localhost or a loopback address, and by no other page"
+    )
 
 
 def _guarded(handler: Handler, objection: Callable[[Request], str]) -> Handler:

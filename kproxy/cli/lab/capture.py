@@ -12,6 +12,7 @@ import click
 from kproxy.cli.interrupts import SIGNALS
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.trace import write_bytes
+from kproxy.cli.options import SecondsRange
 from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.targets import client_host
@@ -23,7 +24,7 @@ from kproxy.lab.spec import CLIENT, FABRIC
 @name_option
 @click.option("-w", "--write", "path", metavar="FILE", required=True, help="Where to; the format is pcapng.")
 @click.option("--host", "hosts", metavar="HOST", multiple=True, help="Only there: client, fabric, a node, a pod.")
-@click.option("--for", "seconds", type=click.FloatRange(0.01), metavar="SECONDS", help="Stop after so long.")
+@click.option("--for", "seconds", type=SecondsRange(0.01), metavar="SECONDS", help="Stop after so long.")
 def command(name: str, path: str, hosts: Sequence[str], seconds: float | None) -> None:
     """Capture what passes on every interface of every host, until Ctrl-C, and write it into one file.
 

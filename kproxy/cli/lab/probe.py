@@ -9,6 +9,7 @@ from fractions import Fraction
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_answer, write_report
 from kproxy.cluster.journey.path import ANSWERED
 from kproxy.lab.cluster import read_cluster
@@ -29,7 +30,7 @@ from kproxy.lab.spec import family_of
 @click.option("-6", "ipv6", is_flag=True, help="IPv6 only.")
 @click.option("--count", type=click.IntRange(1, 1000), default=6, show_default=True, help="Questions for each cell.")
 @click.option(
-    "--timeout", type=click.FloatRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS",
+    "--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS",
     help="After which a question counts as lost.",
 )  # fmt: skip
 @output_option

@@ -11,6 +11,7 @@ import click
 
 from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
+from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_report
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("-6", "family", flag_value=6, type=int, help="IPv6.")
 @click.option("--rules", is_flag=True, help="Show the rules that matched on every host.")
 @click.option("-w", "--write", "pcap", metavar="FILE", help="Write what was captured, as pcapng.")
-@click.option("--timeout", type=click.FloatRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS")
 @output_option
 def command(
     name: str,

@@ -11,7 +11,7 @@ import msgspec
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
-from kproxy.cli.options import NearChoice, mode_option
+from kproxy.cli.options import NearChoice, SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
 from kproxy.lab.config.decode import load_lab_config
 from kproxy.lab.config.presets import about_preset, preset_file, preset_names
@@ -57,7 +57,7 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
     "and something that runs commands, as Jobs do.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
+    "--timeout", type=SecondsRange(min=1), metavar="SECONDS",
     help=f"How long to wait until everything is ready. Default: {DEFAULT_TIMEOUT:g}.",
 )  # fmt: skip
 @click.option(

@@ -9,6 +9,7 @@ import click
 
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.lab.trace import describe
+from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import working, write_output
 from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import ClusterView, read_cluster
@@ -30,7 +31,7 @@ MAX_FLOWS = 8
     "--flow", "flows", metavar="FROM=TO", multiple=True,
     help="A connection to follow, as --from and --to of `lab trace`; repeatable. Default: a few that say most.",
 )  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS")
 def command(name: str, path: str, flows: Sequence[str], timeout: float) -> None:
     """Draw the lab as one page that loads nothing: nodes, pods, Services, and the path of connections hop by hop.
 

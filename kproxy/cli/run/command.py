@@ -26,7 +26,7 @@ from kproxy.cli.kernel import (
     variant_options,
     yes_option,
 )
-from kproxy.cli.options import mode_option, parse_features, tell_unused_options
+from kproxy.cli.options import SecondsRange, mode_option, parse_features, tell_unused_options
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
 from kproxy.cluster.inputs import read_cluster
@@ -97,7 +97,7 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--once", is_flag=True, help="End when the kernel holds the rules.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, 86400),
+    type=SecondsRange(0, 86400),
     default=ONCE_TIMEOUT,
     show_default=True,
     metavar="SECONDS",

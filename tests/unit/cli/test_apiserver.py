@@ -46,6 +46,8 @@ def test_says_when_it_is_ready_and_stops_cleanly(tmp_path: Path, number: signal.
     [
         (["--listen", "127.0.0.1:0"], 2, "--data"),
         (["--data", "d", "--listen", "nonsense"], 2, "ADDRESS:PORT"),
+        (["--data", "d", "--history", "nan"], 2, "--history"),
+        (["--data", "d", "--history", "inf"], 2, "--history"),
         (["--data", "d", "--listen", "127.0.0.1:70000"], 2, "ADDRESS:PORT"),
         (["--data", "d", "--token-file", "nowhere"], 2, "nowhere"),
         (["--data", "d", "--service-cluster-ip-range", "10.0.0.0"], 2, "too small"),

@@ -192,13 +192,18 @@ def test_a_mode_of_its_own_goes_before_file_and_flags(tmp_path: Path) -> None:
 HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
 
-def test_a_file_overrides_flags_and_says_so(tmp_path: Path) -> None:
+def test_a_flag_goes_before_the_file_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text(f"{HEAD}clusterCIDR: 10.1.0.0/16\n")
-    found = read_options(str(file), {"cluster-cidr": "10.2.0.0/16", "v": "2", "healthz-port": "0"})
-    assert found.config.cluster_cidr == "10.1.0.0/16"
-    assert found.config.healthz_bind_address == "0.0.0.0:10256"
-    assert any("--cluster-cidr, --healthz-port: ignored" in note for note in found.notes)
+    file.write_text(f"{HEAD}clusterCIDR: 10.1.0.0/16\nclientConnection: {{kubeconfig: /b}}\nconfigSyncPeriod: 7s\n")
+    given = {"cluster-cidr": "10.2.0.0/16", "v": "2", "healthz-port": "0", "kubeconfig": "/a"}
+    found = read_options(str(file), given)
+    assert found.config.cluster_cidr == "10.2.0.0/16"
+    assert found.config.client_connection.kubeconfig == "/a", "a node is never programmed from another cluster"
+    assert found.config.healthz_bind_address == ""
+    assert found.config.config_sync_period.seconds == 7, "what no flag says is the file's"
+    assert any("--cluster-cidr, --healthz-port, --kubeconfig: before what" in note for note in found.notes)
+    with pytest.raises(ConfigError, match="--cluster-cidr"):
+        read_options(str(file), {"cluster-cidr": "nonsense"})
     assert not any("--v:" in note for note in found.notes)
     assert read_options("", {"cluster-cidr": "10.2.0.0/16"}).config.cluster_cidr == "10.2.0.0/16", "no file"
 

@@ -16,6 +16,7 @@ from kproxy.agent.config.options import Settings
 from kproxy.agent.status import collect, server
 from kproxy.agent.status.access import access
 from kproxy.agent.status.collect import NodeCollection
+from kproxy.agent.status.ports import only_here
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.snapshot.files import read_archive
 from kproxy.httpd.protocol import Request
@@ -32,6 +33,25 @@ def test_without_a_token_this_host_may(tmp_path: Path) -> None:
     assert [objection(request(peer)) for peer in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")] == [""] * 4
     for peer in ("10.0.0.1", "192.168.0.2", "fe80::1%eth0", "::ffff:10.0.0.1", ""):
         assert objection(request(peer, "guess")) == "only this host may see this"
+
+
+@pytest.mark.parametrize(
+    ("headers", "fine"),
+    [
+        ({"host": "localhost:10249"}, True),
+        ({"host": "127.0.0.1:10249", "origin": "http://127.0.0.1:10249", "sec-fetch-site": "same-origin"}, True),
+        ({"host": "[::1]:10249", "sec-fetch-site": "none"}, True),
+        ({"host": "rebound.example:10249"}, False),
+        ({"host": "127.0.0.1.example"}, False),
+        ({"host": "localhost:10249", "origin": "http://evil.example"}, False),
+        ({"host": "localhost:10249", "origin": "null"}, False),
+        ({"host": "localhost:10249", "sec-fetch-site": "cross-site"}, False),
+    ],
+)
+def test_pages_of_other_origins_may_not_ask(headers: dict[str, str], fine: bool) -> None:
+    """What a browser on this host would send for them."""
+    asked = Request("GET", "/debug/rules", peer="127.0.0.1", headers=headers)
+    assert (only_here(asked) == "") is fine
 
 
 def test_with_a_token_who_sends_it_may_and_nobody_else(tmp_path: Path) -> None:

@@ -146,14 +146,14 @@ def test_the_configuration_that_would_be_used(kproxy: Run, tmp_path: Path) -> No
     assert config.iptables.masquerade_all
 
 
-def test_a_file_overrides_flags(kproxy: Run, tmp_path: Path) -> None:
+def test_a_flag_goes_before_a_file(kproxy: Run, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
     file.write_text(f"{head}clusterCIDR: 10.2.0.0/16\n")
     out = tmp_path / "out.yaml"
     done = kproxy("run", "--config", file, "--cluster-cidr", "10.1.0.0/16", "--write-config-to", out)
-    assert "--cluster-cidr: ignored" in done.stderr
-    assert load_config(str(out)).config.cluster_cidr == "10.2.0.0/16"
+    assert "--cluster-cidr: before what" in done.stderr
+    assert load_config(str(out)).config.cluster_cidr == "10.1.0.0/16"
 
 
 def config_of(kproxy: Run, out: Path, *arguments: object) -> KubeProxyConfiguration:
