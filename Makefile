@@ -10,7 +10,7 @@ WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-slow test-soak test-churn docs fresh image image-test lint format bench golden dist packages web clean vm-image vm-test vm-validate
+.PHONY: help setup demo test test-slow test-soak test-churn docs fresh image image-test lint format bench golden dist release packages web clean vm-image vm-test vm-validate
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ dist: $(READY)  ## The sdist and the wheel, of the same bytes each time, in dist
 	PYTHONPATH=build/tools $(BIN)/python -c \
 		"from setuptools import build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')" >build/tools/log
 	rm -rf build/lib build/tools && ls -l dist
+
+release:  ## Tag a version and build its archives: VERSION=1.2.3; the changelog's first heading becomes it
+	sh scripts/release.sh "$(VERSION)"
 
 packages: $(READY)  ## Build both, and try them with each Python of 3.11 to 3.13 that is here, pipx and uv; print which
 	$(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO tests/packaging/test_packages.py

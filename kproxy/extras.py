@@ -1,4 +1,4 @@
-"""The extras of the package: which modules each part of kproxy needs beyond what `pip install kproxy` brings.
+"""The extras of the package: which modules each part of kproxy needs beyond what `pip install kube-kproxy` brings.
 
 The lists are pyproject.toml's, by the names that are imported. A part that needs one is imported only when it is used;
 whoever begins something that must not end half-way asks with `require` first.
@@ -58,7 +58,7 @@ class MissingExtraError(InputError):
         noun = "the Python package" if len(modules) == 1 else "the Python packages"
         more = f" and {len(modules) - _NAMED} more" if len(modules) > _NAMED else ""
         named = ", ".join(modules[:_NAMED]) + more
-        super().__init__(f"{what or 'this'} needs {noun} {named}: pip install 'kproxy[{extra}]'")
+        super().__init__(f"{what or 'this'} needs {noun} {named}: pip install 'kube-kproxy[{extra}]'")
         self.extra = extra
 
 

@@ -36,7 +36,7 @@ class SecondsRange(click.FloatRange):
 
     name = "seconds range"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number, as click's ranges."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):

@@ -6,7 +6,7 @@
 For pytest, `pytest_plugins = ["kproxy.testing"]` in the outermost conftest.py gives the fixtures of fixtures.py. The
 installation alone registers nothing with pytest, so a suite that does not ask for them is as it was.
 
-Needs the extra `kproxy[apiserver]`; the clients are imported when they are asked for, and only then. The guide is
+Needs the extra `kube-kproxy[apiserver]`; the clients are imported when they are asked for, and only then. The guide is
 docs/guides/test-your-controller.md.
 """
 

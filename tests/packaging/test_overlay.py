@@ -298,7 +298,7 @@ def test_the_package_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"KPROXY_LAUNCHER": "1"}
     done = subprocess.run(build, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    [wheel] = tmp_path.glob("kproxy-*-py3-none-linux_*.whl")
+    [wheel] = tmp_path.glob("kube_kproxy-*-py3-none-linux_*.whl")
     empty = tmp_path / "root"
     empty.mkdir()
     with zipfile.ZipFile(wheel) as opened:

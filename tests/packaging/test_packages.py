@@ -32,7 +32,7 @@ ROOT = paths.ROOT
 SOURCES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 FOLDERS = ("deploy", "docs", "kproxy", "rules_golden")
 MAX_LIGHT = 30 * 2**20
-"""Of all that `pip install kproxy` brings, in bytes."""
+"""Of all that `pip install kube-kproxy` brings, in bytes."""
 
 GOLDEN = paths.GOLDEN / "minikube"
 QUESTION = ("--src", "10.244.0.9", "--dst", "10.96.0.10:53", "--proto", "udp")
@@ -129,7 +129,7 @@ def dist(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [sdist] = made.iterdir()
     with tarfile.open(sdist) as archive:
         archive.extractall(base / "unpacked", filter="data")
-    run(*build, "wheel", made, cwd=base / "unpacked" / f"kproxy-{__version__}", PYTHONPATH=str(tools))
+    run(*build, "wheel", made, cwd=base / "unpacked" / f"kube_kproxy-{__version__}", PYTHONPATH=str(tools))
     again, other = base / "again", copied(base / "two")
     old = os.umask(0o077)
     try:
@@ -159,7 +159,7 @@ def wheels(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
 def test_documents_and_goldens_are_in_the_sdist_and_the_page_is_in_the_wheel(dist: Path) -> None:
     """That both are the same bytes when they are built again is the fixture's assertion."""
     [sdist], [wheel] = dist.glob("*.tar.gz"), dist.glob("*.whl")
-    assert wheel.name == f"kproxy-{__version__}-py3-none-any.whl"
+    assert wheel.name == f"kube_kproxy-{__version__}-py3-none-any.whl"
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"docs/trace.md", "rules_golden/minikube/cluster.yaml", "deploy/Dockerfile", "CHANGELOG.md"} <= names
@@ -174,7 +174,7 @@ def test_the_wheel_alone_renders_traces_and_compares(clean: Path, dist: Path, wh
     [wheel] = dist.glob("*.whl")
     install(clean, *from_folder(wheels(sys.executable)), wheel)
     [packages] = (clean / "lib").glob("python*/site-packages")
-    ours = [path for path in packages.iterdir() if not path.name.startswith("kproxy")]
+    ours = [path for path in packages.iterdir() if not path.name.startswith(("kproxy", "kube_kproxy"))]
     size = sum(file.stat().st_size for top in ours for file in ([top] if top.is_file() else top.rglob("*")))
     assert size < MAX_LIGHT, f"{size / 2**20:.1f} MB: {sorted(path.name for path in ours)}"
     log.info("the wheel: %.1f MB; what it needs, installed: %.1f MB", wheel.stat().st_size / 2**20, size / 2**20)
@@ -184,7 +184,7 @@ def test_the_wheel_alone_renders_traces_and_compares(clean: Path, dist: Path, wh
         words = ["--data", "state"] if command == "apiserver" else ["-f", str(GOLDEN / "cluster.yaml")]
         done = subprocess.run([kproxy, command, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-        assert f"pip install 'kproxy[{extra}]'" in done.stderr
+        assert f"pip install 'kube-kproxy[{extra}]'" in done.stderr
 
 
 def test_both_work_with_every_python_that_is_here(dist: Path, wheels: Wheels, tmp_path: Path) -> None:

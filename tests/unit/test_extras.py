@@ -123,7 +123,7 @@ def test_a_command_without_its_extra_says_in_one_line_which(light: Path, tmp_pat
     ):
         assert code == 2, (words, said)
         assert len(said.splitlines()) == 1, (words, said)
-        assert f"pip install 'kproxy[{extra}]'" in said, (words, said)
+        assert f"pip install 'kube-kproxy[{extra}]'" in said, (words, said)
         assert len(said) < 160, (words, said)
 
 
@@ -140,7 +140,7 @@ def test_the_lists_are_those_of_the_package() -> None:
         found: set[str] = set()
         for requirement in declared[extra]:
             name, _, others = requirement.partition("[")
-            if name == "kproxy":
+            if name == "kube-kproxy":
                 found.update(*(distributions(each) for each in others.rstrip("]").split(",")))
             else:
                 found.add(requirement.partition(">")[0].lower())

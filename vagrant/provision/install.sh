@@ -47,16 +47,16 @@ with open(sys.argv[1], "rb") as file:
 extras = document["project"]["optional-dependencies"]
 
 
-def flat(names):  # what each extra means, where one has others: kproxy[agent,pcap]
+def flat(names):  # what each extra means, where one has others: kube-kproxy[agent,pcap]
     for name in names:
-        if name.startswith("kproxy["):
-            for extra in name[len("kproxy[") : -1].split(","):
+        if name.startswith("kube-kproxy["):
+            for extra in name[len("kube-kproxy[") : -1].split(","):
                 yield from flat(extras[extra])
         else:
             yield name
 
 
-wanted = [*document["project"]["dependencies"], *flat(["kproxy[all]"]), *document["build-system"]["requires"], "wheel"]
+wanted = [*document["project"]["dependencies"], *flat(["kube-kproxy[all]"]), *document["build-system"]["requires"], "wheel"]
 print("\n".join(dict.fromkeys(wanted)))
 PYTHON
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --requirement "$wanted"

@@ -85,7 +85,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(
             extras.MissingExtraError,
-            match=r"^kproxy.testing needs the Python package nosuch: pip install 'kproxy\[apiserver\]'$",
+            match=r"^kproxy.testing needs the Python package nosuch: pip install 'kube-kproxy\[apiserver\]'$",
         ),
         api_server(),
     ):
