@@ -21,6 +21,8 @@ from kproxy.cli import names
 from kproxy.cli.output import report_note
 from kproxy.cluster.allocate import Network, read_networks
 from kproxy.cluster.completeness import remark_no_config, remark_no_slices
+from kproxy.cluster.evidence.manifests import Lacking, with_endpoints
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import (
     decode_cluster,
     decode_proxy_config,
@@ -30,6 +32,7 @@ from kproxy.cluster.inputs import (
     read_config,
 )
 from kproxy.errors import InputError
+from kproxy.words import counted
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
@@ -44,6 +47,7 @@ PLUGIN: Final = "kubectl"
 
 FILES_HELP: Final = "Manifests: a file, a directory, a snapshot, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
+_SHOWN: Final = 10
 ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]) for Services that have none."
 WITHOUT_HELP: Final = (
     "Of a cluster: as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable."
@@ -130,7 +134,8 @@ class ClusterSource:
     """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
 
     `live` says that an API server is meant although no option names one. `allocate` gives Services of manifests that
-    have no cluster IP one. `without` names what is to be gone. Sources that share `reads` read what both name once.
+    have no cluster IP one, `endpoints` gives those without EndpointSlices so many. `without` names what is to be gone.
+    Sources that share `reads` read what both name once.
     """
 
     filenames: tuple[str, ...] = ()
@@ -138,6 +143,7 @@ class ClusterSource:
     namespace: str | None = None
     live: bool = False
     allocate: tuple[Network, ...] = ()
+    endpoints: int = 0
     without: tuple[str, ...] = ()
     reads: Reads = field(default_factory=Reads, compare=False)
 
@@ -157,6 +163,8 @@ class ClusterSource:
             raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
         if self.allocate and not self.filenames:
             raise click.UsageError("--allocate goes with -f: an API server has allocated what it has")
+        if self.endpoints and not self.filenames:
+            raise click.UsageError("--assume-endpoints goes with -f: a live cluster has the endpoints that it has")
         if self.without and not self.is_given:
             raise click.UsageError("--without goes with -f, --kubeconfig or --context")
         if required and not self.is_given:
@@ -191,6 +199,12 @@ class ClusterSource:
             config, (cluster, seen) = self._read_files(config_path, mode, used, node)
         if objects is not None:
             objects += seen
+        if self.endpoints:
+            cluster, names = with_endpoints(cluster, self.endpoints, node or config.hostname_override)
+            if names:
+                shown = f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+                many = f"{counted(len(names), 'Service')} without EndpointSlices ({shown})"
+                report_note(f"assumed: {counted(self.endpoints, 'endpoint')} each, spread over the nodes, of {many}")
         if self.without:
             from kproxy.cli.without import manifests_without
 
@@ -229,6 +243,11 @@ class ClusterSource:
         for remark in (*remark_no_slices(cluster), *(() if told else remark_no_config(cluster, seen))):
             report_note(remark)
         return config, (cluster, seen)
+
+    def lacking(self, cluster: Manifests, assumed: Assumed) -> Lacking:
+        """The Services that lack what only a cluster has; none of a live cluster and of what a snapshot has."""
+        whole = self.is_live or any(map(self.reads.snapshot, self.filenames))
+        return Lacking.of(cluster, complete=whole, assumed=assumed)
 
     def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
@@ -304,9 +323,17 @@ def _live_config(client: RestClient, path: str | None, mode: str | None) -> Kube
     return decode_proxy_config(found.data, found.source, report_note, mode)
 
 
-def _networks(text: str) -> tuple[Network, ...]:
+allocate_option: Final = click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)
+endpoints_option: Final = click.option(
+    "--assume-endpoints", "endpoints", metavar="N", type=click.IntRange(1, 1000),
+    help="With -f: Services that have a selector and no EndpointSlices get N endpoints, spread over the nodes.",
+)  # fmt: skip
+
+
+def read_allocate(text: str | None) -> tuple[Network, ...]:
+    """The networks of --allocate."""
     try:
-        return read_networks(text)
+        return () if text is None else read_networks(text)
     except InputError as error:
         raise click.BadParameter(str(error), param_hint="--allocate") from error
 
@@ -348,15 +375,18 @@ def cluster_source(
         @wraps(function)
         def with_source(connection: Connection, **values: Any) -> object:
             filenames, namespace, allocate = (values.pop(name, None) for name in ("filenames", "namespace", "allocate"))
-            networks = () if allocate is None else _networks(allocate)
-            gone = tuple(values.pop("without", ()))
-            source = ClusterSource(tuple(filenames), connection, namespace, allocate=networks, without=gone)
+            networks = read_allocate(allocate)
+            gone, endpoints = tuple(values.pop("without", ())), values.pop("endpoints", None) or 0
+            source = ClusterSource(
+                tuple(filenames), connection, namespace, allocate=networks, endpoints=endpoints, without=gone
+            )
             source.check(required=required)
             return function(source=source, **values)
 
         if without:
             click.option("--without", metavar="REF", multiple=True, help=WITHOUT_HELP)(with_source)
-        click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)(with_source)
+        for option in (endpoints_option, allocate_option):
+            option(with_source)
         if namespace_help is not None:
             click.option("-n", "--namespace", metavar="NS", help=namespace_help, shell_complete=names.namespaces)(
                 with_source

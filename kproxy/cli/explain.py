@@ -101,7 +101,9 @@ def command(
         listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
         raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
-    unseen = assumed.left(ipvs_of_mode(target.node_name, config.mode))
+    unseen = assumed.left(
+        (*ipvs_of_mode(target.node_name, config.mode), *source.lacking(cluster, assumed).unseen(target.node_name))
+    )
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable
         if config.mode == MODE_NFTABLES:

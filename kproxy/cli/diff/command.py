@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.cluster_source import Connection, connection_options
+from kproxy.cli.cluster_source import Connection, allocate_option, connection_options, endpoints_option, read_allocate
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
@@ -48,6 +48,8 @@ MOST = 20
 @click.option(
     "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
 )
+@allocate_option
+@endpoints_option
 @assume_option
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
@@ -71,6 +73,8 @@ def command(
     ipv6: bool,
     variant: str | None,
     host_path: str | None,
+    allocate: str | None,
+    endpoints: int | None,
     assumed: Assumed,
     text: bool,
     most: int,
@@ -123,11 +127,11 @@ def command(
     if text and (output_format != "text" or html is not None):
         raise click.UsageError("--text goes with neither -o json, -o yaml nor --html")
     rendered = (is_rendered(one), is_rendered(other))
-    given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None)
+    given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None, allocate, endpoints)
     if not any(rendered) and (given.count(None) < len(given) or features != Features()):
         raise click.UsageError(
-            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature and -n go with manifests or a "
-            "cluster"
+            "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature, --allocate, "
+            "--assume-endpoints and -n go with manifests or a cluster"
         )
     if connection.given and not (is_cluster(one) or is_cluster(other)):
         raise click.UsageError(f"{connection.given[0]} goes with a side that is a cluster, as in cluster:@NODE")
@@ -143,7 +147,9 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
-    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace, assumed=assumed)
+    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace, assumed=assumed,
+        allocate=read_allocate(allocate), endpoints=endpoints or 0,
+    )  # fmt: skip
     sides = (
         SideInput(one, common),
         SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),

@@ -15,6 +15,8 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
 from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.allocate import Network
+from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules, with_jumps
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, NOTHING, Assumed, Unseen
@@ -54,6 +56,8 @@ class Choices:
     namespace: str | None = None
     without: tuple[str, ...] = ()
     assumed: Assumed = NOTHING
+    allocate: tuple[Network, ...] = ()
+    endpoints: int = 0
     reads: Reads = field(default_factory=Reads)
 
 
@@ -112,7 +116,13 @@ class SideInput:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
             return tuple(each for each in self._files.unseen if each.family in ("", family.value))
-        return self._choices.assumed.left(ipvs_of_mode(self.label, self._cluster[0].mode))
+        found = (*ipvs_of_mode(self.label, self._cluster[0].mode), *self._lacking.unseen(self.label))
+        return self._choices.assumed.left(found)
+
+    @property
+    def _lacking(self) -> Lacking:
+        source, _ = _cluster_source(self._text, self._choices)
+        return source.lacking(self._cluster[1], self._choices.assumed)
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -134,7 +144,8 @@ class SideInput:
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
             found = _rendered(target, family, cluster, config, self._choices.features or Features())
-            return replace(found, iptables=open_rules(found.iptables, family, unseen, found.nftables, forked=False))
+        opened = open_rules(found.iptables, family, unseen, found.nftables, forked=False)
+        return replace(found, iptables=open_services(opened, family, cluster, self._lacking))
 
     @cached_property
     def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
@@ -289,5 +300,7 @@ def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
     filenames = tuple(path for path in paths.split(",") if path)
     if not filenames:
         raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
-    source = ClusterSource(filenames, namespace=choices.namespace)
+    source = ClusterSource(
+        filenames, namespace=choices.namespace, allocate=choices.allocate, endpoints=choices.endpoints
+    )
     return replace(source, without=choices.without, reads=choices.reads), node

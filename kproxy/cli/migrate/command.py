@@ -107,7 +107,7 @@ def command(
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
-    from kproxy.cluster.migrate.report import undecided_report
+    from kproxy.cluster.migrate.report import undecided_report, with_undecided
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
@@ -123,6 +123,8 @@ def command(
                     foreign = None if dump is None else ForeignRules.of(dump, family)
                     yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign, alike=alike)
 
+    lacking = source.lacking(cluster, assumed).unseen(source.label)
+    unseen += lacking
     of_ipvs = next((each.why for each in unseen if each.what == IPVS), "")
     if of_ipvs:
         names = [target.node_name for target in targets]
@@ -140,6 +142,7 @@ def command(
                 )
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs, least_kernel=least)
+    report = with_undecided(report, [(each.what, each.why) for each in lacking])
     if html is not None:
         from kproxy.explorer.export.commands import Rendered, migrate_page
 

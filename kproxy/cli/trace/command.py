@@ -193,7 +193,9 @@ def command(
             config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=_USED, node=node)
         tell_unused_options(config.mode)
         target = select_target(cluster.nodes, config, node)
-        traced = ManifestSource(cluster, config, target, features, host, local_ips, empty)
+        traced = ManifestSource(
+            cluster, config, target, features, host, local_ips, empty, source.lacking(cluster, empty)
+        )
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
     _check_summary(summary, html)

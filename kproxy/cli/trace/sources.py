@@ -16,6 +16,7 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.output import working
 from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restores_connection_marks
 from kproxy.cluster.evidence.unseen import (
@@ -161,8 +162,10 @@ class ManifestSource:
         host: Host | None,
         local_ips: Sequence[str],
         assumed: Assumed,
+        lacking: Lacking,
     ) -> None:
         self._assumed = assumed
+        self._lacking = lacking
         self._cluster = cluster
         self._config = config
         self._target = target
@@ -210,7 +213,8 @@ class ManifestSource:
     def _suspected(self) -> tuple[Unseen, ...]:
         name = self._target.node_name
         devices = None if self._host is None else self._host.interfaces
-        return self._assumed.left((*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices)))
+        found = (*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices), *self._lacking.unseen(name))
+        return self._assumed.left(found)
 
     def _render_table(self, family: Family) -> Index:
         cluster = self._cluster
@@ -232,7 +236,7 @@ class ManifestSource:
             found = origins.get(chain, ())
             return str(found[number - 1]) if number <= len(found) else None
 
-        opened = open_rules((), family, self._suspected)
+        opened = self._opened((), family)
         return index_ruleset(opened, note, nftables=self._tables[family], family=family)
 
     def _render(self, family: Family) -> Index:
@@ -254,7 +258,11 @@ class ManifestSource:
             found = origins.get((table, chain), ())
             return str(found[number - 1]) if number <= len(found) else None
 
-        return index_ruleset(open_rules((IptablesRules.of(ruleset),), family, self._suspected), note, family=family)
+        return index_ruleset(self._opened((IptablesRules.of(ruleset),), family), note, family=family)
+
+    def _opened(self, rules: Sequence[IptablesRules], family: Family) -> tuple[IptablesRules, ...]:
+        opened = open_rules(rules, family, self._suspected)
+        return open_services(opened, family, self._cluster, self._lacking)
 
 
 class LiveSource:

@@ -35,6 +35,7 @@ THINGS: Final = (
 )  # fmt: skip
 """The words that `what` may be, in the order of documentation; those of an ipset and a chain have its name behind."""
 _NAMED: Final = (IPSET, CHAIN)
+_OF_EACH: Final = (IPVS, ENDPOINTS, CLUSTER_IPS)
 
 
 class Unseen(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ def headlines(unseen: Sequence[Unseen], same: Collection[tuple[str, str]] = ()) 
 
 
 def lacking_both(one: Iterable[Unseen], other: Iterable[Unseen]) -> frozenset[tuple[str, str]]:
-    """The suspected things that were seen of neither of two hosts: they are taken to be the same on both. Not IPVS,
-    which is most of what such hosts do."""
-    things = [{each.thing for each in suspected(side) if each.what != IPVS} for side in (one, other)]
+    """The suspected things that were seen of neither of two hosts: they are taken to be the same on both. Not those on
+    which most of what the rules do depends."""
+    things = [{each.thing for each in suspected(side) if each.what not in _OF_EACH} for side in (one, other)]
     return frozenset(things[0] & things[1])

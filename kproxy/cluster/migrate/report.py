@@ -246,6 +246,19 @@ def undecided_report(nodes: Sequence[str], families: Sequence[Family], today: st
     )
 
 
+def with_undecided(report: Report, open_things: Sequence[tuple[str, str]]) -> Report:
+    """The report with more that cannot be decided, on all nodes: what it is about, and why."""
+    if not open_things:
+        return report
+    more = tuple(
+        NotDecided(node, family, where, why)
+        for node in report.nodes
+        for family in report.families
+        for where, why in open_things
+    )
+    return msgspec.structs.replace(report, changes=True, undecided=(*report.undecided, *more))
+
+
 def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Iterator[Kernel]:
     nodes = {each.facts.target.node_name: each.facts.target.node for each in analyses}
     for name, node in nodes.items():

@@ -145,3 +145,60 @@ def test_ipvs_is_not_modelled(kproxy: Run, files: Path) -> None:
         assert "ipvs" in {each["what"] for each in answer["unseen"] if each["suspected"]}
     dump = kproxy("migrate", "-f", files / "cluster.yaml", "--rules", files / "ipvs.save", "-4")
     assert dump.returncode == 2
+
+
+GIT = """apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  type: LoadBalancer
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080}]
+"""
+LOCAL = GIT.replace("spec:\n", "spec:\n  externalTrafficPolicy: Local\n  sessionAffinity: ClientIP\n")
+GIVEN = ("--allocate", "10.96.0.0/16")
+INVENTED = (*GIVEN, "--assume-endpoints", "2")
+
+
+@pytest.mark.parametrize(
+    ("other", "more", "code"),
+    [
+        (LOCAL, (), 2), (LOCAL, GIVEN, 2), (LOCAL, INVENTED, 1), (GIT, (), 2), (GIT, INVENTED, 0),
+        (GIT, ("--assume", "complete"), 0),
+    ],
+)  # fmt: skip
+def test_manifests_from_git_tell_no_rules(
+    kproxy: Run, tmp_path: Path, other: str, more: tuple[str, ...], code: int
+) -> None:
+    """They have neither cluster IPs nor endpoints: without any, every change of a Service looks alike."""
+    sides = []
+    for name, text in (("old", GIT), ("new", other)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+        sides.append(f"{tmp_path / name}.yaml@n1")
+    done = kproxy("diff", *sides, *more, "-o", "json")
+    assert done.returncode == code, done.stdout
+    answer = json.loads(done.stdout)
+    assert answer["alike"] is (code == 0)
+    named = {each["what"] for each in answer["unseen"] if "shop/web" in each["why"]}
+    expected = {(): {"cluster IPs", "endpoints"}, GIVEN: {"endpoints"}}
+    assert named == expected.get(more, set())
+    if more == INVENTED:
+        assert "assumed: 2 endpoints each, spread over the nodes, of 1 Service" in done.stderr
+
+
+def test_a_packet_to_what_git_does_not_tell(kproxy: Run, tmp_path: Path) -> None:
+    file = tmp_path / "git.yaml"
+    file.write_text(GIT)
+    asked = ("trace", "-f", file, "--node", "n1", "--src", "10.0.0.1", "-o", "json")
+
+    def verdicts(*more: str) -> list[str]:
+        return [each["verdict"] for each in json.loads(kproxy(*asked, *more).stdout)["outcomes"]]
+
+    for mode in ("iptables", "nftables"):
+        assert verdicts("--dst", "10.96.0.80:80", "--mode", mode) == ["INDETERMINATE"]
+        assert verdicts("--to", "svc/shop/web:http", *GIVEN, "--mode", mode) == ["INDETERMINATE"]
+        assert verdicts("--to", "svc/shop/web:http", *INVENTED, "--mode", mode) == ["ACCEPT", "ACCEPT"]
+    switch = kproxy("migrate", "-f", file, "--node", "n1", "--assume", "endpoints=empty", "-o", "json")
+    assert json.loads(switch.stdout)["undecided"]
+    told = json.loads(kproxy("explain", "-f", file, "--node", "n1", "--service", "shop/web", "-o", "json").stdout)
+    assert {each["what"] for each in told["unseen"]} == {"cluster IPs", "endpoints"}
