@@ -6,12 +6,15 @@ the snapshot does not hold, the packet comes to the node whose address it is for
 own to other nodes' pods, to the node whose podCIDR it is for: then it is "the cloud's network" that knows them.
 Pods need not be in a snapshot: one is made of its object. It has its addresses, no rules, and sends all to its node.
 What is neither node nor pod is outside, answers, and knows the ways to nodes only.
+External and load-balancer IPs of Services are nobody's: what is sent there comes to any of the nodes, as the route or the
+load balancer leads it.
 
 `notes` says what was taken for granted on the way.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +23,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kproxy.api import Node
+from kproxy.api.types.core import Service
 from kproxy.cluster.facts.links import Link
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
@@ -33,11 +37,16 @@ from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network as Prefix
 from kproxy.netfilter.address import format_address
+from kproxy.services.names import LABEL_SERVICE_NAME
+from kproxy.words import listed
 
 OUTSIDE: Final = "outside/"
 """Before the address of a host that is not in the cluster."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases in which a Pod's address may be another one's by now."""
+_PROXY: Final = "Proxy"
+_SHOWN: Final = 8
+_NOT_BALANCED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -48,6 +57,7 @@ class KnownNetwork:
         self.cluster = cluster
         self.notes: dict[str, None] = {}
         self._hosts: dict[str, NetworkHost] = {}
+        self._deliver_to = ""
         self._nodes: Mapping[str, Node] = {node.metadata.name: node for node in cluster.manifests.nodes}
         self._no_rules = {family: no_rules(family) for family in Family}
         self._pods = {
@@ -158,6 +168,21 @@ class KnownNetwork:
     def _service_addresses(self) -> frozenset[str]:
         return frozenset(ip for service in self.cluster.manifests.services for ip in service.spec.cluster_ips)
 
+    @cached_property
+    def _balanced(self) -> Mapping[str, Sequence[Service]]:
+        """The Services of each external and load-balancer IP."""
+        found: dict[str, list[Service]] = {}
+        for service in self.cluster.manifests.services:
+            for address in {*service.spec.external_ips, *(each.ip for each in service.ingress if each.ip)}:
+                found.setdefault(address, []).append(service)
+        return found
+
+    def delivering_to(self, node: str) -> KnownNetwork:
+        """The same network, whose load balancers and routes to Services' addresses lead to one node."""
+        found = copy.copy(self)
+        found._deliver_to = node
+        return found
+
     # --- between hosts ---
 
     def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
@@ -243,6 +268,8 @@ class KnownNetwork:
             return self._arrival(owner, device)
         if target in self._service_addresses:
             return self._no_way_to_service(host, target)
+        if target in self._balanced:
+            return self._delivered(target)
         node = self._node_of(target)
         if node and node not in self.cluster.hosts:
             return _unknown(f"nothing is known of node {node}, which has {target}")
@@ -252,6 +279,46 @@ class KnownNetwork:
             self._note(f"from {host.name} to {target} by the cluster's network: it is of {node}'s pods")
             return Arrival(node, self.uplink(node))
         return Arrival(f"{OUTSIDE}{target}", "eth0")
+
+    def _delivered(self, target: str) -> Arrival:
+        """An external or load-balancer IP of Services: any of the nodes may get it."""
+        services = self._balanced[target]
+        for each in services:
+            if any(item.ip == target and item.ip_mode == _PROXY for item in each.ingress):
+                return _unknown(
+                    f"{target} is of a load balancer that connects to nodes itself (ipMode: Proxy of "
+                    f"{each.metadata.key}): from which address, and to which, is not known"
+                )
+        nodes = [self._deliver_to] if self._deliver_to else self._delivering(target, services)
+        if not nodes:
+            return _unknown(f"to which node {target}, an address of {services[0].metadata.key}, leads is not known")
+        if not self._deliver_to:
+            self._note(f"{target}: taken to lead to each of {len(nodes)} nodes alike: {listed(nodes, _SHOWN)}")
+        return Arrival("", choices=tuple(Arrival(name, self.uplink(name)) for name in nodes))
+
+    def _delivering(self, target: str, services: Sequence[Service]) -> list[str]:
+        """The nodes that may get what is sent to a Service's address: for a load balancer not those that are excluded,
+        and with the external policy Local those whose health check holds, if any does: that have a ready endpoint."""
+        nodes = [name for name, host in self.cluster.hosts.items() if host.has_node]
+        balancers = [each for each in services if any(item.ip == target for item in each.ingress)]
+        if not balancers or len(services) > 1:
+            return nodes
+        service = balancers[0]
+        labels = {name: node.metadata.labels for name, node in self._nodes.items()}
+        nodes = [each for each in nodes if _NOT_BALANCED not in labels.get(each, {})] or nodes
+        if service.spec.external_traffic_policy != "Local":
+            return nodes
+        family = Family.IPV6 if ":" in target else Family.IPV4
+        homes = {
+            endpoint.node_name
+            for piece in self.cluster.manifests.endpoint_slices
+            if (piece.metadata.namespace, piece.metadata.labels.get(LABEL_SERVICE_NAME))
+            == (service.metadata.namespace, service.metadata.name)
+            and piece.address_type == family.value
+            for endpoint in piece.endpoints
+            if endpoint.conditions.ready is not False
+        }
+        return [each for each in nodes if each in homes] or nodes
 
     @staticmethod
     def _no_way_to_service(host: NetworkHost, target: str, where: str = "") -> Arrival:

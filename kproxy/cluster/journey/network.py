@@ -76,6 +76,8 @@ class Arrival:
         held: it has not left the host: no neighbour answers, or the interface has no carrier.
         refused: nobody answers on the link, and the sender gets an ICMP error after `NEIGHBOUR_SECONDS`.
         unknown: what becomes of it depends on something that is not known.
+        choices: where it may arrive instead, each as likely as the others: a load balancer, or a router with several
+            ways, chooses. `host` and all else are then empty.
     """
 
     host: str
@@ -85,6 +87,7 @@ class Arrival:
     held: bool = False
     refused: bool = False
     unknown: bool = False
+    choices: tuple[Arrival, ...] = ()
 
 
 class Network(Protocol):

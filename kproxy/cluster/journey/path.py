@@ -115,6 +115,8 @@ class _Path:
     """Whether what walks is the answer."""
     assumed: Mapping[str, bool] = field(default_factory=dict)
     """How what is open is decided, as in `trace`."""
+    chosen: bool = False
+    """Whether a load balancer, or a router with several ways, has chosen where it goes."""
 
     def with_hop(self, hop: Hop, probability: Fraction) -> _Path:
         entries = dict(self.entries)
@@ -207,13 +209,19 @@ def _onward(
     arrival = next_host(network, host, outcome.packet)
     hop = Hop(host.name, packet, outcome, arrival.outer, arrival.held)
     further = path.with_hop(hop, outcome.probability)
-    if not arrival.host:
-        kind = OPEN if arrival.unknown else UNREACHABLE if arrival.refused else LOST
-        yield further, _End(kind, arrival.reason)
-        return
-    yield from _go(
-        network, further, arrival.host, arrive(outcome.packet, arrival), _entry(further, arrival, outcome.packet)
-    )
+    if arrival.choices:
+        if path.chosen:  # each of them would send it back, or to the next one that does
+            yield further, _End(LOST, f"no rule of {host.name} translates {outcome.packet.destination}: it goes back")
+            return
+        share = further.probability / len(arrival.choices)
+        further = dataclasses.replace(further, probability=share, chosen=True)
+    for each in arrival.choices or (arrival,):
+        if each.host:
+            entry = _entry(further, each, outcome.packet)
+            yield from _go(network, further, each.host, arrive(outcome.packet, each), entry)
+        else:
+            kind = OPEN if each.unknown else UNREACHABLE if each.refused else LOST
+            yield further, _End(kind, each.reason)
 
 
 def arrive(packet: Packet, arrival: Arrival) -> Packet:

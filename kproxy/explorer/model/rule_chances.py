@@ -190,7 +190,9 @@ class NodeRules:
         if not found.chances:
             return found
         try:
-            ways = journeys(self._network, client.host, destination, protocol, source=client.address)
+            ways = journeys(
+                self._network.delivering_to(node), client.host, destination, protocol, source=client.address
+            )
         except KproxyError:
             return found
         chances, lost, why = dict(found.chances), dict(found.lost), dict(found.why_lost)

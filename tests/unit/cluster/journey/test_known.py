@@ -17,7 +17,7 @@ from kproxy.cluster.journey.record import assumed_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
-from tests.support.cluster.snapshots import vxlan_cluster
+from tests.support.cluster.snapshots import rules, vxlan_cluster
 
 Files = dict[str, bytes]
 HALF = Fraction(1, 2)
@@ -80,6 +80,97 @@ def test_a_node_port_from_outside_is_answered_by_the_way_it_came(node: int) -> N
     found, _ = ask(vxlan_cluster(), "203.0.113.9", f"nodeport/shop/web@n{node}")
     assert ends(found) == [("answered", "pod/shop/web-0"), ("answered", "pod/shop/web-1")]
     assert {item.back[-1].left.source for item in found} == {f"172.30.0.1{node}:30080"}
+
+
+VIP = "198.51.100.20"
+
+
+def balanced(edit: Callable[[dict[str, Any]], None] = lambda _service: None) -> Files:
+    """The cluster with a load balancer before shop/web, and the rules that follow."""
+    files = vxlan_cluster()
+
+    def with_balancer(value: dict[str, Any]) -> None:
+        service = value["items"][0]
+        service["spec"]["type"] = "LoadBalancer"
+        service["status"] = {"loadBalancer": {"ingress": [{"ip": VIP}]}}
+        edit(service)
+
+    change(files, "objects/Service.json", with_balancer)
+    return with_rules(files)
+
+
+def with_rules(files: Files) -> Files:
+    for name in ("n1", "n2"):
+        files[f"nodes/{name}/iptables-save"] = rules(files, name)
+    return files
+
+
+def external(service: dict[str, Any]) -> None:
+    service["spec"] |= {"type": "NodePort", "externalIPs": [VIP]}
+    service["status"] = {}
+
+
+@pytest.mark.parametrize("files", [balanced(), balanced(external)])
+@pytest.mark.parametrize("client", ["203.0.113.9", "pod/shop/cart-0"])
+def test_a_load_balancer_leads_to_each_node_whose_rules_decide(files: Files, client: str) -> None:
+    found, network = ask(files, client, f"{VIP}:80")
+    both = [("answered", "pod/shop/web-0"), ("answered", "pod/shop/web-1")]
+    if client == "203.0.113.9":
+        assert ends(found) == sorted(both * 2)
+        assert {item.probability for item in found} == {Fraction(1, 4)}
+        assert {item.there[1].host for item in found} == {"n1", "n2"}
+        assert "taken to lead to each of 2 nodes alike: n1, n2" in next(iter(network.notes))
+    else:  # its node's rules know the address
+        assert ends(found) == both
+
+
+def test_what_one_node_does_not_translate_is_lost_and_goes_in_no_circle() -> None:
+    files = balanced()
+    path = "nodes/n2/iptables-save"
+    files[path] = b"".join(line for line in files[path].splitlines(True) if VIP.encode() not in line)
+    found, _ = ask(files, "203.0.113.9", f"{VIP}:80")
+    assert [(item.at, item.probability, item.reason) for item in found if item.end != "answered"] == [
+        ("n2", HALF, f"no rule of n2 translates {VIP}:80: it goes back")
+    ]
+    assert sum(item.probability for item in found if item.end == "answered") == HALF
+    # What leaves the node for the balancer comes to all nodes, too.
+    found, _ = ask(files, "node/n2", f"{VIP}:80")
+    assert {item.end for item in found if item.there[0].host == "n2"} == {"answered", "lost"}
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda _: None, external, lambda each: each["spec"].update(externalTrafficPolicy="Local")]
+)
+def test_an_address_of_a_service_without_endpoints_is_not_answered(edit: Callable[[dict[str, Any]], None]) -> None:
+    files = balanced(edit)
+    change(files, "objects/EndpointSlice.json", lambda value: value["items"][0].update(endpoints=[]))
+    found, _ = ask(with_rules(files), "203.0.113.9", f"{VIP}:80")
+    assert {item.at for item in found} == {"n1", "n2"}
+    assert {item.end for item in found} <= {"refused", "lost"}
+    # Without rules, and with no node at all, nothing is certain.
+    bare = {path: data for path, data in files.items() if path.startswith("objects/")}
+    assert {item.end for item in ask(bare, "203.0.113.9", f"{VIP}:80")[0]} == {"open"}
+    del bare["objects/Node.json"]
+    found, _ = ask(bare, "203.0.113.9", f"{VIP}:80")
+    assert [(item.end, "to which node" in item.reason) for item in found] == [("open", True)]
+
+
+def test_a_balancer_chooses_by_health_and_by_label_and_a_proxy_is_open() -> None:
+    def only_on_n1(value: dict[str, Any]) -> None:
+        value["items"][0]["endpoints"] = value["items"][0]["endpoints"][:1]
+
+    files = balanced(lambda each: each["spec"].update(externalTrafficPolicy="Local", healthCheckNodePort=32000))
+    change(files, "objects/EndpointSlice.json", only_on_n1)
+    found, _ = ask(with_rules(files), "203.0.113.9", f"{VIP}:80")
+    assert [(item.end, item.at, item.there[1].host) for item in found] == [("answered", "pod/shop/web-0", "n1")]
+    label = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
+    files = balanced()
+    change(files, "objects/Node.json", lambda value: value["items"][0]["metadata"].update(labels=label))
+    found, _ = ask(files, "203.0.113.9", f"{VIP}:80")
+    assert {item.there[1].host for item in found} == {"n2"}
+    files = balanced(lambda each: each["status"]["loadBalancer"]["ingress"][0].update(ipMode="Proxy"))
+    found, _ = ask(files, "203.0.113.9", f"{VIP}:80")
+    assert [(item.end, "ipMode: Proxy of shop/web" in item.reason) for item in found] == [("open", True)]
 
 
 def test_a_node_asks_and_a_pod_reaches_the_outside() -> None:
