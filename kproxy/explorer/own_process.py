@@ -9,6 +9,7 @@ server would have.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import os
 import pickle
 import signal
@@ -18,6 +19,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 import msgspec
@@ -47,6 +49,14 @@ _ENDING: Final = 60
 _NICE: Final = 5
 ARGUMENTS: Final = ("-m", "kproxy.explorer.own_process")
 _ANSWER, _REFUSAL = b"+", b"-"
+
+
+def _unchanging(held: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(held)
+
+
+# Configurations hold mappings that nobody changes; pickle has no way of its own for them.
+copyreg.pickle(MappingProxyType, lambda held: (_unchanging, (dict(held),)))
 
 
 class Audit(msgspec.Struct, frozen=True):

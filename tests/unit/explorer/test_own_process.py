@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
 import subprocess
@@ -22,8 +23,10 @@ from kproxy.explorer.compare.present_rules import rules_of
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Work
-from kproxy.explorer.sources.source import ReadSource, SnapshotSource
+from kproxy.explorer.sources.source import ManifestSource, ReadSource, SnapshotSource
 from kproxy.explorer.state import Explorer
+from kproxy.render import Features
+from tests.support.explore import CONFIGURATION
 
 NFTABLES = WhatIf((Edit("mode", mode="nftables"),))
 
@@ -75,6 +78,19 @@ def test_a_source_that_is_larger_than_a_pipe_is_sent_whole(
     explorer = Explorer(ReadSource("snapshot", replace(known, label="shop" * 100_000)))
     assert _answered(explorer, NFTABLES)["sides"][0]["label"] == "shop" * 100_000
     assert len(started) == 1
+
+
+def test_manifests_with_a_configuration_are_sent_as_they_are(
+    snapshot: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"{CONFIGURATION}featureGates: {{AllAlpha: true}}\n")
+    objects = [str(path) for path in sorted((snapshot / "objects").iterdir())]
+    source = ManifestSource(objects, str(config), None, Features(), allocate=[ipaddress.ip_network("10.97.0.0/16")])
+    explorer = Explorer(source, against=source)
+    for body in (NFTABLES, Compare("diff", b=Side("against", NFTABLES.edits))):
+        assert _answered(explorer, body)["alike"] is False
+    assert len(started) == 2
 
 
 def test_the_audit_of_a_large_cluster_is_made_apart_and_kept(
