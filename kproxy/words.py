@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+_EXACT_BITS: Final = 2048
+_NEAR: Final = 1 << 256
 
 
 def listed(names: Sequence[object], most: int) -> str:
@@ -14,3 +19,11 @@ def listed(names: Sequence[object], most: int) -> str:
 def counted(count: int, noun: str) -> str:
     """A number with its noun, which takes an `s` for any number but one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def exact(chance: Fraction) -> str:
+    """A chance for programs: `1/3`. That of one of hundreds of endpoints in iptables mode, whose digits Python does not
+    even print (each rule adds 31 bits), as near as 256 bits say it."""
+    if chance.denominator.bit_length() > _EXACT_BITS:
+        chance = Fraction(round(chance * _NEAR), _NEAR)
+    return f"{chance.numerator}/{chance.denominator}"

@@ -268,7 +268,7 @@ class Explorer:
                 whatif=has_cluster,
                 compare=has_cluster or second is not None,
                 audit=has_cluster and not known.rendered,
-                events=True,
+                events=self.source.live,
                 lab=kind == LAB,
                 counters=kind == LAB,
             ),

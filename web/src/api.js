@@ -2,11 +2,12 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { resolveTarget } from "./names.js";
+import { readMarked, withoutMarks, writeUnmarked } from "./unseen.js";
 
 const holder = document.getElementById("kproxy-data");
 
 /** What an exported file holds; null where there is a server. */
-export const embedded = holder ? JSON.parse(holder.textContent) : null;
+export const embedded = holder ? readMarked(holder.textContent) : null;
 
 /** Whose page it is: of another command than explore. */
 export const command = embedded?.command ?? "";
@@ -30,6 +31,9 @@ export class Failure extends Error {
   }
 }
 
+/** What is said where the server is gone, and how to go on: each one has an address of its own. */
+export const GONE = "kproxy explore does not answer any more. Start it again in a terminal and open the address that it prints; what stands behind the # of this address works there, too.";
+
 /** How often an answer that is not whole yet is asked for again, each time later, and the first time after so many
  *  milliseconds. */
 export const TRIES = 6;
@@ -49,27 +53,30 @@ function changed(map, { view, edges }) {
   return { ...map, view, edges: all };
 }
 
+/** Of marks that stand in a path only their code. */
+const unmarkedPath = (path) => (path.includes("%E2%9F%A8U%2B") ? path.replace(/%E2%9F%A8U%2B[0-9A-F]+%E2%9F%A9/g, (mark) => encodeURIComponent(withoutMarks(decodeURIComponent(mark)))) : path);
+
 async function request(path, body, signal, form = "json") {
   if (embedded) return fromFile(path, body);
   const known = body === undefined && isMap(path) ? held : null;
   const than = known ? `${path.includes("?") ? "&" : "?"}than=${encodeURIComponent(known.view)}&revision=${known.revision}` : "";
   let answer;
   try {
-    answer = await fetch(path + than, {
+    answer = await fetch(unmarkedPath(path) + than, {
       method: body === undefined ? "GET" : "POST",
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: body === undefined ? undefined : writeUnmarked(body),
       signal,
       cache: "no-store",
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failure("kproxy explore does not answer; is it still running?", { away: true });
+    throw new Failure(GONE, { away: true });
   }
   if (form === "text" && answer.ok) return answer.text();
   let data = null;
   try {
-    data = await answer.json();
+    data = readMarked(await answer.text());
   } catch {
     throw new Failure(`The server's answer (${answer.status}) cannot be read`);
   }

@@ -1,40 +1,60 @@
-// What the server tells by itself: a new revision of the source, or that it is away.
+// What the server tells by itself: a new revision of the source, or that it is away. A source that never changes has nothing
+// to tell, and a page that nobody sees does not listen: a browser has six connections to a server, for all of its tabs.
 
 import { useEffect, useState } from "preact/hooks";
-import { embedded } from "./api.js";
+import { GONE, embedded } from "./api.js";
+import { readMarked } from "./unseen.js";
 
 const KEPT = 60;
 
-/** {revision, away, last, log}: `revision` is the source's last one that was told of, 0 before the first; `last` names what
+/** @param live whether the source may change
+ *  @returns {revision, away, last, log}: `revision` is the source's last one that was told of, 0 before the first; `last` names what
  *  changed with it, and `log` has each thing that changed once, the newest first. */
-export function useEvents() {
+export function useEvents(live) {
   const [state, setState] = useState({ revision: 0, away: "", last: [], log: [] });
   useEffect(() => {
-    if (embedded) return undefined;
-    const source = new EventSource("api/events");
-    let lost = 0;
-    source.addEventListener("revision", (event) => {
+    if (embedded || !live) return undefined;
+    let [source, lost] = [null, 0];
+    const close = () => {
       clearTimeout(lost);
-      const data = JSON.parse(event.data);
-      setState((old) => {
-        const news = old.revision && data.revision !== old.revision;
-        return { revision: data.revision, away: "", last: news ? (data.changed ?? []) : old.last, log: news ? logged(old.log, data) : old.log };
+      source?.close();
+      source = null;
+    };
+    const seen = () => {
+      if (document.hidden) close();
+      else if (!source) source = listened();
+    };
+    const listened = () => {
+      const stream = new EventSource("api/events");
+      stream.addEventListener("revision", (event) => {
+        clearTimeout(lost);
+        const data = readMarked(event.data);
+        setState((old) => {
+          const news = old.revision && data.revision !== old.revision;
+          return { revision: data.revision, away: "", last: news ? (data.changed ?? []) : old.last, log: news ? logged(old.log, data) : old.log };
+        });
       });
-    });
-    source.addEventListener("away", (event) => {
-      const data = JSON.parse(event.data);
-      setState((old) => ({ ...old, away: data.message }));
-    });
-    source.onerror = () => {
-      clearTimeout(lost);
-      lost = setTimeout(() => setState((old) => ({ ...old, away: "kproxy explore does not answer any more; what is shown is the last that it said." })), 1500);
+      stream.addEventListener("away", (event) => {
+        const data = readMarked(event.data);
+        setState((old) => ({ ...old, away: data.message }));
+      });
+      stream.onerror = () => {
+        clearTimeout(lost);
+        lost = setTimeout(() => setState((old) => ({ ...old, away: `${GONE} What is shown is the last that it said.` })), 1500);
+      };
+      stream.onopen = () => {
+        clearTimeout(lost);
+        setState((old) => (old.away ? { ...old, away: "" } : old));
+      };
+      return stream;
     };
-    source.onopen = () => {
-      clearTimeout(lost);
-      setState((old) => (old.away ? { ...old, away: "" } : old));
+    seen();
+    document.addEventListener("visibilitychange", seen);
+    return () => {
+      document.removeEventListener("visibilitychange", seen);
+      close();
     };
-    return () => source.close();
-  }, []);
+  }, [live]);
   return state;
 }
 

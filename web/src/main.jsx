@@ -37,9 +37,9 @@ function mapOf({ path: [view], query }, known) {
 
 function App() {
   const route = useRoute();
-  const events = useEvents();
   const [revision, setRevision] = useState(0);
   const source = useAnswer("api/source", undefined, revision);
+  const events = useEvents(Boolean(source.data?.can?.events));
   const before = useRef({ data: null, source: "" });
   const [known, setKnown] = useState(null);
   const [again, setAgain] = useState(0);
@@ -117,7 +117,7 @@ function App() {
         {route.path[0] === "service" && view && <ServiceView {...shared} />}
         {view?.show && <view.show {...shared} />}
         {!view && source.busy && <section class="view"><h1>{title}</h1><Busy busy words="Reading…" /></section>}
-        {!view && !source.busy && <section class="view"><h1>Not found</h1><p>There is no such view here. {holds("map") && <a href="#/map">To the map</a>}</p></section>}
+        {!view && !source.busy && <section class="view"><h1>{title}</h1><p>{(!embedded && VIEWS.find((each) => each.name === name)?.needs) || "There is no such view here."} {holds("map") && <a href="#/map">To the map</a>}</p></section>}
       </main>
       <footer>{source.data && <p>{source.data.version}{source.data.created ? ` · source of ${source.data.created}` : ""} · {embedded ? "an exported file: it asks no server, and what needs one says so" : "nothing leaves this machine"}</p>}</footer>
     </>

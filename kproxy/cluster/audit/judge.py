@@ -32,6 +32,7 @@ from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.serviceport import ServicePort
+from kproxy.words import exact
 
 _TOLERANCE: Final = Fraction(1, 50)
 """Shares that differ by less are equal: iptables rounds chances."""
@@ -349,7 +350,7 @@ def _fates(result: TraceResult) -> tuple[Fate, ...]:
     for each in result.outcomes:
         key = (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
         found[key] = found.get(key, Fraction(0)) + each.probability
-    return tuple(Fate(f"{share.numerator}/{share.denominator}", *key) for key, share in found.items())
+    return tuple(Fate(exact(share), *key) for key, share in found.items())
 
 
 def _words(result: TraceResult) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ the snapshot does not hold, the packet comes to the node whose address it is for
 own to other nodes' pods, to the node whose podCIDR it is for: then it is "the cloud's network" that knows them.
 Pods need not be in a snapshot: one is made of its object. It has its addresses, no rules, and sends all to its node.
 What is neither node nor pod is outside, answers, and knows the ways to nodes only.
-External and load-balancer IPs of Services are nobody's: what is sent there comes to any of the nodes, as the route or the
-load balancer leads it.
+External and load-balancer IPs of Services are nobody's: what is sent there comes to any of the nodes, as the route or
+the load balancer leads it.
 
 `notes` says what was taken for granted on the way.
 """

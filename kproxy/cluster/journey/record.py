@@ -17,6 +17,7 @@ from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.query.assumptions import assumed_source
 from kproxy.dataplane.query.json import RuleStep, rule_step
 from kproxy.netfilter import Family
+from kproxy.words import exact
 
 
 class OuterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -153,7 +154,7 @@ def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple
 def journey_record(item: Journey, *, steps: bool = False) -> JourneyRecord:
     """One journey. `steps`: with everything that happened on its hosts, not only the rules that matched."""
     return JourneyRecord(
-        probability=f"{item.probability.numerator}/{item.probability.denominator}",
+        probability=exact(item.probability),
         end=item.end,
         at=item.at,
         there=tuple(_hop(hop, steps) for hop in item.there),

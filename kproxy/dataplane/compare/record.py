@@ -11,6 +11,7 @@ from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.words import exact
 
 SIDES = ("A", "B")
 
@@ -107,7 +108,7 @@ def difference_record(item: Difference) -> dict[str, object]:
 
 def _outcome_record(outcome: Outcome) -> dict[str, object]:
     return {
-        "probability": f"{outcome.probability.numerator}/{outcome.probability.denominator}",
+        "probability": exact(outcome.probability),
         "verdict": outcome.verdict,
         "src": outcome.src,
         "dst": outcome.dst,

@@ -11,6 +11,7 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import write_question
+from kproxy.words import exact
 
 
 class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,7 +96,7 @@ def report_record(report: Report, source: str = "") -> ReportRecord:
 def _outcome(reported: Reported) -> OutcomeRecord:
     item = reported.outcome
     return OutcomeRecord(
-        probability=f"{item.probability.numerator}/{item.probability.denominator}",
+        probability=exact(item.probability),
         verdict=item.verdict,
         src=item.src,
         dst=item.dst,

@@ -29,7 +29,7 @@ from kproxy.errors import InputError
 from kproxy.explorer.answers.asked_rules import asked_hooks
 from kproxy.explorer.answers.map import known_client
 from kproxy.explorer.errors import bad_input
-from kproxy.explorer.model.chances import exact, percent
+from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, Model, family_named
 from kproxy.explorer.model.owners import Doors
@@ -39,6 +39,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import Hook
+from kproxy.words import exact
 
 _ASSUME: Final = re.compile(r"--assume '(.+)=yes\|no'")
 _SWITCHES: Final = 12

@@ -15,7 +15,7 @@ import msgspec
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.explorer.model.chances import chances, exact, percent, shown_chances
+from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, share_of
 from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView
 from kproxy.explorer.model.model import HOST, Model, Work
@@ -28,6 +28,7 @@ from kproxy.netfilter import Family
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, why_unused
+from kproxy.words import exact
 
 ASKING: Final = 0.15
 """Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Warmer`)."""

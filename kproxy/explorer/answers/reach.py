@@ -16,7 +16,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError
 from kproxy.errors import InputError
 from kproxy.explorer.answers.map import known_client
-from kproxy.explorer.model.chances import exact, percent
+from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.model import CLIENT, CLIENT6, Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.family import join_host_port
@@ -24,6 +24,7 @@ from kproxy.netfilter import Family
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
+from kproxy.words import exact
 
 MAX_ADDRESSES: Final = 12
 _MOST_NODES: Final = 5

@@ -17,7 +17,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out, shares_of, state_of, whose, why_not
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
 from kproxy.explorer.errors import not_found
-from kproxy.explorer.model.chances import exact, percent
+from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share, share_of
 from kproxy.explorer.model.model import Model, Work, family_named
@@ -32,6 +32,7 @@ from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, why_unused
+from kproxy.words import exact
 
 _ASKING: Final = 2.0
 """Seconds that the node's rules are asked for one page."""

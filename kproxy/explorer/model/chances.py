@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.render.iptables.serviceport import probability
+from kproxy.words import exact
 
 _BITS_31 = 1 << 31
 _BITS_32 = 1 << 32
@@ -41,8 +42,3 @@ def shown_chances(count: int, mode: str) -> tuple[tuple[Fraction, str, float], .
 def percent(chance: Fraction) -> float:
     """For people: rounded to hundredths."""
     return round(float(chance) * 100, 2)
-
-
-def exact(chance: Fraction) -> str:
-    """For programs: `1/3`."""
-    return f"{chance.numerator}/{chance.denominator}"

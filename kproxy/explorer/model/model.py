@@ -53,6 +53,7 @@ CLIENT: Final = "203.0.113.9"
 """The address of the client outside that the map shows, of a network for documentation (RFC 5737)."""
 CLIENT6: Final = "2001:db8::9"
 OUTSIDE_CLIENTS: Final = MappingProxyType({Family.IPV4: CLIENT, Family.IPV6: CLIENT6})
+NO_NODE: Final = "there is no node: no Node is among the objects, and no Pod or endpoint names one"
 NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
 
 
@@ -251,8 +252,9 @@ class Model:
             return self.cluster.hosts[self.nodes[0]]
         found = self.cluster.hosts.get(name.removeprefix("node/"))
         if found is None or not found.has_node:
-            shown = ", ".join(self.nodes[:8]) or "none"
-            raise not_found(f"{field}: there is no node {name!r}; there are {shown}", field)
+            if not self.nodes:
+                raise not_found(f"{field}: {NO_NODE}", field)
+            raise not_found(f"{field}: there is no node {name!r}; there are {', '.join(self.nodes[:8])}", field)
         return found
 
     @cached_property

@@ -299,7 +299,7 @@ class RenderedCluster(Cluster):
         self.hosts = MappingProxyType(hosts)
 
     def _named_nodes(self) -> list[str]:
-        """Where there are no Nodes, those that Pods and endpoints name."""
-        if self.manifests.nodes:
-            return []
-        return [pod.node for pod in self.pods.values() if pod.node]
+        """The nodes that Pods and endpoints name, of which there need be no object."""
+        slices = self.manifests.endpoint_slices
+        endpoints = [each.node_name for item in slices for each in item.endpoints if each.node_name]
+        return [*(pod.node for pod in self.pods.values() if pod.node), *endpoints]

@@ -37,6 +37,8 @@ const BEFORE_GROUPED = 78;
 const byName = new Intl.Collator("en", { numeric: true }).compare;
 const MAX_PODS = 9;
 const MAX_ROOMS = 6;
+/** Of more endpoints outside some are drawn. */
+const MAX_ENDS = 24;
 const MAX_TILES = 48;
 /** More are not drawn one by one. */
 const MAX_SQUARES = 3000;
@@ -145,7 +147,7 @@ function addHosts(graph, map, podsOf, { groups, open, room }) {
       anchor.set(node.id, node.id);
     }
   }
-  const outside = [...map.nodes.filter((node) => !isNode(node)), ...map.outside].map((item) => item.id);
+  const outside = [...map.nodes.filter((node) => !isNode(node)), ...drawnOutside(map)].map((item) => item.id);
   for (const id of outside) graph.setNode(id, { width: OUTSIDE.width, height: OUTSIDE.height });
   const known = new Set(outside);
   for (const network of map.networks) {
@@ -157,11 +159,17 @@ function addHosts(graph, map, podsOf, { groups, open, room }) {
     }
     if (hosts.length && !graph.outEdges(network.id)?.length) graph.setEdge(network.id, hosts[0], { weight: 0 });
   }
-  for (const item of map.outside) for (const link of item.links ?? []) if (graph.hasNode(link)) graph.setEdge(item.id, link);
+  for (const item of drawnOutside(map)) for (const link of item.links ?? []) if (graph.hasNode(link)) graph.setEdge(item.id, link);
   const first = map.networks[0]?.id ?? hosts[0];
   for (const id of outside) if (first && !graph.outEdges(id)?.length) graph.setEdge(id, first, { weight: 0 });
   return { anchor, hosts, outside };
 }
+
+/** Who is outside, without endpoints for which there is no room. */
+const drawnOutside = (map) => {
+  const left = new Set(map.outside.filter((item) => item.end).slice(MAX_ENDS));
+  return left.size ? map.outside.filter((item) => !left.has(item)) : map.outside;
+};
 
 /** Whether a host is a node, and not one beside the nodes: a router, or a client. */
 export const isNode = (host) => host.isNode !== false;
@@ -186,7 +194,7 @@ export function portsOf(node, map) {
     .sort((one, other) => Number(Boolean(one.tunnel)) - Number(Boolean(other.tunnel)));
 }
 
-function addServices(graph, map, { anchor }, card) {
+function addServices(graph, map, { anchor, outside }, card) {
   const ids = map.services.slice(0, MAX_SERVICES).map((service) => service.id);
   for (const id of ids) graph.setNode(id, { width: card.width, height: card.height });
   const known = new Set(ids);
@@ -199,9 +207,9 @@ function addServices(graph, map, { anchor }, card) {
     weights.set(key, (weights.get(key) ?? 0) + 1);
   }
   for (const [key, weight] of weights) graph.setEdge(...JSON.parse(key), { weight });
-  // A Service without endpoints stands in the same column.
-  const host = [...anchor.values()][0];
-  if (host) for (const id of ids) if (!graph.inEdges(id)?.length) graph.setEdge(host, id, { weight: 0 });
+  // A Service without endpoints stands in the same column; where there is no node, beyond who is outside.
+  const before = [...anchor.values()][0] ?? outside[0];
+  if (before) for (const id of ids) if (!graph.inEdges(id)?.length) graph.setEdge(before, id, { weight: 0 });
   return ids;
 }
 
@@ -233,7 +241,7 @@ function read(graph, map, { size, slim, podsOf, groups, names, anchors, shown, o
   // Below all nodes is a channel for lines of endpoints outside; where there are no nodes nothing is in their way.
   const around = anchors.hosts.length > 0 && map.edges.some((edge) => edge.used && boxes.get(edge.target)?.kind === "outside");
   const bottom = lowest + (slim || !anchors.outside.length ? 48 : around ? 30 : 14);
-  return { size, slim, channel: around ? lowest + 14 : 0, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, more: map.services.length - shown.length };
+  return { size, slim, channel: around ? lowest + 14 : 0, names: size === "dot" ? names : null, width: right, height: bottom, boxes, frames, bars, more: map.services.length - shown.length, ends: map.outside.length - drawnOutside(map).length };
 }
 
 /** On a phone: each column where the one before it ends, whatever their ranks. */
@@ -280,7 +288,8 @@ function lanesOf(graph, map, { anchor }, slim) {
   const [near, far] = [[], []];
   const lanes = new Map();
   for (const network of map.networks) {
-    const apart = !network.members.some((member) => anchor.has(member.host)) && network.members.length > 0;
+    // Of a part of the map a network may have nobody that is drawn.
+    const apart = !network.members.some((member) => anchor.has(member.host)) && network.members.some((member) => graph.hasNode(member.host));
     if (slim && apart) {
       lanes.set(network.id, 0);
       continue;

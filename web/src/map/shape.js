@@ -73,7 +73,8 @@ export function alongWays(map, ways, services) {
   const pods = map.pods.filter((pod) => hosts.has(pod.id));
   const nodes = new Set([...map.nodes.filter((node) => hosts.has(node.id)).map((node) => node.id), ...pods.map((pod) => pod.node)]);
   if (map.nodes.length <= FEW_NODES || nodes.size > FEW_NODES) return null;
-  return { ...narrow(map, { only: nodes, services: new Set(services) }), pods, outside: [...hosts].some((id) => id.startsWith("outside/")) ? map.outside : [] };
+  const networks = map.networks.filter((network) => network.members.some((member) => nodes.has(member.host)));
+  return { ...narrow(map, { only: nodes, services: new Set(services) }), networks, pods, outside: [...hosts].some((id) => id.startsWith("outside/")) ? map.outside : [] };
 }
 
 const ends = new WeakMap();

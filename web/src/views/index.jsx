@@ -1,4 +1,4 @@
-// The views beside map, question and Services; one is listed when the server can answer it.
+// The views beside map, question and Services; one is listed when the server can answer it, else it says what it needs.
 
 import { AuditView } from "./audit.jsx";
 import { CompareView } from "./compare.jsx";
@@ -17,8 +17,8 @@ export function editsOf(query) {
 }
 
 export const VIEWS = [
-  { name: "whatif", title: "What if", key: "w", show: WhatIfView, shown: (can) => can.whatif },
-  { name: "compare", title: "Compare", key: "c", show: CompareView, shown: (can) => can.compare },
-  { name: "audit", title: "Audit", key: "u", show: AuditView, shown: (can) => can.audit },
-  { name: "live", title: "Live", key: "l", show: LiveView, shown: (can, source) => can.lab || (source.live && can.events) },
+  { name: "whatif", title: "What if", key: "w", show: WhatIfView, shown: (can) => can.whatif, needs: "Changes are made to objects, and one host’s rules have none: this needs a snapshot, manifests, a lab or a cluster." },
+  { name: "compare", title: "Compare", key: "c", show: CompareView, shown: (can) => can.compare, needs: "One host’s rules alone can be compared with nothing. Start kproxy explore with --against and a second source." },
+  { name: "audit", title: "Audit", key: "u", show: AuditView, shown: (can) => can.audit, needs: "An audit judges the rules that nodes really have by what the objects ask for. Manifests have no such rules, and one host’s rules no objects: this needs a snapshot (kproxy collect) or a lab." },
+  { name: "live", title: "Live", key: "l", show: LiveView, shown: (can, source) => can.lab || (source.live && can.events), needs: "This source does not change by itself: this needs a lab or a cluster." },
 ];

@@ -57,6 +57,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
         <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} touched={touched} marks={marks}
           label={`Map of ${count(map.nodes.length, "host")}, ${count(map.pods.length, "Pod")} and ${count(map.services.length, "Service")}; arrow keys go from one to the next`} />
         {layout.more > 0 && <p class="counts">{count(layout.more, "more Service")} {layout.more === 1 ? "is" : "are"} not drawn: search, or choose a namespace. The tables have all.</p>}
+        {layout.ends > 0 && <p class="counts">{count(layout.ends, "more endpoint")} outside {layout.ends === 1 ? "is" : "are"} not drawn; the tables and Services have all.</p>}
         <Legend map={shown} size={layout.size} selected={sel} />
         <Tables map={shown} to={to} />
       </div>
