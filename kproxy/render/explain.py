@@ -15,7 +15,7 @@ from kproxy.render.nftables.table import RenderedObject, RenderedTable
 from kproxy.render.origin import RenderedRule
 from kproxy.render.target import RenderedTarget
 from kproxy.services.endpoints import Endpoint
-from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, is_ignored
+from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, is_headless
 from kproxy.services.serviceport import ServicePort, cluster_ip_of, why_skipped
 from kproxy.services.topology import SelectedEndpoints, select_endpoints, why_unused
 
@@ -152,8 +152,8 @@ def _notes(
 def _slice_notes(endpoint_slice: EndpointSlice, family: IPFamily) -> Iterable[str]:
     """Why a slice of the Service, or a part of it, has no effect in this family."""
     where = f"EndpointSlice {endpoint_slice.metadata.key}"
-    if is_ignored(endpoint_slice.metadata.labels):
-        yield f"{where} is ignored: its labels hand it to another proxy or mark it headless"
+    if is_headless(endpoint_slice.metadata.labels):
+        yield f"{where} is ignored: its labels mark it headless"
     elif endpoint_slice.address_type != family.value:
         yield f"{where} is ignored here: its addresses are {endpoint_slice.address_type}"
     else:

@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api.types.discovery import Endpoint as SliceEndpoint
 from kproxy.api.types.discovery import EndpointSlice
-from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, family_of, is_ignored
+from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, family_of, is_headless
 
 NO_HINTS: frozenset[str] = frozenset()
 
@@ -48,7 +48,7 @@ def service_key_of(endpoint_slice: EndpointSlice, family: IPFamily) -> str:
     """`namespace/name` of the Service a slice belongs to, or "" when kube-proxy of that family ignores the slice."""
     labels = endpoint_slice.metadata.labels
     service = labels.get(LABEL_SERVICE_NAME, "")
-    if not service or endpoint_slice.address_type != family.value or is_ignored(labels):
+    if not service or endpoint_slice.address_type != family.value or is_headless(labels):
         return ""
     return f"{endpoint_slice.metadata.namespace}/{service}"
 

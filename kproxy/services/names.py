@@ -35,13 +35,21 @@ class ServicePortName(NamedTuple):
         return f"{self.namespace}/{self.name}:{self.port}" if self.port else f"{self.namespace}/{self.name}"
 
 
-def is_ignored(labels: Mapping[str, str]) -> bool:
-    """Whether the labels of a Service or EndpointSlice keep kube-proxy from watching it.
+def is_of_another_proxy(service_labels: Mapping[str, str]) -> bool:
+    """Whether the labels of a Service hand it to another proxy.
 
-    kube-proxy's informers select `!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless`: the
-    label's value does not matter, only that it is there.
+    kube-proxy watches Services by `!service.kubernetes.io/service-proxy-name` and the field `spec.clusterIP!=None`: the
+    label's value does not matter, and a label `headless` keeps no Service with a cluster IP from its rules.
     """
-    return LABEL_SERVICE_PROXY_NAME in labels or LABEL_HEADLESS in labels
+    return LABEL_SERVICE_PROXY_NAME in service_labels
+
+
+def is_headless(slice_labels: Mapping[str, str]) -> bool:
+    """Whether the labels of an EndpointSlice say that its Service is headless.
+
+    kube-proxy watches EndpointSlices by `!service.kubernetes.io/headless` alone.
+    """
+    return LABEL_HEADLESS in slice_labels
 
 
 def family_of(address: str) -> IPFamily:

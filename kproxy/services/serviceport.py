@@ -11,7 +11,7 @@ import ipaddress
 import msgspec
 
 from kproxy.api.types.core import Service, ServiceSpec
-from kproxy.services.names import IPFamily, ServicePortName, family_of, is_ignored
+from kproxy.services.names import IPFamily, ServicePortName, family_of, is_of_another_proxy
 
 
 class ServicePort(msgspec.Struct, frozen=True):
@@ -68,10 +68,10 @@ class ServicePort(msgspec.Struct, frozen=True):
 def why_skipped(service: Service) -> str:
     """Why kube-proxy programs nothing for a Service, in words; "" when it does.
 
-    The order is kube-proxy's: the informers' label selector first, then ExternalName, then a missing ClusterIP.
+    The order is kube-proxy's: the informers' selectors first, then ExternalName, then a missing ClusterIP.
     """
-    if is_ignored(service.metadata.labels):
-        return "its labels hand it to another proxy or mark it headless"
+    if is_of_another_proxy(service.metadata.labels):
+        return "its label service-proxy-name hands it to another proxy"
     spec = service.spec
     if spec.type == "ExternalName":
         return "type ExternalName is answered by DNS alone"

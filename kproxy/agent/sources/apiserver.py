@@ -25,8 +25,13 @@ from kproxy.client import (
     RestClient,
 )
 from kproxy.informer.objects import DeletedFinalStateUnknown, T
+from kproxy.services.names import LABEL_HEADLESS, LABEL_SERVICE_PROXY_NAME
 
-OURS: Final = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
+OURS: Final = f"!{LABEL_SERVICE_PROXY_NAME}"
+"""Services, which must have a cluster IP as well."""
+WITH_CLUSTER_IP: Final = "spec.clusterIP!=None"
+NOT_HEADLESS: Final = f"!{LABEL_HEADLESS}"
+"""EndpointSlices, and the Endpoints that stand for them."""
 
 
 class Sink(Protocol):
@@ -153,12 +158,13 @@ class ApiSource:
         if use_endpoints:
             mirror = EndpointsMirror(sink)
             put_service = mirror.put_service
-            endpoints = Informer(client, ENDPOINTS, label_selector=OURS, resync_period=period)
+            endpoints = Informer(client, ENDPOINTS, label_selector=NOT_HEADLESS, resync_period=period)
             self._watch(endpoints, mirror.put_endpoints)
         else:
-            slices = Informer(client, ENDPOINT_SLICES, label_selector=OURS, resync_period=period)
+            slices = Informer(client, ENDPOINT_SLICES, label_selector=NOT_HEADLESS, resync_period=period)
             self._watch(slices, sink.put_slice)
-        self._watch(Informer(client, SERVICES, label_selector=OURS, resync_period=period), put_service)
+        services = Informer(client, SERVICES, label_selector=OURS, field_selector=WITH_CLUSTER_IP, resync_period=period)
+        self._watch(services, put_service)
         node = Informer(client, NODES, field_selector=f"metadata.name={node_name}")
         self._watch(node, lambda _key, found: sink.put_node(found))
 

@@ -20,7 +20,7 @@ from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncOb
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.agent.run import Agent
-from kproxy.agent.sources.apiserver import OURS, ApiSource
+from kproxy.agent.sources.apiserver import NOT_HEADLESS, OURS, WITH_CLUSTER_IP, ApiSource
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Node, Service
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import DetectLocal, IPTables
@@ -144,8 +144,8 @@ class Cluster(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, client: RestClient, node: Node | None) -> Cluster:
         """Now."""
-        services = client.list(SERVICES, label_selector=OURS)
-        found = client.list(ENDPOINT_SLICES, label_selector=OURS)
+        services = client.list(SERVICES, label_selector=OURS, field_selector=WITH_CLUSTER_IP)
+        found = client.list(ENDPOINT_SLICES, label_selector=NOT_HEADLESS)
         versions = {
             "services": {each.metadata.key: each.metadata.resource_version for each in services.items},
             "endpointslices": {each.metadata.key: each.metadata.resource_version for each in found.items},

@@ -202,7 +202,8 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """`a=b,c,!d` label selectors and `metadata.name=x` field selectors; no more than tests need."""
+    """`a=b,c,!d` label selectors and `metadata.name=x` or `spec.clusterIP!=x` field
+    selectors; no more than tests need."""
 
     labels: str = ""
     fields: str = ""
@@ -222,6 +223,10 @@ class Selectors:
                 return False
         for part in filter(None, self.fields.split(",")):
             name, _, text = part.partition("=")
+            if name == "spec.clusterIP!":  # of Services
+                if (value.get("spec") or {}).get("clusterIP", "") == text:
+                    return False
+                continue
             if name != "metadata.name":
                 message = f'"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"'
                 raise StatusError(400, "BadRequest", message)

@@ -28,7 +28,9 @@ from tests.support.waiting import PATIENCE
 
 ACCEPTS = [f"{MEDIA_TYPE}, */*", f"{MEDIA_TYPE},application/json", MEDIA_TYPE]
 """contentType alone; what typed clients prefer; and acceptContentTypes set to protobuf."""
-PROXIED = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"
+PROXIED = "!service.kubernetes.io/service-proxy-name"
+WITH_IP = "spec.clusterIP!=None"
+NOT_HEADLESS = "!service.kubernetes.io/headless"
 STREAMED = {
     "allowWatchBookmarks": "true",
     "resourceVersionMatch": "NotOlderThan",
@@ -79,11 +81,13 @@ def _framed(data: bytes) -> Iterator[tuple[str, Any]]:
 def proxy(shared: Api, tmp_path: Path, request: pytest.FixtureRequest) -> Proxy:
     shared("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"podCIDRs": ["10.1.0.0/24"]}})
     shared("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}})
+    body: dict[str, Any]
     for name, labels in (
-        ("plain", {}), ("headless", {"service.kubernetes.io/headless": ""}),
+        ("plain", {}), ("labelled", {"service.kubernetes.io/headless": ""}), ("without", {}),
         ("other", {"service.kubernetes.io/service-proxy-name": "x"}),
     ):  # fmt: skip
-        body = {"metadata": {"name": name, "labels": labels}, "spec": {"ports": [{"port": 80}]}}
+        spec: dict[str, Any] = {"ports": [{"port": 80}]} | ({"clusterIP": "None"} if name == "without" else {})
+        body = {"metadata": {"name": name, "labels": labels}, "spec": spec}
         shared("POST", "/api/v1/namespaces/default/services", body)
         labels = {**labels, "kubernetes.io/service-name": name}
         endpoints = [{"addresses": ["10.1.0.5"], "nodeName": "n1", "conditions": {"ready": True}}]
@@ -106,23 +110,23 @@ def test_its_informers_fill(proxy: Proxy) -> None:
     nodes = proxy.stream("/api/v1/nodes", fieldSelector="metadata.name=n1")
     assert _names(nodes) == ["n1"]
     assert nodes[0][1]["spec"]["podCIDRs"] == ["10.1.0.0/24"]
-    services = proxy.stream("/api/v1/services", labelSelector=PROXIED)
-    assert _names(services) == ["kubernetes", "plain"]
+    services = proxy.stream("/api/v1/services", labelSelector=PROXIED, fieldSelector=WITH_IP)
+    assert _names(services) == ["kubernetes", "labelled", "plain"]
     assert all(value["apiVersion"] == "v1" and value["kind"] == "Service" for _, value in services)
-    slices = proxy.stream("/apis/discovery.k8s.io/v1/endpointslices", labelSelector=PROXIED)
-    assert set(_names(slices)) - {"kubernetes"} == {"plain"}
+    slices = proxy.stream("/apis/discovery.k8s.io/v1/endpointslices", labelSelector=NOT_HEADLESS)
+    assert set(_names(slices)) - {"kubernetes"} == {"other", "plain", "without"}
     assert slices[-2][1]["endpoints"][0]["conditions"] == {"ready": True}
     assert _names(proxy.stream("/apis/networking.k8s.io/v1/servicecidrs")) == ["kubernetes"]
 
 
 def test_without_streaming_lists(proxy: Proxy) -> None:
     """A list at version 0 in one piece, then a watch from its version."""
-    query = urlencode({"labelSelector": PROXIED, "limit": "500", "resourceVersion": "0"})
+    query = urlencode({"labelSelector": PROXIED, "fieldSelector": WITH_IP, "limit": "500", "resourceVersion": "0"})
     status, media, data = proxy("GET", f"/api/v1/services?{query}")
     assert status == 200
     found = decode_envelope(data) if media == MEDIA_TYPE else json.loads(data)
     assert found["kind"] == "ServiceList"
-    assert [each["metadata"]["name"] for each in found["items"]] == ["kubernetes", "plain"]
+    assert [each["metadata"]["name"] for each in found["items"]] == ["kubernetes", "labelled", "plain"]
     version = found["metadata"]["resourceVersion"]
     query = urlencode({"watch": "true", "resourceVersion": version, "timeoutSeconds": "1", "labelSelector": PROXIED})
     status, _, data = proxy("GET", f"/api/v1/services?{query}")

@@ -97,7 +97,7 @@ spec: {clusterIP: 10.96.0.7, ports: [{port: 80, name: a}]}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: other-proxy, labels: {kubernetes.io/service-name: w, service.kubernetes.io/service-proxy-name: x}}
+metadata: {name: marked, labels: {kubernetes.io/service-name: w, service.kubernetes.io/headless: ''}}
 addressType: IPv4
 endpoints: [{addresses: [10.244.0.1]}]
 ports: [{name: a, port: 80}]
@@ -120,7 +120,7 @@ ports: [{name: a, port: 80}, {name: b, port: null}, {name: a2, port: 81, protoco
 """
     shown = kproxy("explain", "-f", "-", "--service", "w", "--node", "n", stdin=text).stdout
     for words in (
-        "EndpointSlice default/other-proxy is ignored: its labels",
+        "EndpointSlice default/marked is ignored: its labels",
         "EndpointSlice default/six is ignored here: its addresses are IPv6",
         "EndpointSlice default/four: port 'b' has no number",
         "EndpointSlices have port 'a2' (UDP), which the Service has not",

@@ -82,6 +82,8 @@ def test_slices_that_kube_proxy_ignores() -> None:
     assert service_key_of(make_slice(make_endpoint()), V6) == ""
     assert service_key_of(make_slice(make_endpoint(), service=""), V4) == ""
     assert service_key_of(make_slice(make_endpoint(), labels={"service.kubernetes.io/headless": ""}), V4) == ""
+    proxied = make_slice(make_endpoint(), labels={"service.kubernetes.io/service-proxy-name": "x"})
+    assert service_key_of(proxied, V4) == "shop/web", "that label counts of Services alone"
 
 
 def test_the_cache_reports_before_and_after_once_per_service() -> None:

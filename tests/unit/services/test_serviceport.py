@@ -35,11 +35,14 @@ def test_dual_stack_gives_each_family_its_own_addresses() -> None:
     assert (four.load_balancer_source_ranges, six.load_balancer_source_ranges) == (("10.0.0.0/8",), ("2001:db8::/64",))
 
 
+def test_a_label_headless_keeps_no_service_with_a_cluster_ip_from_its_rules() -> None:
+    assert service_ports(make_service(labels={"service.kubernetes.io/headless": ""}), V4)
+
+
 @pytest.mark.parametrize(
     ("service", "words"),
     [
-        (make_service(labels={"service.kubernetes.io/service-proxy-name": ""}), "labels"),
-        (make_service(labels={"service.kubernetes.io/headless": ""}), "labels"),
+        (make_service(labels={"service.kubernetes.io/service-proxy-name": ""}), "another proxy"),
         (make_service(type="ExternalName"), "ExternalName"),
         (make_service(cluster_ips=("None",)), "headless"),
         (make_service(cluster_ips=()), "no clusterIP"),

@@ -22,13 +22,15 @@ def api() -> Iterator[FakeApiServer]:
         yield server
 
 
-def put_service(api: FakeApiServer, name: str, labels: dict[str, str] | None = None) -> None:
-    api.put("services", {"metadata": {"name": name, "labels": labels or {}}, "spec": {"ports": [{"port": 80}]}})
+def put_service(api: FakeApiServer, name: str, labels: dict[str, str] | None = None, ip: str = "10.96.0.1") -> None:
+    spec = {"clusterIP": ip, "ports": [{"port": 80}]}
+    api.put("services", {"metadata": {"name": name, "labels": labels or {}}, "spec": spec})
 
 
 def test_lists_says_so_and_watches(api: FakeApiServer) -> None:
     put_service(api, "web")
-    put_service(api, "headless", {"service.kubernetes.io/headless": ""})
+    put_service(api, "labelled", {"service.kubernetes.io/headless": ""})
+    put_service(api, "headless", ip="None")
     put_service(api, "other", {"service.kubernetes.io/service-proxy-name": "x"})
     labels = {"kubernetes.io/service-name": "web"}
     piece = {"metadata": {"name": "web-1", "labels": labels}, "addressType": "IPv4", "endpoints": [], "ports": []}
@@ -41,7 +43,12 @@ def test_lists_says_so_and_watches(api: FakeApiServer) -> None:
     source.start()
     assert synced.wait(PATIENCE)
     assert source.describe_waiting() == ""
-    assert sink.take() == ["+node 10.244.0.0/24", "+service default/web", "+slice default/web-1"]
+    assert sink.take() == [
+        "+node 10.244.0.0/24",
+        "+service default/labelled",
+        "+service default/web",
+        "+slice default/web-1",
+    ]
     put_service(api, "late")
     api.delete("services", "default/web")
     eventually(lambda: len(sink.told) == 2)
