@@ -10,9 +10,18 @@ from kproxy.dataplane.model.host import Interface, InterfaceAddress, Route, Rout
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT32, Masked
+from kproxy.netfilter.iptables.codec import UINT32, Masked, Range, parse_protocol
 
-_KINDS: Final = ("unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit")
+_KINDS: Final = ("unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit", "throw")
+_ACTIONS: Final = ("unreachable", "prohibit", "blackhole")
+_MODELLED: Final = frozenset({
+    "priority", "not", "src", "srclen", "dst", "dstlen", "fwmark", "fwmask", "iif", "iif_detached", "tos", "dsfield",
+    "ipproto", "sport", "sport_start", "sport_end", "dport", "dport_start", "dport_end", "table", "action", "goto",
+    "nop", "suppress_prefixlen", "protocol", "flow_from", "flow_to", "family",
+})  # fmt: skip
+"""What `ip -json rule show` prints of a rule that is modelled, or that decides nothing (iproute2, ip/iprule.c)."""
+_OWN: Final = frozenset({"oif", "oif_detached", "uid_start", "uid_end"})
+"""What a forwarded packet has not: a device that its socket is bound to. Its user is root's."""
 
 
 def parse_interfaces(entries: Sequence[Mapping[str, Any]]) -> tuple[Interface, ...]:
@@ -68,29 +77,54 @@ def _network(text: str, family: Family) -> Network:
 
 
 def parse_rules(entries: Sequence[Mapping[str, Any]], family: Family) -> list[RoutingRule]:
-    """Reads `ip -json rule show`; the rules that every host has (local, main, default) are left out."""
-    rules = []
-    for entry in entries:
-        table = str(entry.get("table", "main"))
-        plain = entry.get("src", "all") == "all" and not {"dst", "fwmark", "iif"} & entry.keys()
-        if (plain and table in ("local", "main", "default")) or "table" not in entry:
-            continue
-        mark = None
-        if "fwmark" in entry:
-            mask = int(str(entry["fwmask"]), 0) if "fwmask" in entry else UINT32
-            mark = Masked(int(str(entry["fwmark"]), 0), mask)
-        rules.append(
-            RoutingRule(
-                table,
-                int(entry.get("priority", 32765)),
-                family,
-                mark,
-                _rule_network(entry, "src", "srclen", family),
-                _rule_network(entry, "dst", "dstlen", family),
-                entry.get("iif"),
-            )
-        )
-    return rules
+    """Reads `ip -json rule show`; the rules that every host has (local, main, default) are left out. What is not
+    modelled of a rule makes it open whether the rule applies."""
+    return [_rule(entry, family) for entry in entries if not _is_usual(entry)]
+
+
+def _is_usual(entry: Mapping[str, Any]) -> bool:
+    usual = entry.get("src", "all") == "all" and entry.get("table") in ("local", "main", "default")
+    return usual and entry.keys() <= {"priority", "src", "table", "protocol", "family"}
+
+
+def _rule(entry: Mapping[str, Any], family: Family) -> RoutingRule:
+    mark = None
+    if "fwmark" in entry:
+        mask = int(str(entry["fwmask"]), 0) if "fwmask" in entry else UINT32
+        mark = Masked(int(str(entry["fwmark"]), 0), mask)
+    action = str(entry.get("action", "goto" if "goto" in entry else "nop" if "nop" in entry else "lookup"))
+    others = sorted(entry.keys() - _MODELLED)
+    root = int(entry.get("uid_start", 0)) == 0
+    known = action in _ACTIONS or action in ("goto", "nop") or "table" in entry
+    target = str(entry.get("goto", ""))
+    tos = entry.get("tos", entry.get("dsfield"))
+    return RoutingRule(
+        str(entry.get("table", "")),
+        int(entry.get("priority", 32765)),
+        family,
+        mark,
+        _rule_network(entry, "src", "srclen", family),
+        _rule_network(entry, "dst", "dstlen", family),
+        entry.get("iif"),
+        "not" in entry,
+        parse_protocol(str(entry["ipproto"])) if "ipproto" in entry else None,
+        _ports(entry, "sport"),
+        _ports(entry, "dport"),
+        None if tos is None else int(str(tos), 0),
+        action,
+        int(target) if target.isdigit() else None,
+        int(entry["suppress_prefixlen"]) if "suppress_prefixlen" in entry else None,
+        ", ".join(others) if others or known else "an action that is not modelled",
+        bool(others) and set(others) <= _OWN and not ("uid_start" in entry and root),
+    )
+
+
+def _ports(entry: Mapping[str, Any], name: str) -> Range | None:
+    if name in entry:
+        return Range(int(entry[name]), int(entry[name]))
+    if f"{name}_start" in entry:
+        return Range(int(entry[f"{name}_start"]), int(entry[f"{name}_end"]))
+    return None
 
 
 def _rule_network(entry: Mapping[str, Any], name: str, length: str, family: Family) -> Network | None:

@@ -298,9 +298,7 @@ class HookPipeline:
         found: RouteResult | Unknown | None
         if packet.dst is None:
             return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
-        found = lookup(
-            self._host, Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, in_interface="")
-        )
+        found = lookup(self._host, Query.of(packet, ""))
         if isinstance(found, Unknown):
             return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
         return [found]

@@ -81,8 +81,7 @@ def _routed(host: Host, state: State) -> list[Edge]:
     packet = state.packet
     if packet.dst is None:
         return []
-    query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
-    result = lookup(host, query)
+    result = lookup(host, Query.of(packet, packet.in_interface))
     if result is None:
         return [Edge(None, _dropped(state, "no route to the destination"))]
     if isinstance(result, Unknown):

@@ -114,8 +114,7 @@ def masquerade_address(view: View) -> int | None:
         return packet.dst if packet.family is Family.IPV6 else _first_address(host, packet.family)
     towards = packet.dst
     if packet.dst is not None:
-        query = Query(packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, packet.in_interface)
-        route = lookup(host, query)
+        route = lookup(host, Query.of(packet, packet.in_interface))
         if route is not None and not isinstance(route, Unknown) and route.gateway is not None:
             towards = route.gateway
     return device_address(host, packet.family, packet.out_interface, towards)

@@ -18,7 +18,7 @@ from kproxy.dataplane.model.host import (
     Route,
     RoutingRule,
 )
-from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 
@@ -44,7 +44,7 @@ class RouteResult(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What a route is looked up for."""
+    """What a route is looked up for. `in_interface` is "" for a packet of this host's own. None is: not known."""
 
     family: Family
     destination: int
@@ -52,6 +52,19 @@ class Query(NamedTuple):
     mark: int = 0
     mark_known: int = UINT32
     in_interface: str | None = ""
+    protocol: int | None = None
+    sport: int | None = None
+    dport: int | None = None
+    tos: int | None = None
+
+    @classmethod
+    def of(cls, packet: Packet, in_interface: str | None) -> Query:
+        """For a packet towards its destination, which must be known."""
+        assert packet.dst is not None
+        return cls(
+            packet.family, packet.dst, packet.src, packet.mark, packet.mark_known, in_interface, packet.protocol,
+            packet.sport, packet.dport, packet.tos,
+        )  # fmt: skip
 
 
 def address_type(host: Host, family: Family, address: int, device: str | None = None) -> str | Unknown:
@@ -139,21 +152,43 @@ def lookup(host: Host, query: Query) -> RouteResult | Unknown | None:
         return RouteResult("multicast", None)
     if host.routes is None:
         return UNKNOWN if host.rules else RouteResult("unicast")
+    start = 0
     for rule in sorted(host.rules, key=lambda item: item.priority):
+        if rule.priority < start:
+            continue
         fits = _rule_fits(rule, query)
         if fits is None:
             return UNKNOWN
-        if fits:
-            route = _table_lookup(host, rule.table, query)
-            if route is not None:
-                return route
+        if not fits or rule.action == "nop":
+            continue
+        if rule.action == "goto":
+            start = rule.target or 0
+        elif rule.action != "lookup":
+            return RouteResult(rule.action)
+        elif (route := _table_lookup(host, rule.table, query, rule.suppress_prefix)) is not None:
+            return route
     return _table_lookup(host, "main", query)
 
 
 def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:
+    """Whether a rule applies (fib_rule_match); None if that is open."""
     if rule.family not in (None, query.family):
         return False
+    fits = _selectors_fit(rule, query)
+    return fits if fits is None or not rule.negated else not fits
+
+
+def _selectors_fit(rule: RoutingRule, query: Query) -> bool | None:
     answers: list[bool | None] = []
+    if rule.other:
+        forwarded = query.in_interface not in (None, "")
+        answers.append(False if rule.only_own and forwarded else None)
+    for wanted, value in ((rule.protocol, query.protocol), (rule.tos, query.tos)):
+        if wanted is not None:
+            answers.append(None if value is None else wanted == value)
+    for ports, port in ((rule.source_ports, query.sport), (rule.destination_ports, query.dport)):
+        if ports is not None:
+            answers.append(None if port is None else ports.contains(port))
     if rule.mark is not None:
         differs = (query.mark ^ rule.mark.value) & rule.mark.mask & query.mark_known
         answers.append(False if differs else True if not rule.mark.mask & ~query.mark_known else None)
@@ -163,24 +198,36 @@ def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:
                 False if network.family is not query.family else None if address is None else network.contains(address)
             )
     if rule.in_interface is not None:
-        answers.append(None if query.in_interface is None else rule.in_interface == query.in_interface)
+        answers.append(None if query.in_interface is None else rule.in_interface == (query.in_interface or LOOPBACK))
     if False in answers:
         return False
     return None if None in answers else True
 
 
-def _table_lookup(host: Host, table: str, query: Query) -> RouteResult | None:
-    best: Route | None = None
+def _table_lookup(host: Host, table: str, query: Query, suppress: int | None = None) -> RouteResult | None:
+    """The route of one table; None if it has none that counts. Of a multipath route, what all hops have in common."""
+    best: list[Route] = []
     family, destination = query.family, query.destination
     for route in host.routes or ():
         network = route.network
         if (destination ^ network.address) & network.mask or route.table != table or network.family is not family:
             continue
-        if best is None or (-route.network.mask, route.metric) < (-best.network.mask, best.metric):
-            best = route
-    if best is None:
+        rank = (-network.mask, route.metric)
+        if not best or rank < (-best[0].network.mask, best[0].metric):
+            best = [route]
+        elif rank == (-best[0].network.mask, best[0].metric) and route.kind == best[0].kind:
+            best.append(route)
+    if not best or best[0].kind == "throw":
         return None
-    return RouteResult(best.kind, best.device, best.gateway, best.source)
+    if suppress is not None and best[0].network.mask.bit_count() <= suppress:
+        return None
+    devices, gateways, sources = ({getattr(each, name) for each in best} for name in ("device", "gateway", "source"))
+    return RouteResult(
+        best[0].kind,
+        devices.pop() if len(devices) == 1 else None,
+        gateways.pop() if len(gateways) == 1 else None,
+        sources.pop() if len(sources) == 1 else None,
+    )
 
 
 def source_for(host: Host, family: Family, route: RouteResult, destination: int) -> int | None:

@@ -16,7 +16,7 @@ from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import LOOPBACK, parse_ip
 from kproxy.netfilter.address import Network, format_address
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import Masked
+from kproxy.netfilter.iptables.codec import Masked, Range
 
 LOOPBACK_NETWORKS: Final = {
     Family.IPV4: Network.parse("127.0.0.0/8", Family.IPV4),
@@ -78,8 +78,9 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route. `kind` is unicast, local, broadcast, blackhole, unreachable or prohibit; `device` None is open, and so
-    is `source` None: the kernel then takes an address of the device."""
+    """A route. `kind` is unicast, local, broadcast, blackhole, unreachable, prohibit or throw (the next rule of the
+    policy is asked); `device` None is open, and so is `source` None: the kernel then takes an address of the device.
+    The hops of a multipath route are routes that differ in device and gateway alone."""
 
     network: Network
     device: str | None = None
@@ -97,16 +98,37 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RoutingRule:
-    """A rule of the routing policy: which table is asked, if mark, source, destination and interface fit. The local
-    table comes before all rules, `main` after them."""
+    """A rule of the routing policy, as `ip rule` has it: what is done if all that it asks for holds. The local table
+    comes before all rules, `main` after them.
 
-    table: str
+    Attributes:
+        table: the table that is asked, by `action` lookup.
+        in_interface: `lo` stands for the packets that the host itself makes.
+        negated: it applies where its selectors do not.
+        protocol, source_ports, destination_ports, tos: of the packet.
+        action: lookup, unreachable, prohibit, blackhole, nop, or goto, which goes on at the priority `target`.
+        suppress_prefix: routes with prefixes of so many bits or fewer do not count.
+        other: a selector that is not modelled (`uidrange`); whether it holds is open.
+        only_own: `other` asks what only packets of this host's own have.
+    """
+
+    table: str = ""
     priority: int = 32765
     family: Family | None = None
     mark: Masked | None = None
     source: Network | None = None
     destination: Network | None = None
     in_interface: str | None = None
+    negated: bool = False
+    protocol: int | None = None
+    source_ports: Range | None = None
+    destination_ports: Range | None = None
+    tos: int | None = None
+    action: str = "lookup"
+    target: int | None = None
+    suppress_prefix: int | None = None
+    other: str = ""
+    only_own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

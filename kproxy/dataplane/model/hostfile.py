@@ -25,11 +25,12 @@ from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
-from kproxy.netfilter.iptables.codec import UINT32, Masked, parse_protocol, parse_uint
+from kproxy.netfilter.iptables.codec import UINT32, Masked, Range, parse_protocol, parse_uint
 
 T = TypeVar("T")
 
-_KINDS: Final = ("unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit")
+_KINDS: Final = ("unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit", "throw")
+_ACTIONS: Final = ("lookup", "unreachable", "prohibit", "blackhole", "nop")
 _FAMILIES: Final = {"inet": Family.IPV4, "inet6": Family.IPV6}
 _FIELDS: Final = (
     "interfaces", "localAddresses", "routes", "rules", "sysctls", "sets", "recent", "nth", "transparent",
@@ -125,6 +126,20 @@ class _Value:
             self.fail(f"one of {', '.join(known)} expected")
         return str(self.value)
 
+    def protocol(self) -> int:
+        """A protocol's number, from its name or number."""
+        try:
+            return parse_protocol(str(self.value))
+        except ValueError:
+            self.fail("a protocol")
+
+    def ports(self) -> Range:
+        """`PORT` or `FIRST-LAST`."""
+        first, dash, last = str(self.value).partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) > 0xFFFF:
+            self.fail("a port, or FIRST-LAST,")
+        return Range(int(first), int(last or first))
+
     def network(self) -> Network:
         text = self.text()
         try:
@@ -213,20 +228,33 @@ def _route(value: _Value, connected: Sequence[Route]) -> Route:
 
 
 def _rule(value: _Value) -> RoutingRule:
-    fields = value.fields(("table", "priority", "fwmark", "from", "to", "iif", "family"))
+    fields = value.fields(
+        ("table", "priority", "fwmark", "from", "to", "iif", "family", "not", "ipproto", "sport", "dport", "tos",
+         "action", "goto", "suppress_prefixlength", "other")
+    )  # fmt: skip
+    action = "goto" if "goto" in fields else fields["action"].choice(_ACTIONS) if "action" in fields else "lookup"
     source = fields["from"].network() if "from" in fields else None
     destination = fields["to"].network() if "to" in fields else None
     family = _FAMILIES[fields["family"].choice(tuple(_FAMILIES))] if "family" in fields else None
     for network in (source, destination):
         family = family if network is None else network.family
     return RoutingRule(
-        _need(fields, "table", value).text(),
+        _need(fields, "table", value).text() if action == "lookup" else "",
         fields["priority"].number() if "priority" in fields else 32765,
         family,
         _masked(fields["fwmark"]) if "fwmark" in fields else None,
         source,
         destination,
         fields["iif"].name() if "iif" in fields else None,
+        fields["not"].flag() if "not" in fields else False,
+        fields["ipproto"].protocol() if "ipproto" in fields else None,
+        fields["sport"].ports() if "sport" in fields else None,
+        fields["dport"].ports() if "dport" in fields else None,
+        fields["tos"].number() if "tos" in fields else None,
+        action,
+        fields["goto"].number() if "goto" in fields else None,
+        fields["suppress_prefixlength"].number() if "suppress_prefixlength" in fields else None,
+        fields["other"].text() if "other" in fields else "",
     )
 
 
