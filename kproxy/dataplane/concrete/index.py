@@ -26,6 +26,7 @@ from kproxy.dataplane.model.pipeline import (
     make_pipeline,
     native_chains,
 )
+from kproxy.dataplane.model.tracking import tracks
 from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
@@ -196,7 +197,9 @@ class Index:
             self.nftables, self.traverse_nft = NftRules(nftables, note), traverse_nft
         self.family = family or family_of(self.iptables)
         self.bridge_chains = bridge_chains(nftables)
-        self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family))
+        evaluated = () if nftables is None else nftables.tables
+        tracked = tracks((each.ruleset for each in self.iptables), evaluated)
+        self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family), tracked=tracked)
         self._tables: dict[tuple[Source, str], Table] = {
             (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables
         }

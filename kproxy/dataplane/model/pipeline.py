@@ -184,18 +184,22 @@ def _sequence(stages: Iterable[Stage]) -> list[tuple[StageKind, tuple[tuple[str,
     ]
 
 
-def make_pipeline(iptables: Sequence[IptablesRules], native: Sequence[BaseChain] = ()) -> Pipeline:
+def make_pipeline(
+    iptables: Sequence[IptablesRules], native: Sequence[BaseChain] = (), *, tracked: bool = True
+) -> Pipeline:
     """Put a host's base chains in order.
 
     Args:
+        tracked: whether connections are tracked (`tracking.tracks`): else chains of type nat are not called.
         iptables: rule sets of iptables, at most one of each variant.
         native: the base chains of native nftables, in the order of the dump.
     """
     unknown = any(rules.variant is None for rules in iptables)
     stages = {}
     for variant in Variant:
-        chains = [chain for rules in iptables for chain in iptables_chains(rules, variant)]
-        stages[variant] = {hook: _stages(hook, [*chains, *native]) for hook in HOOKS_IN_ORDER}
+        chains = [*(chain for rules in iptables for chain in iptables_chains(rules, variant)), *native]
+        called = [chain for chain in chains if tracked or chain.type is not ChainType.NAT]
+        stages[variant] = {hook: _stages(hook, called) for hook in HOOKS_IN_ORDER}
     return Pipeline(stages, None if unknown else Variant.LEGACY)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kproxy.dataplane.model.pipeline import BaseChain, IptablesRules, Pipeline, Source, StageKind, make_pipeline
+from kproxy.dataplane.model.tracking import tracks
 from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.netfilter.family import Family
@@ -57,7 +58,9 @@ class HostSide:
         self.lists = lists
         self.native = native
         self._iptables = {item.source: side for item, side in zip(rules.iptables, iptables, strict=True)}
-        self.pipeline: Pipeline = make_pipeline(rules.iptables, native_chains(native.tables))
+        self.pipeline: Pipeline = make_pipeline(
+            rules.iptables, native_chains(native.tables), tracked=tracks(rules.rulesets, native.tables)
+        )
 
     def chain(self, base: BaseChain) -> tuple[int, str]:
         """The number and the policy of a base chain."""

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
+from kproxy.dataplane.concrete.nft.payload import payload
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, Split, State, View, open_question, unknown
-from kproxy.dataplane.model.packet import TCP
+from kproxy.dataplane.model.packet import TCP, Packet
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Range
@@ -23,7 +24,7 @@ from kproxy.netfilter.iptables.targets import (
     RedirectTarget,
     SnatTarget,
 )
-from kproxy.netfilter.nftables.expression import Ct, Meta, Payload
+from kproxy.netfilter.nftables.expression import Ct, ExtensionField, Meta, Payload
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
 from kproxy.netfilter.nftables.statement import (
     Dup,
@@ -130,6 +131,8 @@ def _reject(statement: Reject, view: View, _sets: Sets) -> list[Effect]:
 
 
 def _mangle(statement: Mangle, view: View, sets: Sets) -> list[Effect]:
+    if not _has_header(statement.target, view.state.packet):
+        return [Effect(Result.BREAK, view.state)]
     value = evaluate(statement.value, view, sets)
     if value is MISSING:
         return [Effect(Result.BREAK, view.state)]
@@ -143,6 +146,15 @@ def _mangle(statement: Mangle, view: View, sets: Sets) -> list[Effect]:
             state, did = _written(statement.target, each, view)
             effects.append(Effect(Result.CONTINUE, state, did, chance, why=why))
     return effects
+
+
+def _has_header(target: object, packet: Packet) -> bool:
+    """Whether the packet has the header that is written: nft asks for its protocol first, and does not list that."""
+    if isinstance(target, Payload):
+        return payload(packet, target.protocol, target.field) is not MISSING
+    if isinstance(target, ExtensionField) and target.kind == "tcp option":  # nft_exthdr_tcp_set_eval
+        return packet.protocol == TCP and not packet.fragment
+    return True
 
 
 def _written(target: object, value: Any, view: View) -> tuple[State, str]:

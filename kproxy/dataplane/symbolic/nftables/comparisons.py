@@ -50,7 +50,7 @@ class Comparisons:
     """Reads comparisons; one for both sides, as `Expressions`, of which it has the quantities."""
 
     def __init__(self, expressions: Expressions) -> None:
-        self._expressions = expressions
+        self.expressions = self._expressions = expressions
         self.variables = expressions.variables
         self.conditions = expressions.conditions
         self._sets: dict[tuple[object, ...], Node] = {}

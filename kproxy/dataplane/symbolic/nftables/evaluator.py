@@ -262,8 +262,12 @@ class NftEvaluator:
                         level, element.data, self._diagrams.restrict(following, inner.fixed)))  # fmt: skip
             return self._marked(level, value, following)
         if isinstance(target, Payload):
-            return self._payload_set(target, statement, place, following, text)
-        return self._outcomes.change_header(following, text)
+            written = self._payload_set(target, statement, place, following, text)
+        else:
+            written = self._outcomes.change_header(following, text)
+        # nft asks for the header's protocol first, and does not list that: without it the rule ends.
+        present = self._diagrams.restrict(self._comparisons.expressions.holds_header(target), place.fixed)
+        return self._diagrams.ite(present, written, after)
 
     def _marked(self, level: int, value: object, following: Node) -> Node:
         bits = linear_bits(self._variables, value)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
+from kproxy.dataplane.model.packet import TCP
 from kproxy.dataplane.symbolic.conditions import Conditions
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.nftables.quantity import (
@@ -40,11 +41,13 @@ from kproxy.netfilter.nftables.expression import (
     Binary,
     Ct,
     Expression,
+    ExtensionField,
     Fib,
     Meta,
     Numgen,
     Payload,
 )
+from kproxy.netfilter.nftables.protocol import HEADERS
 from kproxy.netfilter.nftables.value import Single
 
 _HEADERS_BY_TRANSPORT: Final = {"tcp": 6, "udp": 17, "dccp": 33, "sctp": 132, "udplite": 136}
@@ -118,6 +121,19 @@ class Expressions:
         elif isinstance(expression, Numgen):
             found = self._numgen(expression)
         return Opaque() if found is None else found
+
+    def holds_header(self, target: object) -> Node:
+        """Which packets have the header that a statement writes into."""
+        if isinstance(target, ExtensionField):
+            return self._protocol(TCP) if target.kind == "tcp option" else TRUE
+        if not isinstance(target, Payload):
+            return TRUE
+        if target.protocol in ("ip", "ip6"):
+            return TRUE if (target.protocol == "ip") == (self.variables.family is Family.IPV4) else FALSE
+        number = HEADERS[target.protocol].number
+        if target.protocol == "th":
+            return self.variables.has_ports()
+        return TRUE if number is None else self._protocol(number)
 
     def _protocol(self, *protocols: int) -> Node:
         return self.variables.diagrams.among(self.variables.protocol, [(number, number) for number in protocols])

@@ -30,12 +30,14 @@ ALL = "\n".join(
     for hook in hooks.split()
 )  # fmt: skip
 """A rule that only counts in every built-in chain: the path shows the order."""
+TRACKED = f"{ALL}\nnat: -A POSTROUTING -s 203.0.113.9/32 -j MASQUERADE"
+"""The same with a rule that switches connection tracking on, without which the nat table is not walked."""
 
 HERE = make_packet("198.51.100.7:4000", "192.0.2.10:80", in_interface="eth0")
 OUT = make_packet("192.0.2.10:4000", "10.96.0.1:80", origin="local")
 
 
-def order(packet: object, text: str = ALL, variant: str | None = "legacy") -> list[str]:
+def order(packet: object, text: str = TRACKED, variant: str | None = "legacy") -> list[str]:
     assert packet is not None
     ruleset = rules(text)
     result = trace(index_ruleset(ruleset, variant=variant), NODE, packet)  # type: ignore[arg-type]
@@ -47,6 +49,13 @@ def test_forward() -> None:
         "PREROUTING/raw", "PREROUTING/mangle", "PREROUTING/nat", "FORWARD/mangle", "FORWARD/filter",
         "FORWARD/security", "POSTROUTING/mangle", "POSTROUTING/nat",
     ]  # fmt: skip
+
+
+def test_without_connection_tracking_the_nat_table_is_not_walked() -> None:
+    """As the kernel does: a rule of the nat table that only drops drops nothing."""
+    assert not [each for each in order(HERE, ALL) if each.endswith("/nat")]
+    assert fate("nat: -A PREROUTING -j DROP", HERE) == fate("", HERE)
+    assert fate("nat: -A PREROUTING -j DROP\nraw: -A PREROUTING -m conntrack --ctstate NEW", HERE) != fate("", HERE)
 
 
 def test_input() -> None:

@@ -1,0 +1,76 @@
+"""Whether a host's rules switch connection tracking on.
+
+The kernel tracks connections in a network namespace only while some rule needs it (nf_ct_netns_get): translation, or
+asking or setting something of the connection. Until then nothing is translated, and the chains of type nat are not even
+walked: a rule `-j DROP` of the nat table drops nothing (observed, both variants, Linux 6.18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from kproxy.dataplane.model.unseen import stands_for_unseen
+from kproxy.netfilter.iptables.matches import ConnmarkMatch, ConntrackMatch, OpaqueMatch, StateMatch
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.iptables.targets import (
+    ConnmarkTarget,
+    CtTarget,
+    DnatTarget,
+    MasqueradeTarget,
+    NetmapTarget,
+    OpaqueTarget,
+    RedirectTarget,
+    SnatTarget,
+)
+
+if TYPE_CHECKING:
+    from kproxy.netfilter.nftables.ruleset import Table
+
+_TARGETS: Final = (
+    ConnmarkTarget, CtTarget, DnatTarget, MasqueradeTarget, NetmapTarget, RedirectTarget, SnatTarget,
+)  # fmt: skip
+_MATCHES: Final = (ConnmarkMatch, ConntrackMatch, StateMatch)
+_OPAQUE_MATCHES: Final = frozenset({"connbytes", "connlabel", "connlimit", "helper", "conntrack", "state", "connmark"})
+_OPAQUE_TARGETS: Final = frozenset({
+    "CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "REDIRECT", "SAME", "SNAT", "SYNPROXY",
+})  # fmt: skip
+
+
+def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table] = ()) -> bool:
+    """Whether some rule switches it on."""
+    for ruleset in rulesets:
+        if any(_needs_tracking(rule) for _, _, _, rule in ruleset.rules()):
+            return True
+    return any(map(_table_tracks, native))
+
+
+def _needs_tracking(rule: Rule) -> bool:
+    target = rule.target
+    if isinstance(target, _TARGETS) or (isinstance(target, OpaqueTarget) and target.name in _OPAQUE_TARGETS):
+        return True
+    return stands_for_unseen(rule) or any(
+        isinstance(match, _MATCHES) or (isinstance(match, OpaqueMatch) and match.name in _OPAQUE_MATCHES)
+        for match in rule.matches
+    )
+
+
+def _table_tracks(table: Table) -> bool:
+    from kproxy.netfilter.nftables.expression import Ct
+    from kproxy.netfilter.nftables.references import expressions_of, walk
+    from kproxy.netfilter.nftables.stateful import ConnectionLimit
+    from kproxy.netfilter.nftables.statement import Mangle, Nat, ObjectReference, Xt
+
+    for chain in table.chains:
+        for rule in chain.rules:
+            for statement in rule.statements:
+                if isinstance(statement, (Nat, ConnectionLimit, Xt)):
+                    return True
+                if isinstance(statement, Mangle) and isinstance(statement.target, Ct):
+                    return True
+                if isinstance(statement, ObjectReference) and statement.kind.startswith(("ct", "synproxy")):
+                    return True
+                if any(isinstance(part, Ct) for each in expressions_of(statement) for part in walk(each)):
+                    return True
+    return False
