@@ -17,7 +17,7 @@ import msgspec
 from kproxy.agent.log import event
 from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
-from kproxy.linux.conntrack.stale import Addresses
+from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.generation import nft_generation

@@ -19,8 +19,8 @@ from kproxy.agent.proxy.canary import KernelWatch
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.agent.sources.inbox import Inbox, Taken
+from kproxy.cluster.stale_flows import Addresses
 from kproxy.errors import KproxyError
-from kproxy.linux.conntrack.stale import Addresses
 from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.syncer import TableSyncer

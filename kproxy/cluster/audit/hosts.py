@@ -11,6 +11,7 @@ from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.migrate.packets import OUTSIDE
 from kproxy.cluster.pods import Pod
+from kproxy.cluster.stale_flows import PROTOCOLS, desired_addresses, stale_flows
 from kproxy.dataplane.model.host import Route
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.family import join_host_port
@@ -184,31 +185,19 @@ def _leaves_for_pods(node: AuditedNode, address: str) -> bool:
 
 
 def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
-    """UDP connections to a Service whose endpoint the Service does not have."""
-    flows = [flow for flow in node.host.flows or () if flow.protocol == "UDP"]
+    """UDP and SCTP connections that lead where no Service does, as the proxy itself would judge them."""
+    flows = [flow for flow in node.host.flows or () if flow.protocol in PROTOCOLS]
     if not flows:
         return
     for family in families(node):
         facts = node.facts(family)
-        doors = {
-            (door.address, door.port): port
-            for port in facts.service_ports
-            if port.protocol == "udp"
-            for door in facts.doors(port)
-        }
-        own = set(facts.own_addresses) | set(node.host.addresses(family))
-        for flow in flows:
-            port = doors.get((flow.destination, flow.destination_port))
-            if port is None and flow.destination in own:
-                port = doors.get(("", flow.destination_port))
-            if port is None or not flow.is_translated:
-                continue
-            known = {endpoint.address for endpoint in facts.state.endpoints.get(port.name, ())}
-            if flow.endpoint not in known:
-                to = join_host_port(flow.destination, flow.destination_port)
-                yield Observation(
-                    "stale-flow", node.name, f"{to} {flow.endpoint}", f"{to} to {flow.endpoint}", str(port.name)
-                )
+        own = {*facts.own_addresses, *node.host.addresses(family)}
+        desired = desired_addresses(facts.state)  # of no earlier rules anything is known: they had the same addresses
+        for each in stale_flows(flows, desired, desired, own):
+            to = join_host_port(each.flow.destination, each.flow.destination_port)
+            where = f"{to} to {each.flow.endpoint}" if each.flow.is_translated else f"{to}, not translated"
+            service = each.service.rpartition("/")[0]
+            yield Observation("stale-flow", node.name, where, f"{where}: {each.reason}", service)
 
 
 def _no_endpoints(node: AuditedNode) -> Iterator[Observation]:

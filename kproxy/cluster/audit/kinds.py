@@ -111,7 +111,7 @@ _ROWS: Final = (
         "Set the network plugin's MTU to what is left, and make the pods anew.",
     ),
     Kind(
-        "stale-flow", _ERROR, "UDP connections are kept to endpoints that are gone",
+        "stale-flow", _ERROR, "Connections without an end are kept to endpoints that are gone, or past them",
         "conntrack -D -p udp --orig-dst ADDRESS on the node.",
     ),
     Kind("proxy-unhealthy", _ERROR, "kube-proxy says that it is not healthy", _RESTART),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kproxy.cluster.stale_flows import Address, Addresses
 from kproxy.family import join_host_port
 from kproxy.linux.conntrack.flows import PROTOCOLS
-from kproxy.linux.conntrack.stale import Address, Addresses
 from kproxy.linux.nftables.ownership import service_of, targets_of
 from kproxy.linux.nftables.table import TableText
 

@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.stale_flows import desired_addresses
 from kproxy.errors import InputError, KproxyError
-from kproxy.linux.conntrack.stale import clean_flows, desired_addresses
+from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.drift import explain
 from kproxy.linux.drift.finding import Finding
 from kproxy.linux.drift.samples import packet_effects

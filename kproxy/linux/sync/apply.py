@@ -9,8 +9,9 @@ from typing import TypeGuard
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.stale_flows import Addresses, StaleFlow, desired_addresses, merge_addresses
 from kproxy.linux.conntrack.flows import table_full
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses, merge_addresses
+from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace

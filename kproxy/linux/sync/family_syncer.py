@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kproxy.cluster.stale_flows import Addresses, StaleFlow
 from kproxy.linux.conntrack.flows import PROTOCOLS
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.flow_cleaner import FlowCleaner

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow, clean_flows, desired_addresses, merge_addresses
+from kproxy.cluster.stale_flows import Addresses, StaleFlow, desired_addresses, merge_addresses
+from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily, ServiceState

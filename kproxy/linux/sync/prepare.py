@@ -15,7 +15,8 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
-from kproxy.linux.conntrack.stale import Addresses, programmed_addresses
+from kproxy.cluster.stale_flows import Addresses
+from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.errors import FeatureMissingError
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
 from kproxy.linux.iptables import nfacct

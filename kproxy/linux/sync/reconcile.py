@@ -18,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.conntrack.stale import StaleFlow, clean_flows, programmed_addresses
+from kproxy.cluster.stale_flows import StaleFlow
+from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses
 from kproxy.linux.errors import (
     INTERRUPTS,
     ApplyFailedError,

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses, programmed_addresses
+from kproxy.cluster.stale_flows import StaleFlow, previous_addresses
+from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter

@@ -17,7 +17,8 @@ from functools import partial
 import pytest
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.linux.conntrack.stale import clean_flows, desired_addresses, programmed_addresses
+from kproxy.cluster.stale_flows import desired_addresses
+from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor

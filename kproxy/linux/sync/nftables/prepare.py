@@ -14,7 +14,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.networking import ServiceCIDR
-from kproxy.linux.conntrack.stale import Addresses
+from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft, find_nft

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from kproxy.linux.conntrack.stale import StaleFlow, previous_addresses
+from kproxy.cluster.stale_flows import StaleFlow, previous_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace

@@ -206,6 +206,11 @@ DAMAGE = [
         b"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1.7900001e9\n"
         b"kubeproxy_sync_proxy_rules_iptables_restore_failures_total 3\n"), "proxy-behind",
     ),
+    Damage(
+        "flow past the endpoints",
+        change("src=10.244.2.6 dst=10.244.1.9", r"[UNREPLIED] src=10.96.0.10 dst=10.244.1.9", "conntrack"),
+        "stale-flow", services=(DNS,),
+    ),
     Damage("dead flow", change("src=10.244.2.6", "src=10.244.2.66", "conntrack"), "stale-flow", services=(DNS,)),
     Damage("unhealthy", change("HTTP 200", "HTTP 503", "kube-proxy/healthz"), "proxy-unhealthy"),
     Damage(

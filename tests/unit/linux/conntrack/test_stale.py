@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.cluster.facts.conntrack import Flow, parse_flows
-from kproxy.linux.conntrack.stale import Addresses, desired_addresses, programmed_addresses, stale_flows
+from kproxy.cluster.stale_flows import Addresses, desired_addresses, stale_flows
+from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.services import IPFamily, ServiceState
 from tests.support.recorded import CLUSTERS, load, render

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.linux.conntrack.stale import desired_addresses, programmed_addresses
+from kproxy.cluster.stale_flows import desired_addresses
+from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import reconcile

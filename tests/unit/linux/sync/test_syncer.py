@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.api.types.core import ServicePort
-from kproxy.linux.conntrack.stale import Addresses, StaleFlow
+from kproxy.cluster.stale_flows import Addresses, StaleFlow
 from kproxy.linux.errors import RestoreFailedError, ToolFailedError
 from kproxy.linux.iptables.features import line_rewriter
 from kproxy.linux.namespace import Namespace
