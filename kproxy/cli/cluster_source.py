@@ -183,8 +183,8 @@ class ClusterSource:
         """Reads kube-proxy's configuration and the objects.
 
         Args:
-            config_path: a file instead of the cluster's ConfigMap, of what a snapshot has, or of kube-proxy's defaults
-                for manifests.
+            config_path: a file instead of the cluster's ConfigMap, of what a snapshot has, of the ConfigMap among
+                manifests, or of kube-proxy's defaults.
             node: whose configuration a snapshot is asked for.
             mode: goes before what the configuration says.
             narrow: leave out Services that are not in the namespace of -n.
@@ -224,17 +224,25 @@ class ClusterSource:
 
         def read(objects: list[RawObject]) -> Manifests:
             return read_cluster(
-                self.filenames, report_note, objects=objects, used=used, allocate=self.allocate,
+                self.filenames, report_note, objects=objects, used=looked_at, allocate=self.allocate,
                 hint="; --allocate 10.96.0.0/12, say, gives addresses",
                 unpack=unpack,
             )  # fmt: skip
 
+        told = config_path is not None
+        # Without --config kube-proxy's ConfigMap is looked for among them.
+        looked_at = used if told else {*used, "v1/ConfigMap"}
         config, (cluster, seen) = read_both(
             partial(read_config, config_path, report_note, mode),
             partial(self.reads.of, ("files", self.filenames, self.allocate), read),
         )
-        told = config_path is not None
-        for files in filter(None, map(self.reads.snapshot, () if told else self.filenames)):
+        if not told:
+            from kproxy.cluster.snapshot.cluster import proxy_config_of
+
+            # Of kinds that are skipped every object is a dict.
+            known = proxy_config_of((each for each in seen if isinstance(each, dict)), self.label, report_note, mode)
+            config, told = known or config, known is not None
+        for files in filter(None, map(self.reads.snapshot, () if config_path is not None else self.filenames)):
             from kproxy.cluster.snapshot.cluster import known_config
 
             found = known_config(files, seen, cluster.nodes, node, report_note)

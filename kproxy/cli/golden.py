@@ -10,6 +10,7 @@ import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import mode_option
@@ -24,6 +25,7 @@ from kproxy.cli.output import (
 )
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
+from kproxy.cluster.snapshot.cluster import proxy_config_of
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import EXTENSIONS, ChainDifference, diff_save, golden_texts
 
@@ -202,7 +204,11 @@ def find_scenarios(directories: Sequence[str]) -> list[Path]:
 def _read(scenario: Path) -> Inputs:
     config_path = scenario / CONFIG
     config = read_config(str(config_path) if config_path.exists() else None, report_note)
-    return read_cluster([str(scenario / CLUSTER)], report_note), config
+    objects: list[RawObject] = []
+    cluster = read_cluster([str(scenario / CLUSTER)], report_note, objects=objects, used=("v1/ConfigMap",))
+    if not config_path.exists():
+        config = proxy_config_of(objects, str(scenario / CLUSTER), report_note) or config
+    return cluster, config
 
 
 def _live(connection: Connection, namespace: str | None, directories: Sequence[str]) -> Inputs | None:

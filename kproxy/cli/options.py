@@ -68,7 +68,7 @@ def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMES
         ),
         click.option(
             "--config", "config_path", metavar="FILE",
-            help="KubeProxyConfiguration. Default: the cluster's ConfigMap; with -f, kube-proxy's defaults.",
+            help="KubeProxyConfiguration. Default: kube-proxy's ConfigMap; with -f without it, the defaults.",
         ),
         cluster_source(namespace_help),
     ):  # fmt: skip

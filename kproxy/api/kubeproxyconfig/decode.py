@@ -8,6 +8,9 @@ kube-proxy first decodes strictly and, when that finds unknown fields or repeate
 again leniently (loadConfig in its command package). Hence these are warnings here: an unknown field counts for nothing,
 of a repeated key the last one counts. Names are matched exactly, upper and lower case included, as Kubernetes does.
 
+A cluster keeps the configuration as text in a ConfigMap. The ConfigMap as `kubectl get -o yaml` prints it is read, too:
+what is under the key that kubeadm's, or EKS's, has it in.
+
 What GET /configz of a kube-proxy answered is a configuration, too, as it is: under the name of its API group, and in a
 snapshot with the answer's HTTP status in a last line.
 
@@ -47,6 +50,7 @@ from kproxy.api.kubeproxyconfig.scalars import (
 )
 from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
+    CONFIG_KEYS,
     HEALTHZ_PORT,
     KIND,
     METRICS_PORT,
@@ -103,6 +107,9 @@ def read_bytes(path: str) -> bytes:
 def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> LoadedConfig:
     """The configuration that `data` holds, as `load_config`; `file` is what messages call it."""
     document = _parse(data, file)
+    inner = _in_config_map(document, file)
+    if inner is not None:
+        return decode_config(inner.encode("utf-8", "surrogatepass"), f"{file}: ConfigMap", mode)
     is_answer = isinstance(document.root.value, dict) and isinstance(document.root.value.get(CONFIGZ_KEY), dict)
     return decode_document(document, file, mode, inside=(CONFIGZ_KEY,) if is_answer else ())
 
@@ -141,6 +148,20 @@ def decode_document(
             return LoadedConfig(config, located, root.value)
     problems = [Problem(location(one.path), one.message) for one in decoder.errors]
     raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
+
+
+def _in_config_map(document: Document, file: str) -> str | None:
+    """The configuration's text if this is a ConfigMap. Raises ConfigError: it has none."""
+    value = document.value
+    if not isinstance(value, dict) or (value.get("apiVersion"), value.get("kind")) != ("v1", "ConfigMap"):
+        return None
+    texts = value.get("data")
+    for key in CONFIG_KEYS:
+        text = texts.get(key) if isinstance(texts, dict) else None
+        if isinstance(text, str) and text.strip():
+            return text
+    where = Location(file, line=document.root_line)
+    raise ConfigError((Problem(where, f"a ConfigMap without a {KIND}: none under {' or '.join(CONFIG_KEYS)}"),))
 
 
 def _parse(data: bytes, file: str) -> Document:
@@ -209,11 +230,7 @@ class _Decoder:
             if not value and required_:
                 self.errors.append(required(name, f"must be {json.dumps(expected)}"))
             elif value and value != expected:
-                error = unsupported(name, value, (expected,))
-                if name == "kind" and value == "ConfigMap":
-                    hint = " (a ConfigMap holds the configuration as text: pass the text under its data instead)"
-                    error = error._replace(message=error.message + hint)
-                self.errors.append(error)
+                self.errors.append(unsupported(name, value, (expected,)))
         return not self.errors
 
     def struct(self, kind: type[_T], node: Node, path: str) -> _T:

@@ -23,6 +23,8 @@ from kproxy.api.kubeproxyconfig.duration import Duration
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"
+CONFIG_KEYS: Final = ("config.conf", "config")
+"""Where a ConfigMap has it: that of kubeadm, kind and minikube; that of EKS."""
 
 HEALTHZ_PORT: Final = 10256
 METRICS_PORT: Final = 10249

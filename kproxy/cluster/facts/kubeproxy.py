@@ -14,13 +14,11 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.configz import split_status
 from kproxy.api.kubeproxyconfig.decode import decode_config
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, KubeProxyConfiguration
 
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
 """The names of kube-proxy's ConfigMap: kubeadm's, kind's and minikube's; EKS's."""
-CONFIG_KEYS: Final = ("config.conf", "config")
-"""Where these have the configuration, in the same order."""
 
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

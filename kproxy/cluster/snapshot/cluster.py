@@ -75,7 +75,7 @@ class Cluster:
         self.manifests = loaded.with_mirrored_slices()
         self.pods: Mapping[str, Pod] = MappingProxyType(read_pods(objects))
         self.objects: Sequence[RawObject] = objects
-        self.proxy_config = _proxy_config(objects, files.label)
+        self.proxy_config = proxy_config_of(objects, files.label)
         self._kinds = frozenset(map(kind_of_object, objects))
         self._files_of_objects = frozenset(path.rpartition("/")[2].partition(".")[0] for path in objects_there)
         for warning in (*self.manifests.warnings, *_remarks(self.manifests)):
@@ -183,7 +183,7 @@ def known_config(
     """
     hosts = {name: HostFacts(files, name) for name in host_names(files)}
     own = None if node is None or node not in hosts else hosts[node].proxy_config
-    found = own or _proxy_config(objects, files.label)
+    found = own or proxy_config_of(objects, files.label)
     if found is not None:
         return found
     inferred, name = InferredConfigs(hosts, nodes), node or next(iter(hosts), "")
@@ -227,15 +227,28 @@ def kind_of_object(each: RawObject) -> str:
     return str(each["kind"]) if isinstance(each, dict) else _HEADER.decode(each).kind
 
 
-def _proxy_config(objects: Sequence[RawObject], label: str) -> KubeProxyConfiguration | None:
-    """The configuration in kube-proxy's ConfigMap. Raises InputError."""
+def proxy_config_of(
+    objects: Iterable[RawObject], label: str, tell: Callable[[str], None] = lambda _text: None, mode: str | None = None
+) -> KubeProxyConfiguration | None:
+    """The configuration in kube-proxy's ConfigMap; None if it is not among these objects.
+
+    Args:
+        label: what messages call the objects.
+        tell: gets what is odd in it. mode: goes before what it says.
+
+    Raises:
+        InputError: it cannot be used.
+    """
     for each in objects:
         if kind_of_object(each) != "ConfigMap":
             continue
         value = value_of_object(each)
         found = config_text((value.get("metadata") or {}).get("name"), value.get("data"))
         if found is not None:
-            return decode_config(found.data, f"{label}: {found.source}").config
+            loaded = decode_config(found.data, f"{label}: {found.source}", mode)
+            for warning in loaded.warnings:
+                tell(warning)
+            return loaded.config
     return None
 
 

@@ -396,3 +396,40 @@ def test_an_option_of_the_other_mode_is_told(kproxy: Run, mode: str, option: tup
     assert f"note: {name} says nothing in {mode} mode: it is for {only} mode\n" in done.stderr
     assert "says nothing" not in plain.stderr
     assert "says nothing" not in kproxy("render", *MINI, "--mode", only, *option).stderr
+
+
+CONFIG_MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-proxy, namespace: kube-system}
+data:
+  config.conf: |
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    kind: KubeProxyConfiguration
+    mode: nftables
+    clusterCIDR: 10.244.0.0/16
+"""
+
+
+def test_the_cluster_s_own_configmap_is_its_configuration(kproxy: Run, tmp_path: Path) -> None:
+    """Among the manifests and as --config: its mode and its clusterCIDR count; what an option says goes first."""
+    (tmp_path / "map.yaml").write_text(CONFIG_MAP)
+    for arguments, text in (
+        (("-f", "-", "--node", "n1"), f"{SERVICE}---{CONFIG_MAP}"),
+        (("-f", "-", "--node", "n1", "--config", str(tmp_path / "map.yaml")), SERVICE),
+    ):
+        done = kproxy("render", *arguments, stdin=text)
+        assert done.returncode == 0
+        assert done.stdout.startswith("table ip kube-proxy {")
+        assert "10.244.0.0/16" in done.stdout
+        assert "kube-proxy configuration" not in done.stderr
+        assert "ConfigMap" not in done.stderr
+        assert "*nat" in kproxy("render", *arguments, "--mode", "iptables", stdin=text).stdout
+    (tmp_path / "own.yaml").write_text(CONFIG_MAP.replace("nftables", "iptables"))
+    done = kproxy(
+        "render", "-f", "-", "--node", "n1", "--config", str(tmp_path / "own.yaml"), stdin=f"{SERVICE}---{CONFIG_MAP}"
+    )
+    assert "*nat" in done.stdout
+    done = kproxy("render", "-f", "-", "--node", "n1", stdin=f"{SERVICE}---{CONFIG_MAP.replace('nftables', 'other')}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ConfigMap kube-system/kube-proxy, config.conf: line 3" in done.stderr

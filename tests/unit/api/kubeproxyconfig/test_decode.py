@@ -308,14 +308,17 @@ def test_whole_floats_are_integers_in_yaml_but_not_in_json() -> None:
             ],
         ),
         (
-            "apiVersion: 1\nkind: ConfigMap\n",
+            "apiVersion: 1\nkind: KubeProxy\n",
             [
                 "c.yaml: line 1: KubeProxyConfiguration.apiVersion: Invalid value: 1: must be a string, not a number "
                 "(YAML reads a bare 1 so: put it in quotes)",
-                'c.yaml: line 2: KubeProxyConfiguration.kind: Unsupported value: "ConfigMap": supported values: '
-                '"KubeProxyConfiguration" (a ConfigMap holds the configuration as text: pass the text under its data '
-                "instead)",
+                'c.yaml: line 2: KubeProxyConfiguration.kind: Unsupported value: "KubeProxy": supported values: '
+                '"KubeProxyConfiguration"',
             ],
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\ndata: {kubeconfig.conf: x}\n",
+            ["c.yaml: line 1: a ConfigMap without a KubeProxyConfiguration: none under config.conf or config"],
         ),
         ("a: b: c", ["c.yaml: line 1: not YAML: column 5: mapping values are not allowed in this context"]),
         ('{"a": ]', ["c.yaml: line 1: not JSON: column 7: Expecting value"]),
