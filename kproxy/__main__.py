@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from types import FrameType
 
 
 def kubectl_plugin() -> None:
@@ -13,11 +15,16 @@ def kubectl_plugin() -> None:
 def main(*, plugin: bool = False) -> None:
     """Runs `kproxy`."""
     # Nothing has been done yet that would have to be undone, so until `run` has its own handler the signal just ends
-    # the process; Python's would print where in an import it came.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # the process; Python's would print where in an import it came. The first process of a container has no default.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     from kproxy.cli.main import main as run
 
     run(plugin=plugin)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

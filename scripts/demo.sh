@@ -33,11 +33,12 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 PATH="$PATH:/usr/sbin:/sbin"
 ip netns add "$namespace"
+# `ip netns exec` would remount /, which is no mount point in a plain chroot.
 # The jump rules and canaries: what is left without kube-proxy's own rules.
 grep -v -E -e '^-A KUBE' -e '^:KUBE-(SEP|SVC|SVL|EXT|FW)-' "$work/rendered.save" >"$work/jumps"
-ip netns exec "$namespace" iptables-nft-restore --noflush <"$work/jumps"
-ip netns exec "$namespace" iptables-nft-restore --noflush <"$work/rendered.restore"
-ip netns exec "$namespace" iptables-nft-save | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/' >"$work/kernel.save"
+nsenter --net="/run/netns/$namespace" iptables-nft-restore --noflush <"$work/jumps"
+nsenter --net="/run/netns/$namespace" iptables-nft-restore --noflush <"$work/rendered.restore"
+nsenter --net="/run/netns/$namespace" iptables-nft-save | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/' >"$work/kernel.save"
 if diff -u "$work/rendered.save" "$work/kernel.save"; then
     say "Loaded into namespace $namespace: iptables-save prints the rendered bytes exactly."
 else

@@ -313,6 +313,15 @@ def is_plugin() -> bool:
     return context is not None and context.find_root().obj == PLUGIN
 
 
+def _has_usual() -> bool:
+    """Whether there is a kubeconfig that kubectl would take by itself."""
+    import os
+
+    from kproxy.client.kubeconfig import kubeconfig_paths
+
+    return bool(kubeconfig_paths(None, os.environ))
+
+
 def _live_config(client: RestClient, path: str | None, mode: str | None) -> KubeProxyConfiguration:
     from kproxy.client.cluster import ServerError, read_proxy_config
 
@@ -375,9 +384,10 @@ def cluster_source(
     *,
     required: bool = True,
     without: bool = False,
+    usual: bool = False,
 ) -> Callable[[Command], Command]:
     """Adds -f, -n (if it has a help), the options of an API server, and --without if it is wanted, and gives them as
-    one `source`, checked."""
+    one `source`, checked. `usual`: where nothing is named it is the cluster of $KUBECONFIG or ~/.kube/config."""
 
     def add(function: Command) -> Command:
         @wraps(function)
@@ -385,8 +395,9 @@ def cluster_source(
             filenames, namespace, allocate = (values.pop(name, None) for name in ("filenames", "namespace", "allocate"))
             networks = read_allocate(allocate)
             gone, endpoints = tuple(values.pop("without", ())), values.pop("endpoints", None) or 0
+            live = usual and not filenames and _has_usual()
             source = ClusterSource(
-                tuple(filenames), connection, namespace, allocate=networks, endpoints=endpoints, without=gone
+                tuple(filenames), connection, namespace, live, allocate=networks, endpoints=endpoints, without=gone
             )
             source.check(required=required)
             return function(source=source, **values)

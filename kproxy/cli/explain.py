@@ -46,7 +46,7 @@ _MOST_NAMES = 10
 
 
 @click.command("explain")
-@partial(manifest_options, namespace_help=NAMES_NAMESPACE)
+@partial(manifest_options, namespace_help=NAMES_NAMESPACE, usual=True)
 @family_options
 @feature_option
 @click.option(
@@ -71,7 +71,8 @@ def command(
 ) -> None:
     """Explain in plain words what one Service becomes on a node.
 
-    Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules.
+    Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules. Without -f it asks the
+    cluster of $KUBECONFIG or ~/.kube/config, as `kproxy get` does.
 
     \b
     Examples:

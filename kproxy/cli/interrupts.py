@@ -12,8 +12,10 @@ only noted, and become exceptions where the command asks.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
@@ -44,6 +46,26 @@ def let_go() -> None:
     exec("")
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Signals end the process meanwhile. For imports, which leave nothing to undo: an exception there may come inside
+    of a callback of the import system, which prints and forgets it. Outside of the main thread nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _exit) for number in SIGNALS if signal.getsignal(number) is _raise}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"kproxy: interrupted\n")
+    os._exit(128 + number)
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import click
 
-from kproxy.cli import pager
+from kproxy.cli import interrupts, pager
 from kproxy.cli.output import choose_colour, write_page
 from kproxy.extras import missing_extra, require
 
@@ -29,7 +29,8 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
     """
     gc.disable()  # what modules define is no garbage: a tenth of the start would go into looking for some
     try:
-        command = getattr(importlib.import_module(f"kproxy.cli.{path}"), attribute)
+        with interrupts.at_once():
+            command = getattr(importlib.import_module(f"kproxy.cli.{path}"), attribute)
     except ModuleNotFoundError as error:
         raise missing_extra(error, program) or error from error
     finally:
@@ -82,13 +83,25 @@ def _help_last(make: Callable[[click.Context], Any], shown: click.Option) -> Cal
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[click.Parameter]]:
-            options, rest, order = parse(args)
+            try:
+                options, rest, order = parse(args)
+            except click.NoSuchOption as error:
+                near = _near(error.option_name, context.command.get_params(context))
+                raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
             return options, rest, sorted(order, key=lambda each: each is shown)
 
         parser.parse_args = parse_args
         return parser
 
     return make_parser
+
+
+def _near(name: str, params: Iterable[click.Parameter]) -> list[str]:
+    """The options that are spelled nearly as this one; those that --help does not have are none to suggest."""
+    import difflib
+
+    shown = (each for each in params if isinstance(each, click.Option) and not each.hidden)
+    return difflib.get_close_matches(name, [text for each in shown for text in each.opts if text[:2] == "--"])
 
 
 def _pager_option() -> click.Option:

@@ -58,7 +58,9 @@ class NearChoice(_Choice):
             raise click.BadParameter(f"{error.message}{meant}", ctx, param) from error
 
 
-def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMESPACE) -> Function:
+def manifest_options(
+    function: Function, namespace_help: str | None = ONLY_NAMESPACE, *, usual: bool = False
+) -> Function:
     """Adds --config, --mode and --node, and those of `cluster_source`, which become the parameter `source`."""
     for option in (
         mode_option,
@@ -70,7 +72,7 @@ def manifest_options(function: Function, namespace_help: str | None = ONLY_NAMES
             "--config", "config_path", metavar="FILE",
             help="KubeProxyConfiguration. Default: kube-proxy's ConfigMap; with -f without it, the defaults.",
         ),
-        cluster_source(namespace_help),
+        cluster_source(namespace_help, usual=usual),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 
 from kproxy.cli.output import output_option, report_note, table_lines, terminal_width, write_answer, write_report
 from kproxy.lab.errors import LabError
-from kproxy.lab.state import LabDirectory, list_labs
+from kproxy.lab.lifecycle.down import all_labs
+from kproxy.lab.state import LabDirectory, lab_root
 
 
 class _Lab(msgspec.Struct, rename="camel"):
-    """A lab. `phase` is that of its record, `unknown` without one."""
+    """A lab. `phase` is that of its record, `unknown` without one. `directory` is where it is kept."""
 
     name: str
     phase: str
@@ -19,6 +22,7 @@ class _Lab(msgspec.Struct, rename="camel"):
     ip_family: str = ""
     mode: str = ""
     kubeconfig: str = ""
+    directory: str = ""
 
 
 @click.command("list")
@@ -31,13 +35,16 @@ def command(output_format: str) -> None:
       kproxy lab list
       export KPROXY_LAB=$(kproxy lab list -o json | jq -r '.labs[0].name')
     """
-    found = [_read(each) for each in list_labs()]
+    found = [_read(each) for each in all_labs()]
     if output_format != "text":
         write_answer("LabList", {"labs": found}, output_format)
         return
     if not found:
         report_note("no lab is there: `kproxy lab up` makes one")
         return
+    for each in found:
+        if Path(each.directory).parent != lab_root():
+            report_note(f"lab {each.name} is kept in {each.directory}: `kproxy lab down --all` ends it, too")
     rows = [("NAME", "PHASE", "NODES", "IP FAMILY", "MODE")]
     rows += [(each.name, each.phase, str(each.nodes), each.ip_family, each.mode) for each in found]
     write_report(table_lines(rows, width=terminal_width()))
@@ -50,6 +57,8 @@ def _read(lab: LabDirectory) -> _Lab:
         report_note(str(error))
         record = None
     if record is None:
-        return _Lab(lab.name, "unknown")
+        return _Lab(lab.name, "unknown", directory=str(lab.path))
     spec = record.spec
-    return _Lab(lab.name, record.phase, len(record.nodes), spec.ip_family, spec.mode, str(lab.kubeconfig))
+    return _Lab(
+        lab.name, record.phase, len(record.nodes), spec.ip_family, spec.mode, str(lab.kubeconfig), str(lab.path)
+    )

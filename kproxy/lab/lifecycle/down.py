@@ -43,15 +43,17 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
 
 
 def all_labs() -> list[LabDirectory]:
-    """Every lab of which anything is left: those with a directory, and those of which there are only namespaces. One
-    that is up and kept elsewhere is not among them."""
+    """Every lab of which anything is left: those with a directory, and those of which there are namespaces. Where its
+    processes run, they say where a lab is kept, though that directory may be gone.
+
+    With another directory ($KPROXY_LAB_DIR) only the labs in it are meant."""
     found = {each.name: each for each in list_labs()}
-    # With another directory ($KPROXY_LAB_DIR), stray namespaces may be those of labs in the usual one.
     if str(lab_root()) == DEFAULT_ROOT:
-        for name in stray_labs():
-            lab = LabDirectory(name)
-            if not processes.elsewhere(lab):
-                found.setdefault(name, lab)
+        strays = stray_labs() - {*found}
+        homes = processes.homes() if strays else {}
+        for name in strays:
+            home = homes.get(name)
+            found[name] = LabDirectory(name, None if home is None else home.parent)
     return [found[name] for name in sorted(found)]
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -127,6 +128,18 @@ def elsewhere(lab: LabDirectory) -> str:
                 if path != str(lab.path) and os.path.basename(path) == lab.name and os.path.isdir(path):
                     return path
     return ""
+
+
+def homes() -> dict[str, Path]:
+    """The directories of all labs of which processes run, by the labs' names."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
+                path = _parse(file.read()).get(LAB, "")
+                if path:
+                    found[os.path.basename(path)] = Path(path)
+    return found
 
 
 def require_no_namesake(lab: LabDirectory) -> None:

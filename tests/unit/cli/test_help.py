@@ -7,6 +7,7 @@ import pytest
 
 from kproxy.cli.main import group
 from kproxy.cli.manpages import contexts
+from tests.support.cli import Run
 
 # A terminal's last two columns are left free.
 CONTEXTS = list(contexts(click.Context(group, info_name="kproxy", terminal_width=78)))
@@ -30,3 +31,13 @@ def test_the_list_of_commands_has_whole_sentences(context: click.Context) -> Non
     listed = context.get_help().partition("Commands:\n")[2]
     assert listed
     assert "..." not in listed
+
+
+def test_a_hidden_option_is_never_suggested(kproxy: Run) -> None:
+    done = kproxy("explain", "--as-grup", "x")
+    assert done.returncode == 2
+    assert "No such option" in done.stderr
+    assert "--as-" not in done.stderr.replace("--as-grup", "")
+    done = kproxy("explain", "--servce", "x")
+    assert "--service" in done.stderr
+    assert "--server" not in done.stderr

@@ -80,7 +80,8 @@ def test_held_signals_come_where_they_are_asked_for() -> None:
     assert [signal.getsignal(number) for number in interrupts.SIGNALS] == before
 
 
-def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """The import is made long here; Python would print a traceback of it."""
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -90,6 +91,31 @@ def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path) -> None:
     ) as begun:  # fmt: skip
         assert begun.stdout is not None
         assert begun.stdout.readline() == "importing\n"
-        begun.send_signal(signal.SIGINT)
+        begun.send_signal(number)
         _, text = begun.communicate(timeout=60)
-    assert (begun.returncode, text) == (-signal.SIGINT, "")
+    assert (begun.returncode, text) == (code, "")
+
+
+SWALLOWED = """
+import importlib, os, signal, sys, weakref
+from kproxy.cli import interrupts, loading
+class Lock: pass
+def module(name):
+    lock = Lock()
+    weakref.finalize(lock, lambda: 0)
+    known = weakref.ref(lock, lambda _: (os.kill(os.getpid(), signal.{name}), [0 for _ in range(10)]))
+    del lock
+    raise SystemExit("the signal was forgotten")
+importlib.import_module = module
+interrupts.install()
+loading.load_command("get", "kproxy get")
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_inside_of_the_import_system_is_not_forgotten(name: str, code: int) -> None:
+    """Exceptions in callbacks of weak references, as importlib's locks have them, are printed and dropped."""
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED.format(name=name)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (code, "kproxy: interrupted\n")

@@ -225,6 +225,21 @@ def test_flags_instead_of_a_kubeconfig(
     assert 'user "x" does not exist' in kproxy("render", "--kubeconfig", other, "--user", "x").stderr
 
 
+def test_explain_asks_the_cluster_of_the_environment(
+    kproxy: Run, cluster: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = kubeconfig(tmp_path / "own", server=f"https://127.0.0.1:{cluster.server.port}", user={"token": "nobody"})
+    question = ("explain", "--service", "default/web", "--node", "n1")
+    given = kproxy(*question, "--kubeconfig", own)
+    monkeypatch.setenv("KUBECONFIG", str(own))
+    done = kproxy(*question)
+    assert "a cluster expected" not in done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (given.returncode, given.stdout, given.stderr)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    done = kproxy(*question)
+    assert (done.returncode, "a cluster expected" in done.stderr) == (2, True)
+
+
 def test_no_cluster_is_a_usage_error(kproxy: Run) -> None:
     done = kproxy("render")
     assert done.returncode == 2
