@@ -17,7 +17,7 @@ from typing import Final
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import asked_rules, told_doors
 from kproxy.explorer.answers.map import map_answer
-from kproxy.explorer.model.model import HOST, Model, Work
+from kproxy.explorer.model.model import Model, Work
 
 MAX_RULES: Final = 200_000
 """Rules of hosts that are made ready; so many take some hundred MB."""
@@ -111,7 +111,8 @@ def steps(model: Model) -> Iterator[None]:
 def _of_one_host(model: Model) -> Iterator[None]:
     for family in model.families:
         doors = told_doors(model, family)[:MAX_PORTS]
-        yield from _until_all(partial(model.rule_chances.of, HOST, family, doors, _SLICE))
+        for client in model.clients(family):
+            yield from _until_all(partial(model.rule_chances.of, client.id, family, doors, _SLICE))
 
 
 def _until_all(ask: Callable[[], Sized | None]) -> Iterator[None]:

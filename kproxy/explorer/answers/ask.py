@@ -20,7 +20,7 @@ from kproxy.cluster.journey.record import (
     missing_on_the_way,
 )
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
-from kproxy.dataplane.model.packet import parse_endpoint
+from kproxy.dataplane.model.packet import LOCAL, parse_endpoint
 from kproxy.dataplane.query.report import Reported, report
 from kproxy.dataplane.query.spec import PacketError
 from kproxy.dataplane.query.spec import Question as HostQuestion
@@ -30,8 +30,9 @@ from kproxy.explorer.answers.asked_rules import asked_hooks
 from kproxy.explorer.answers.map import known_client
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.chances import percent
+from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.edits import Edit
-from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, Model, family_named
+from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, family_named
 from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP
 from kproxy.family import join_host_port
@@ -345,7 +346,7 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         receiver = join_host_port(receiver, asked.port)
     fields: dict[str, object] = {"dst": receiver, "proto": protocol}
     if sender in (HOST_ID, HOST):
-        fields["origin"] = "local"
+        fields |= {"origin": "local", "src": _own_address(model, receiver)}
     elif sender == "outside":
         fields["src"] = CLIENT6 if receiver.startswith("[") else CLIENT
     else:
@@ -363,7 +364,14 @@ def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Report
         raise bad_input(f"{field}:{words}" if field else str(error), field) from error
     except (InputError, DataplaneError) as error:
         raise bad_input(str(error), "to") from error
-    return question, found.outcomes, found.assumptions
+    taken = (_OWN_ADDRESS,) if question.packet.origin == LOCAL else ()
+    return question, found.outcomes, (*found.assumptions, *taken)
+
+
+def _own_address(model: Model, receiver: str) -> str:
+    """What the host sends from."""
+    family = Family.IPV6 if receiver.startswith("[") else Family.IPV4
+    return next(each.address for each in model.clients(family) if each.id == NODE)
 
 
 def _told_receiver(model: Model, asked: Ask) -> tuple[str, str]:
@@ -382,7 +390,7 @@ def _told_receiver(model: Model, asked: Ask) -> tuple[str, str]:
     return join_host_port(doors[0].address, doors[0].number), doors[0].protocol.lower()
 
 
-HOST_ID: Final = f"node/{HOST}"
+_OWN_ADDRESS: Final = "the host is taken to send from an address that no rule is about"
 _ONLY_RULES: Final = "one host's rules tell of no others"
 _FIELDS: Final = {"src": "from", "dst": "to", "proto": "protocol"}
 _ENDS: Final = {ACCEPT: ANSWERED, REJECT: REFUSED}

@@ -17,10 +17,10 @@ from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, share_of
-from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView
-from kproxy.explorer.model.model import HOST, Model, Work
+from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView, UnreachedView
+from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Owners
-from kproxy.explorer.model.rule_chances import Asked, Door
+from kproxy.explorer.model.rule_chances import Asked, Door, refuses_as_kube_proxy
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.explorer.model.services_in_rules import Door as ToldDoor
 from kproxy.family import host_of, join_host_port
@@ -196,21 +196,51 @@ def left_out(why: str) -> str:
 # --- one host's rules ---
 
 
-def told_of(model: Model, work: Work) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], int]:
-    """The Services that a dump tells of, where they lead, and how many of their ports have not been asked yet."""
+def told_of(
+    model: Model, client: str, work: Work
+) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], tuple[UnreachedView, ...], int]:
+    """The Services that a dump tells of, where they lead, the ports that lead nowhere, and how many ports have not
+    been asked yet.
+
+    Args:
+        client: who asks; "": of each port the one for whom it is worst.
+
+    Raises:
+        Refusal: there is no such client.
+    """
     found: dict[str, list[ToldDoor]] = {}
     for door in model.told:
         found.setdefault(door.service, []).append(door)
     edges: list[EdgeView] = []
+    unreached: list[UnreachedView] = []
     pending = 0
     for family in model.families:
         doors = told_doors(model, family)
-        known = model.rule_chances.of(HOST, family, doors, ASKING, work.check)
+        clients = [each for each in model.clients(family) if client in ("", each.id)]
+        asked = [(each, model.rule_chances.of(each.id, family, doors, ASKING, work.check)) for each in clients]
         for door, _, _ in doors:
-            answer = known.get(door)
-            pending += answer is None
-            edges += () if answer is None else _told_edges(door, answer)
-    return tuple(map(_told_service, found, found.values())), tuple(edges), pending
+            mine = [(each, known[door]) for each, known in asked if door in known]
+            if len(mine) < len(clients):
+                pending += 1
+            if mine:
+                sender, answer = min(mine, key=lambda pair: _how_good(pair[1]))
+                unreached += _unreached(door, answer)
+                alike = all(each == answer for _, each in mine)
+                edges += _told_edges(door, answer, "" if alike else sender.label)
+    return tuple(map(_told_service, found, found.values())), tuple(edges), tuple(unreached), pending
+
+
+def _how_good(asked: Asked) -> tuple[int, Fraction]:
+    """The better, the greater: what is lost or refused is worse than what is not known."""
+    answered = sum(asked.chances.values(), Fraction(0))
+    if asked.open:
+        return 1, answered
+    return (2, answered) if answered == 1 or _has_none(asked) else (0, answered)
+
+
+def _has_none(asked: Asked) -> bool:
+    """Whether kube-proxy's own rules refuse, since there is no endpoint."""
+    return not (asked.chances or asked.lost or asked.untranslated) and refuses_as_kube_proxy(asked.refused)
 
 
 def told_doors(model: Model, family: Family) -> list[tuple[ToldDoor, str, str]]:
@@ -222,7 +252,9 @@ def told_doors(model: Model, family: Family) -> list[tuple[ToldDoor, str, str]]:
     ]
 
 
-def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:
+def _told_edges(door: ToldDoor, asked: Asked, sender: str) -> Iterator[EdgeView]:
+    """The edges of a port; `sender`: of whom, where not all fare alike."""
+    whose_packets = f", of {sender}" if sender else ""
     for address in sorted({*asked.chances, *asked.lost}):
         ip, chance = host_of(address), asked.chances.get(address, Fraction(0))
         lost = asked.lost.get(address)
@@ -236,10 +268,10 @@ def _told_edges(door: ToldDoor, asked: Asked) -> Iterator[EdgeView]:
             node="",
             state="",
             used=bool(chance),
-            why=asked.why_lost.get(address, ""),
+            why=f"{asked.why_lost[address]}{whose_packets}" if lost else "",
             chance=exact(chance),
             percent=percent(chance),
-            varies=False,
+            varies=bool(sender),
             by=RULES,
             fault=LOST if lost else "",
             lost=exact(lost) if lost else "",
@@ -271,4 +303,14 @@ def _told_service(name: str, doors: Sequence[ToldDoor]) -> ServiceView:
             PortView(port, protocol, numbers.get((port, protocol), 0), "", node_ports.get((port, protocol), 0))
             for port, protocol in names
         ),
+    )
+
+
+def _unreached(door: ToldDoor, asked: Asked) -> Iterator[UnreachedView]:
+    """What is to be said of a port for which no endpoint is chosen; nothing if it has none."""
+    if asked.chances or asked.lost or not (asked.open or asked.untranslated or asked.refused) or _has_none(asked):
+        return
+    passed = "not translated: packets go on to the Service's address" if asked.untranslated else ""
+    yield UnreachedView(
+        f"svc/{door.service}", door.port, door.protocol, door.family.value, asked.open, passed or asked.refused
     )

@@ -18,7 +18,10 @@ from kproxy.dataplane.model.host import Interface
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import edges_of, told_of
+from kproxy.explorer.errors import not_found
+from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.map_data import (
+    ClientView,
     DeviceView,
     DrawnMap,
     EdgeView,
@@ -33,7 +36,7 @@ from kproxy.explorer.model.map_data import (
     ServiceView,
     TunnelView,
 )
-from kproxy.explorer.model.model import CLIENT, CLIENT6, Model, Work
+from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.page import encode
 from kproxy.netfilter import Family
@@ -51,7 +54,7 @@ def map_answer(model: Model, node: str, work: Work, than: str = "", revision: in
             have the same edges and all their chances are known.
     """
     drawn = _drawn(model, node, work)
-    if not than or revision != model.revision or drawn.pending:
+    if not than or revision != model.revision or drawn.pending or model.known.cluster is None:
         return drawn.data
     before = _drawn(model, than, work)
     if before.pending or len(before.edges) != len(drawn.edges):
@@ -82,7 +85,7 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
         Refusal: there is no such node, or it takes too long.
     """
     if model.known.cluster is None:
-        return _one_host(model, work)
+        return _one_host(model, node, work)
     owners = model.owners
     objects = {each.metadata.name: each for each in model.manifests.nodes}
     nodes = tuple(_node(model, host, objects.get(name), owners) for name, host in model.cluster.hosts.items())
@@ -110,7 +113,14 @@ def draw_map(model: Model, node: str, work: Work) -> MapView:
     )
 
 
-def _one_host(model: Model, work: Work) -> MapView:
+def _one_host(model: Model, client: str, work: Work) -> MapView:
+    clients = {each.id: each for family in reversed(model.families) for each in model.clients(family)}
+    if client not in ("", HOST, *clients):
+        raise not_found(f"node: there is no client {client!r}; there are {', '.join(clients)}", "node")
+    client = client if client in clients else ""
+    asking = tuple(
+        ClientView(name, each.label, HOST_ID if name == NODE else each.address) for name, each in clients.items()
+    )
     host = NodeView(
         "node/host", "host", (), (), "", None, False, True, " and ".join(model.modes_told), True, "", (), ()
     )
@@ -119,8 +129,11 @@ def _one_host(model: Model, work: Work) -> MapView:
         for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6))
         if family in model.families
     )
-    services, edges, pending = told_of(model, work)
-    return MapView(model.revision, "host", (host,), (), (), services, edges, outside, pending)
+    services, edges, unreached, pending = told_of(model, client, work)
+    return MapView(
+        model.revision, client or HOST, (host,), (), (), services, edges, outside, pending,
+        clients=asking, unreached=unreached,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

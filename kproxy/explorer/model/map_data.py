@@ -139,8 +139,30 @@ class OutsideView(Value, frozen=True):
     links: tuple[str, ...]
 
 
+class UnreachedView(Value, frozen=True):
+    """A port of a Service for which one host's rules choose no endpoint, though it may have some: `open`, why that is
+    not decided, or `stopped`, what becomes of its packets."""
+
+    service: str
+    port: str
+    protocol: str
+    family: str
+    open: str
+    stopped: str
+
+
+class ClientView(Value, frozen=True):
+    """Who asks one host's rules; `sender` is what a question calls it."""
+
+    id: str
+    label: str
+    sender: str
+
+
 class MapView(Value, frozen=True):
-    """`pending`: ports of Services whose rules have not been asked yet; their chances are what the objects ask for."""
+    """`pending`: ports of Services whose rules have not been asked yet; their chances are what the objects ask for.
+    `clients`: of one host's rules those who may ask; the map of each is another one, and `view` is its id. The map of
+    none is that of the client for whom each port is worst."""
 
     revision: int
     view: str
@@ -152,6 +174,8 @@ class MapView(Value, frozen=True):
     outside: tuple[OutsideView, ...]
     pending: int = 0
     exact: bool = True
+    clients: tuple[ClientView, ...] = ()
+    unreached: tuple[UnreachedView, ...] = ()
 
 
 class MapChange(Value, frozen=True):

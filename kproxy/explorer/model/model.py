@@ -22,7 +22,6 @@ from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
-from kproxy.dataplane.model.packet import make_packet
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -33,13 +32,15 @@ from kproxy.dataplane.query.assumptions import (
 from kproxy.errors import InputError
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.model.answer_cache import AnswerCache
+from kproxy.explorer.model.clients import Client, clients_of
 from kproxy.explorer.model.edits import Edit, Edited, Object, by_key, edit, edited_files
 from kproxy.explorer.model.map_data import DrawnMap, EdgeView
 from kproxy.explorer.model.owners import Doors, Owners
 from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
-from kproxy.explorer.model.services_in_rules import Door, doors_told
+from kproxy.explorer.model.services_in_rules import Door, doors_told, endpoints_told
 from kproxy.explorer.sources.rendering import RenderedCluster, Rendering
 from kproxy.explorer.sources.source import Known
+from kproxy.family import host_of
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.render import Features
@@ -49,6 +50,7 @@ Made = TypeVar("Made")
 
 HOST: Final = "host"
 """What the one host of a dump is called."""
+HOST_ID: Final = f"node/{HOST}"
 CLIENT: Final = "203.0.113.9"
 """The address of the client outside that the map shows, of a network for documentation (RFC 5737)."""
 CLIENT6: Final = "2001:db8::9"
@@ -148,6 +150,7 @@ class Model:
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
         self._indexes: dict[Family, Index] = {}
+        self._clients: dict[Family, tuple[Client, ...]] = {}
 
     @property
     def cluster(self) -> Cluster:
@@ -238,9 +241,18 @@ class Model:
         assert rules is not None
         return named_addresses(rules.rulesets, rules.nftables)
 
-    def _ask_host(self, _node: str, family: Family, destination: str, protocol: str) -> Asked:
+    def clients(self, family: Family) -> tuple[Client, ...]:
+        """Who may ask the one host of a dump."""
+        if family not in self._clients:
+            assert self.known.rules is not None
+            ends = {host_of(each) for each in endpoints_told(self.known.rules, family)}
+            self._clients[family] = clients_of(self.known.rules, family, OUTSIDE_CLIENTS[family], ends)
+        return self._clients[family]
+
+    def _ask_host(self, client: str, family: Family, destination: str, protocol: str) -> Asked:
         try:
-            packet = make_packet(CLIENT6 if family is Family.IPV6 else CLIENT, destination, protocol)
+            sender = next(each for each in self.clients(family) if each.id == client)
+            packet = sender.packet(destination, protocol)
             host = self.surroundings(packet).fitting[0]
             return asked_of(trace(self.index(family), host, packet).outcomes)
         except (DataplaneError, InputError) as error:

@@ -90,6 +90,11 @@ def _unknown_to_kube_proxy(item: Outcome) -> bool:
     return item.verdict == ACCEPT or (item.hook in _LATER and not own)
 
 
+def refuses_as_kube_proxy(words: str) -> bool:
+    """Whether a rule of kube-proxy's drops or rejects, by `Asked.refused`."""
+    return any(f" {name} " in words for name in _REFUSING) or f" {TABLE} " in words
+
+
 def _last(item: Outcome) -> Step | None:
     return next((step for step in reversed(item.steps) if step.table and step.chain), None)
 

@@ -31,6 +31,7 @@ _RULE: Final = re.compile(
     r'--comment "?(?P<namespace>[^\s"/]+)/(?P<name>[^\s":]+)(?::(?P<port>[^\s"]+))?(?: (?P<words>[^"]*))?"? .*'
     r"--dport (?P<number>\d+)"
 )
+_LEADS_TO: Final = re.compile(r"(?:--to-destination|dnat(?: ip6?)? to) ((?:\[[0-9a-f:.]+\]|[0-9.]+):\d+)")
 _ELEMENT: Final = re.compile(
     r"(?:(?P<address>\S+) \. )?(?P<protocol>tcp|udp|sctp) \. (?P<number>\d+)"
     r'(?: comment "(?P<comment>[^"]*)")? : \S+(?: (?P<chain>\S+))?'
@@ -63,6 +64,14 @@ def doors_told(rules: HostRules) -> tuple[Door, ...]:
         if key not in found or door.kind == CLUSTER_IP:  # a rule that refuses does not say which kind of address it is
             found[key] = door
     return tuple(sorted(found.values(), key=lambda each: (each.service, each.port, each.protocol)))
+
+
+def endpoints_told(rules: HostRules, family: Family) -> Iterator[str]:
+    """Where rules of iptables and elements of nftables' maps lead, `ADDRESS:PORT`, of a family; not each once."""
+    bracket = family is Family.IPV6
+    for text, of, _ in rules.texts:
+        if of in (None, family):
+            yield from (each[1] for each in _LEADS_TO.finditer(text) if each[1].startswith("[") == bracket)
 
 
 def _of_iptables(rules: HostRules) -> Iterator[Door]:

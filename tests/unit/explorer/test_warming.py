@@ -45,7 +45,7 @@ def test_a_dump_is_asked_ahead_too(snapshot: Path) -> None:
     for _ in steps(model):
         pass
     assert [door.service for door in model.told if door.kind == "clusterIP"] == ["shop/web"]
-    assert len(model.rule_chances.of("host", Family.IPV4, (), 0.0)) == 1
+    assert len(model.rule_chances.of("outside", Family.IPV4, (), 0.0)) == 1
 
 
 def test_nodes_with_the_same_rules_share_them(manifests: Path) -> None:

@@ -1,0 +1,89 @@
+"""Who may ask one host whose rules are all that is known of it: a Pod, the host itself, and a client outside.
+
+The rules tell the Pods' networks, or the interfaces that Pods are behind: kube-proxy masquerades what comes from
+elsewhere. Where they do not tell, no Pod asks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from kproxy.cluster.facts.proxyrules import Pods, read_iptables, read_nftables
+from kproxy.cluster.rules import HostRules
+from kproxy.dataplane import Packet
+from kproxy.dataplane.model.packet import LOCAL, make_packet
+from kproxy.netfilter import Family
+
+POD: Final = "pod"
+NODE: Final = "node"
+OUTSIDE: Final = "outside"
+_OWN: Final = {Family.IPV4: "192.0.2.1", Family.IPV6: "2001:db8:1::1"}
+"""An address of the host that no rule is about, of networks for documentation (RFC 5737, RFC 3849)."""
+_FIRST: Final = 9
+"""The lowest number of a Pod: lower ones are gateways."""
+_LOOKED: Final = 1000
+_NEAR: Final = {Family.IPV4: 24, Family.IPV6: 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks.
+
+    Attributes:
+        id: `pod`, `node` or `outside`. label: for people.
+        address: what it sends from. device: by which interface its packets come, "" if that is not known.
+    """
+
+    id: str
+    label: str
+    address: str
+    device: str = ""
+
+    def packet(self, destination: str, protocol: str) -> Packet:
+        """A connection's first packet. Raises DataplaneError: the destination is none."""
+        if self.id == NODE:
+            return make_packet(self.address, destination, protocol, origin=LOCAL)
+        packet = make_packet(self.address, destination, protocol)
+        return packet.replace(in_interface=self.device) if self.device else packet
+
+
+def clients_of(rules: HostRules, family: Family, outside: str, endpoints: Collection[str]) -> tuple[Client, ...]:
+    """Those who may ask, in a family.
+
+    Args:
+        outside: the address of a client outside.
+        endpoints: addresses that rules lead to: those of Pods, as a rule.
+
+    Raises:
+        InputError: a rule cannot be read.
+    """
+    counted: Counter[Pods] = Counter()
+    texts = [text for text, of, iptables in rules.texts if iptables and of in (None, family)]
+    counted.update(read_iptables({family: texts}).pods.get(family, Counter()))
+    if rules.nftables is not None:
+        counted.update(read_nftables(rules.nftables).pods.get(family, Counter()))
+    found = [Client(NODE, "this host", _OWN[family]), Client(OUTSIDE, "a client outside", outside)]
+    told = next((pods for pods, _ in counted.most_common() if pods.network or pods.interface), None)
+    pod = None if told is None else _pod(told, family, endpoints)
+    return (*((pod,) if pod is not None else ()), *found)
+
+
+def _pod(told: Pods, family: Family, endpoints: Collection[str]) -> Client | None:
+    device = f"{told.interface}0" if told.is_prefix else told.interface
+    own = [each for each in map(ipaddress.ip_address, endpoints) if each.version == family.version]
+    if told.network:
+        network = ipaddress.ip_network(told.network, strict=False)
+    elif own:
+        network = ipaddress.ip_network((own[0], _NEAR[family]), strict=False)
+    else:
+        return None
+    numbers = range(min(_FIRST, network.num_addresses - 1), min(network.num_addresses, _LOOKED))
+    free = (network[number] for number in numbers if network[number] not in own)
+    address = next(free, network[0])
+    return Client(
+        POD, f"a Pod of {told.network}" if told.network else f"a Pod behind {told.interface}", str(address), device
+    )
