@@ -49,6 +49,8 @@ _ENDING: Final = 60
 _NICE: Final = 5
 ARGUMENTS: Final = ("-m", "kproxy.explorer.own_process")
 _ANSWER, _REFUSAL = b"+", b"-"
+_SAID: Final = b"judging "
+_is_process = False
 
 
 def _unchanging(held: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -89,7 +91,11 @@ def audited(explorer: Explorer, work: Work) -> bytes:
     objects = len(model.manifests.services) + len(model.cluster.pods)
     if len(model.nodes) * objects <= AUDITED_HERE or model.known.files is None:
         return encode(audit_report(model, work))
-    return encode(audit_report(model, work, lambda: msgspec.Raw(_elsewhere(explorer, Audit(), work))))
+
+    def told(what: str) -> None:
+        model.judging = what
+
+    return encode(audit_report(model, work, lambda: msgspec.Raw(_elsewhere(explorer, Audit(), work, told))))
 
 
 def _compares_all_rules(body: Body) -> bool:
@@ -106,7 +112,7 @@ def _is_large(model: Model) -> bool:
 
 def _answer(explorer: Explorer, body: Body | Audit, work: Work) -> object:
     if isinstance(body, Audit):
-        return audit_report(explorer.model, work)
+        return audit_report(explorer.model, work, tell=_say)
     if isinstance(body, WhatIf):
         return what_if(explorer.model, explorer.copy_with(body.edits), body, work)
     one, other = (explorer.state(each.source, each.edits) for each in (body.a, body.b))
@@ -126,7 +132,9 @@ class _Task:
     seconds: float
 
 
-def _elsewhere(explorer: Explorer, body: Body | Audit, work: Work) -> bytes:
+def _elsewhere(
+    explorer: Explorer, body: Body | Audit, work: Work, told: Callable[[str], None] = lambda _what: None
+) -> bytes:
     sources = [(explorer.source.kind, explorer.model)]
     if explorer.against is not None and explorer.second is not None:
         sources.append((explorer.against.kind, explorer.second))
@@ -134,28 +142,33 @@ def _elsewhere(explorer: Explorer, body: Body | Audit, work: Work) -> bytes:
     share = 1.0 if isinstance(body, Audit) else _SHARE  # there is no part of an audit
     task = pickle.dumps(_Task(said, explorer.model.revision, body, work.left * share))
     command = [sys.executable, *ARGUMENTS]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
-            told = _until_told(process, task, work.check)
+            answer = _until_told(process, task, work.check, told)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-    if told[:1] == _ANSWER:
-        return told[1:]
-    if told[:1] == _REFUSAL:
-        status, message, field, away = pickle.loads(told[1:])
+    if answer[:1] == _ANSWER:
+        return answer[1:]
+    if answer[:1] == _REFUSAL:
+        status, message, field, away = pickle.loads(answer[1:])
         raise Refusal(status, message, field, away=away)
     raise Refusal(
         503, "the answering process ended early: it may need more memory than there is; ask about fewer nodes"
     )
 
 
-def _until_told(process: subprocess.Popen[bytes], task: bytes, check: Callable[[], None]) -> bytes:
-    """What a process writes until it ends, which is looked for again and again."""
+def _until_told(
+    process: subprocess.Popen[bytes], task: bytes, check: Callable[[], None], told: Callable[[str], None]
+) -> bytes:
+    """What a process writes until it ends, which is looked for again and again; `told` gets how far it is."""
     # Not by `communicate`: after a timeout it does not go on with what a pipe did not take at once (CPython 3.11).
     assert process.stdin is not None
     threading.Thread(target=_send, args=(process.stdin, task), daemon=True).start()
-    process.stdin = None
+    assert process.stderr is not None
+    threading.Thread(target=_hear, args=(process.stderr, told), daemon=True).start()
+    process.stdin = process.stderr = None
     while True:
         check()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -168,7 +181,22 @@ def _send(pipe: IO[bytes], task: bytes) -> None:
         pipe.write(task)
 
 
+def _hear(pipe: IO[bytes], told: Callable[[str], None]) -> None:
+    """Hears how far a process is, until it ends. What else it writes is an error's text, for which nobody waits."""
+    with pipe:
+        for line in pipe:
+            if line.startswith(_SAID):
+                told(line.removeprefix(_SAID).decode(errors="replace").strip())
+
+
 # --- the process ---
+
+
+def _say(what: str) -> None:
+    """How far it is, if this is the process."""
+    if _is_process:
+        sys.stderr.buffer.write(_SAID + what.encode(errors="replace") + b"\n")
+        sys.stderr.buffer.flush()
 
 
 class _Said(ReadSource):
@@ -207,6 +235,8 @@ def _end(work: Work, *_signal: object) -> None:
 
 def main() -> None:
     """Reads a task from standard input and writes what the server is to answer."""
+    global _is_process
+    _is_process = True
     os.nice(_NICE)
     # Started by kproxy as this same user, and fed by it alone: what comes in is its own.
     task = pickle.loads(sys.stdin.buffer.read())

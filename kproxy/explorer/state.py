@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -10,10 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from kproxy import __version__
+from kproxy.cluster.evidence.unseen import suspected
+from kproxy.cluster.rules import HostRules
 from kproxy.errors import KproxyError
 from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.edits import Edit
-from kproxy.explorer.model.model import Model
+from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source
 from kproxy.explorer.warming import Warmer
@@ -21,6 +24,10 @@ from kproxy.explorer.warming import Warmer
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
 MAX_LISTENERS: Final = 32
+
+_JUDGED: Final = re.compile(r"\((\d+) of \d+\)$")
+_CHECKING: Final = 86_400.0
+"""Seconds that an audit in the background may take: it ends with its state of the source."""
 
 Listener = Callable[["Event"], None]
 
@@ -45,6 +52,16 @@ class Abilities(msgspec.Struct, frozen=True):
     counters: bool
 
 
+class Checked(msgspec.Struct, frozen=True):
+    """How far an audit is. `known`: whether it has been made; `done` of so many nodes; `failed`: why it ended."""
+
+    revision: int
+    known: bool
+    done: int
+    of: int
+    failed: str = ""
+
+
 class AgainstView(msgspec.Struct, frozen=True):
     """The second source."""
 
@@ -63,7 +80,8 @@ class AgainstView(msgspec.Struct, frozen=True):
 
 
 class SourceView(msgspec.Struct, frozen=True):
-    """The source, as docs/explore.md has it. `away`: why it cannot be read now; what is shown is of `revision`."""
+    """The source, as docs/explore.md has it. `away`: why it cannot be read now; what is shown is of `revision`.
+    `unseen`: what one host's rules point to and do not show; of nodes the audit says it."""
 
     kind: str
     label: str
@@ -82,6 +100,7 @@ class SourceView(msgspec.Struct, frozen=True):
     missing: tuple[str, ...]
     notes: tuple[str, ...]
     away: str
+    unseen: tuple[str, ...]
     can: Abilities
     compares: tuple[str, ...]
     against: AgainstView | None
@@ -114,6 +133,8 @@ class Explorer:
         self._warmer: Warmer | None = None
         self._listeners: list[Listener] = []
         self._copies: OrderedDict[tuple[bool, int, bytes], Model] = OrderedDict()
+        self._checking: tuple[Model | None, Work] = (None, Work(0))
+        self._check_failed: dict[int, str] = {}
         self._model = Model(source.read(), revision)
         self._second = None if against is None else Model(against.read(), 1)
 
@@ -127,8 +148,36 @@ class Explorer:
         self._warmer.start(self._model)
         self.source.start(self.changed, self.went_away)
 
+    def check(self, make: Callable[[Explorer, Work], object]) -> Checked:
+        """How far the audit of the source as it is now is; begins it in the background if nobody has.
+
+        Args:
+            make: makes it, and keeps it in the model.
+        """
+        model = self._model
+        with self._lock:
+            if model.audited is None and self._checking[0] is not model:
+                self._checking[1].cancel()
+                work = Work(_CHECKING)
+                self._checking = (model, work)
+                name = "explorer-audit"
+                threading.Thread(target=self._run_check, args=(make, model, work), name=name, daemon=True).start()
+        known = model.audited is not None
+        number = _JUDGED.search(model.judging)
+        done = len(model.nodes) if known else int(number[1]) - 1 if number is not None else 0
+        return Checked(model.revision, known, done, len(model.nodes), self._check_failed.get(model.revision, ""))
+
+    def _run_check(self, make: Callable[[Explorer, Work], object], model: Model, work: Work) -> None:
+        try:
+            if model is self._model:
+                make(self, work)
+        except KproxyError as error:
+            if not work.cancelled:
+                self._check_failed = {model.revision: " ".join(str(error).splitlines())}
+
     def stop(self) -> None:
         self.source.stop()
+        self._checking[1].cancel()
         if self._warmer is not None:
             self._warmer.stop()
 
@@ -262,6 +311,7 @@ class Explorer:
             namespace=self.namespace,
             notes=tuple(model.network.notes)[:MAX_NOTES] if has_cluster else (),
             away=self.away,
+            unseen=() if known.rules is None else _unseen(known.rules),
             can=Abilities(
                 ask=True,
                 services=has_cluster,
@@ -301,6 +351,14 @@ def _seen(source: Source, model: Model) -> dict[str, Any]:
         "warnings": known.warnings[:MAX_NOTES],
         "missing": () if cluster is None else tuple(map(str, cluster.missing))[:MAX_NOTES],
     }
+
+
+def _unseen(rules: HostRules) -> tuple[str, ...]:
+    """What rules point to and do not show, each once for both families."""
+    found: dict[str, None] = {}
+    for each in suspected(rules.unseen):
+        found[f"{each.what}: {each.why}"] = None
+    return tuple(found)
 
 
 def _compares(has_cluster: bool, rendered: bool, has_second: bool) -> tuple[str, ...]:

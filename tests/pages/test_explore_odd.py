@@ -154,3 +154,24 @@ def test_the_longest_names_make_no_view_wider_than_the_window(browser: Any, tmp_
             page.open(view)
             seen = browser.execute_script("return [document.documentElement.scrollWidth, window.screen.width]")
             assert seen[0] <= width, f"{view}: {seen}"
+
+
+def test_one_hosts_rules_are_asked_by_each_client_and_the_worst_is_the_mark(browser: Any) -> None:
+    with exploring("--rules", str(DUMP)) as url, looking(browser, url) as page:
+        page.open(place("services"))
+        page.until(lambda: "50% lost" in page.text("tbody tr:first-child"), "what Pods lose")
+        assert page.text("thead").count("from a Pod of 10.244.0.0/16") == 1
+        assert len(page.all("tbody tr:first-child .packet-shares")) == 3
+        page.open(place("map", sel="svc/kube-system/kube-dns"))
+        page.shows('[data-test="by-client"]', "a Pod of 10.244.0.0/16")
+        page.shows('[data-test="by-client"]', "50% lost")
+        assert "faulty" in page.item("svc/kube-system/kube-dns").get_attribute("class")
+
+
+def test_a_dump_of_nat_alone_says_what_was_not_seen_and_nothing_is_green(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "nat").write_text("*nat\n" + DUMP.read_text().partition("*nat\n")[2])
+    with exploring("--rules", str(tmp_path / "nat")) as url, looking(browser, url) as page:
+        page.open(place("services"))
+        page.shows(".not-seen", "Not seen: filter table")
+        page.until(lambda: page.text("tbody").count("? not known") >= 9, "open answers")
+        assert page.all("tbody .part-words.ok") == []

@@ -161,6 +161,7 @@ function Banner({ source, events, notes }) {
     <div class="banners">
       <Problem error={source.error} />
       {away && <p class="problem" role="alert">{away}</p>}
+      {source.data?.unseen?.length > 0 && <p class="problem not-seen" role="status"><b>Not seen:</b> {source.data.unseen.slice(0, 3).join("; ")}{source.data.unseen.length > 3 ? `; and ${source.data.unseen.length - 3} more` : ""}. What it may change is open.</p>}
       {notes.length > 0 && (
         <section class="note" aria-label="Notes on this source"><h2>Notes on this source</h2>
           <ul class="hints">{notes.slice(0, 200).map((item) => <li key={item}>{item}</li>)}</ul>

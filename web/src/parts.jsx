@@ -14,6 +14,13 @@ export function Problem({ error }) {
 /** A document may have several errors, each of which begins with the change that it is in. */
 const problemLines = (message) => message.split(/\s+(?=edits\[\d+\]: )/).map((line) => line.replace(/^edits\[(\d+)\]: /, (_, place) => `change ${Number(place) + 1}: `));
 
+/** What the audit says that was not seen of nodes, and is suspected to be there: in one line. */
+export function NotSeen({ items }) {
+  const found = [...new Set((items ?? []).filter((item) => item.suspected).map((item) => `${item.what} of ${item.host}: ${item.why}`))];
+  if (!found.length) return null;
+  return <p class="problem not-seen" role="status"><b>Not seen:</b> {found.slice(0, 3).join("; ")}{found.length > 3 ? `; and ${found.length - 3} more` : ""}. What it may change is open.</p>;
+}
+
 /** What is being done; once that takes long, for how many seconds already. */
 export function Busy({ busy, words = "Computing…" }) {
   const [seconds, setSeconds] = useState(0);

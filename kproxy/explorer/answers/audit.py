@@ -11,11 +11,17 @@ from kproxy.explorer.errors import cannot
 from kproxy.explorer.model.model import Model, Work
 
 
-def audit_report(model: Model, work: Work, make: Callable[[], Report | msgspec.Raw] | None = None) -> object:
+def audit_report(
+    model: Model,
+    work: Work,
+    make: Callable[[], Report | msgspec.Raw] | None = None,
+    tell: Callable[[str], None] = lambda _what: None,
+) -> object:
     """What is wrong in the cluster: a `Report`, or the JSON of one.
 
     Args:
         make: makes it elsewhere, if not here.
+        tell: gets what is being judged: `worker-1 (1 of 3)`.
 
     Raises:
         Refusal: the nodes' rules are made from the objects, or it takes too long.
@@ -25,5 +31,11 @@ def audit_report(model: Model, work: Work, make: Callable[[], Report | msgspec.R
     # Not the lock of questions, which go on meanwhile; and one audit serves all who ask for it.
     with model.audit_lock:
         if model.audited is None:
-            model.audited = audit(model.cluster, work.check) if make is None else make()
+
+            def judged(what: str) -> None:
+                work.check()
+                model.judging = what
+                tell(what)
+
+            model.audited = audit(model.cluster, judged) if make is None else make()
         return model.audited

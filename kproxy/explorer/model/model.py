@@ -136,6 +136,7 @@ class Model:
         edited: the edits, of a copy.
         lock: held by whoever asks.
         audited, audit_lock: the audit, once it has been made, and what is held while it is.
+        judging: how far it is: `worker-1 (1 of 3)`; "" before it begins.
         maps: as they are sent, by node.
         edges: of ports of Services, where they are the same on all nodes; see `edges`.
     """
@@ -147,6 +148,7 @@ class Model:
         self.lock = threading.RLock()
         self.audit_lock = threading.Lock()
         self.audited: Report | msgspec.Raw | None = None
+        self.judging = ""
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
         self._indexes: dict[Family, Index] = {}

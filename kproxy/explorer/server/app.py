@@ -34,7 +34,7 @@ from kproxy.explorer.answers.lab_actions import (
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, WhatIf
-from kproxy.explorer.errors import Refusal
+from kproxy.explorer.errors import Refusal, cannot
 from kproxy.explorer.model.edits import Edit, as_manifests
 from kproxy.explorer.model.model import Work
 from kproxy.explorer.own_process import audited, compared
@@ -216,11 +216,19 @@ class Api:
         return Response(data, media_type="application/json")
 
     async def _audit(self, request: Request) -> Response:
-        known = read_query(request, "known").get("known")
+        asked = read_query(request, "known", "progress")
+        if "progress" in asked:
+            return await self._run(lambda _work: self._checked())
+        known = asked.get("known")
         if known is not None:  # what somebody asked for before, and null if nobody has
             return Response(encode(self.explorer.model.audited), media_type="application/json")
         data = await self._in_thread(lambda work: audited(self.explorer, work), heavy=True)
         return Response(data, media_type="application/json")
+
+    def _checked(self) -> object:
+        if not self.explorer.view().can.audit:
+            raise cannot("there is no audit of this source: it needs a snapshot with rules, or a lab")
+        return self.explorer.check(audited)
 
     # --- labs ---
 

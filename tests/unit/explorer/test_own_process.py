@@ -27,6 +27,7 @@ from kproxy.explorer.sources.source import ManifestSource, ReadSource, SnapshotS
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.explore import CONFIGURATION
+from tests.support.waiting import eventually
 
 NFTABLES = WhatIf((Edit("mode", mode="nftables"),))
 
@@ -108,6 +109,19 @@ def test_the_audit_of_a_large_cluster_is_made_apart_and_kept(
     assert asked() == there
     assert len(started) == 1
     assert there["findings"]
+
+
+def test_the_audit_runs_by_itself_and_says_how_far_it_is(
+    snapshot: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    explorer = Explorer(SnapshotSource(str(snapshot)))
+    first = explorer.check(own_process.audited)
+    assert (first.known, first.done, first.of) == (False, 0, len(explorer.model.nodes))
+    eventually(lambda: explorer.check(own_process.audited).known)
+    last = explorer.check(own_process.audited)
+    assert (last.done, last.failed) == (last.of, "")
+    assert len(started) == 1
+    assert explorer.model.judging.endswith(f"({last.of} of {last.of})")
 
 
 LATE = "from kproxy.explorer import own_process\nown_process.main()"

@@ -144,7 +144,7 @@ function Still({ map, layout, hrefOf, selected, touched, way, back, ways, before
       {map.nodes.map((node) => <Node key={node.id} node={node} layout={layout} amount={amounts.get(node.id) ?? 0} doubted={doubted} viewed={!hops && several && node.name === map.view} {...common} />)}
       {map.services.map((service) => {
         const box = layout.boxes.get(service.id);
-        return box ? <Service key={service.id} service={service} box={box} fault={map.faults.get(service.id) ?? ""} none={service.skipped || map.served.has(service.id) ? "" : noneOf(edgesBy(map, "service", service.id))} {...common} /> : null;
+        return box ? <Service key={service.id} service={service} box={box} unchecked={map.unchecked} fault={map.faults.get(service.id) ?? ""} none={service.skipped || map.served.has(service.id) ? "" : noneOf(edgesBy(map, "service", service.id))} {...common} /> : null;
       })}
       {lines(false)}
     </>

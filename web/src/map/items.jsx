@@ -232,8 +232,8 @@ const TYPES = { NodePort: "node port", LoadBalancer: "load balancer", ExternalNa
 const room = (width, beside) => Math.max(4, Math.floor((width - 34 - beside.length * 6.3) / 7));
 
 /** `fault`: what is wrong with it; `none`: why it has no endpoint; both in a few words. */
-export function Service({ service, box, fault, none, ...rest }) {
-  const kind = `service${service.removed ? " removed" : ""}${service.skipped ? " skipped" : ""}${fault ? " faulty" : none ? " empty" : ""}`;
+export function Service({ service, box, fault, none, unchecked, ...rest }) {
+  const kind = `service${service.removed ? " removed" : ""}${service.skipped ? " skipped" : ""}${fault === "not known" ? " unchecked" : fault ? " faulty" : none ? " empty" : unchecked ? " unchecked" : ""}`;
   // The lines are of packets to the cluster IP.
   const address = service.clusterIPs[0] ?? service.loadBalancerIPs[0] ?? service.externalIPs[0] ?? (service.type === "ExternalName" ? "a DNS name" : "no cluster IP");
   const shown = fit(address, 16);

@@ -31,9 +31,12 @@ export function withEndpoints(map) {
     // Of a part of the map it is still known which Services have endpoints somewhere.
     served: new Set(map.edges.filter((edge) => edge.used).map((edge) => edge.service)),
     // Where the node's rules do not give what the objects ask for.
-    faults: faultsOf(map.edges),
+    faults: new Map([...stoppedOf(map), ...faultsOf(map.edges)]),
   };
 }
+
+/** Of one host's rules: Services whose packets lead nowhere, though they may have endpoints. */
+const stoppedOf = (map) => (map.unreached ?? []).map(({ service, open }) => [service, open ? "not known" : "lost"]);
 
 const LISTS = ["nodes", "pods", "services", "networks", "outside"];
 

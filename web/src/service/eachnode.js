@@ -10,8 +10,12 @@ const FEW_NODES = 6;
 /** Services times nodes: of more, every node's chances are too much to ask for at once. */
 const FEW_SHARES = 600;
 
+/** Of one host's rules those who may ask, in the place of nodes. */
+export const clientsOf = (map) => (map.clients ?? []).map(({ id, label }) => ({ name: id, label }));
+
 /** The nodes of which each has a column: none if they are too many, or if one of them is all that is known. */
 export function fewNodes(map) {
+  if (!embedded && map?.clients?.length) return map.clients.length * map.services.length <= FEW_SHARES ? clientsOf(map) : [];
   const nodes = embedded || !map ? [] : map.nodes.filter(isNode);
   return nodes.length > 1 && nodes.length <= FEW_NODES && nodes.length * map.services.length <= FEW_SHARES ? nodes : [];
 }

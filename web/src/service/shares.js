@@ -87,7 +87,7 @@ export const edgesOf = (map, id) => (map.pending ? edgesBy(map, "service", id).m
  *
  * @returns [{parts, edges, names}]: without parts where a port has no endpoint to send to
  */
-export function portsOf(service, edges, answered) {
+export function portsOf(service, edges, answered, unreached = []) {
   const families = new Set(edges.map((edge) => edge.family)).size;
   const of = [...Map.groupBy(edges, (edge) => `${edge.port} ${edge.protocol} ${edge.family}`).values()];
   const bare = service.ports.filter((port) => !edges.some((edge) => edge.port === port.name && edge.protocol === port.protocol));
@@ -95,11 +95,16 @@ export function portsOf(service, edges, answered) {
     const known = service.ports.find((each) => each.name === port && each.protocol === protocol);
     return `${known ? portName(known) : port}${families > 1 ? ` ${family}` : ""}`;
   };
-  const each = [...of.map((some) => ({ parts: partsOfEnds(some, answered), edges: some, name: nameOf(some[0]) })), ...bare.map((port) => ({ parts: [], edges: [], name: portName(port) }))];
+  const nowhere = (port) => unreached.filter((each) => each.service === service.id && each.port === port.name && each.protocol === port.protocol).slice(0, 1);
+  const partsNowhere = (port) => partsOf(nowhere(port).map(({ open, stopped }) => ({ kind: open ? "open" : "bad", words: open ? NOT_KNOWN : "lost", chance: "1/1", why: open || stopped })));
+  const each = [...of.map((some) => ({ parts: partsOfEnds(some, answered), edges: some, name: nameOf(some[0]) })), ...bare.map((port) => ({ parts: partsNowhere(port), edges: [], name: portName(port) }))];
   const alike = Map.groupBy(each, ({ parts, edges: some }) => JSON.stringify([some.length > 0, parts.map((part) => [part.kind, wordsOf(part)])]));
   const reached = ({ parts }) => (parts.length ? parts.reduce((all, part) => all + (part.kind === "ok" ? ratio(part.chance) : 0), 0) : 1);
   return [...alike.values()].map((some) => ({ parts: some[0].parts, edges: some[0].edges, names: some.map(({ name }) => name) })).sort((one, other) => reached(one) - reached(other));
 }
+
+/** The same where other nodes have not been looked at, or are wrong: what arrives from one node is no green. */
+export const asOfOneNode = (ports) => ports.map((port) => ({ ...port, parts: port.parts.map((part) => (part.kind === "ok" ? { ...part, kind: "open" } : part)) }));
 
 /** How an endpoint fares; what is worse hides what is better at another port. */
 const FARES = ["loses", "none", "wrong", "part", "open", "used", "left"];

@@ -1,14 +1,15 @@
 // What `kproxy audit` finds, numbered on the map; each with its packet on the map, leading to the Service and the question.
 
 import { useMemo } from "preact/hooks";
-import { embedded, holds, useAnswer } from "../api.js";
+import { embedded, holds } from "../api.js";
 import { Change, Fates } from "../compare/fates.jsx";
 import { useInSight, useSteps } from "../compare/findings.jsx";
 import { FoundMap, drawable, onMap } from "../compare/foundmap.jsx";
 import { onNodes, podNames, sidesOf, withNames } from "../compare/gather.js";
+import { useAudit } from "../map/audited.js";
 import { witnessWays } from "../map/waysof.js";
 import { FAULT } from "../packet/fault.js";
-import { Busy, Later, Problem } from "../parts.jsx";
+import { Busy, Later, NotSeen, Problem } from "../parts.jsx";
 import { findingAt, href, placeOf } from "../route.js";
 import { ServiceLink } from "../servicelink.jsx";
 import { count, fit } from "../words.js";
@@ -23,8 +24,8 @@ const MOST = 200;
 const FEW_WAYS = 4;
 const FEW_LISTED = 6;
 
-export function AuditView({ route, map, revision }) {
-  const { data, error, busy } = useAnswer("api/audit", undefined, revision);
+export function AuditView({ route, map, source, revision }) {
+  const { data, error, busy, checked } = useAudit(map, source, revision);
   const { severity = "" } = route.query;
   const cards = useMemo(() => (data?.findings ?? []).slice(0, MOST).map(cardOf), [data]);
   const shown = useMemo(() => cards.map((card) => ({ ...card, devices: map ? devicesOf(card, map) : null, hidden: Boolean(severity) && card.severity !== severity })), [cards, severity, map]);
@@ -39,9 +40,10 @@ export function AuditView({ route, map, revision }) {
   return (
     <section class={`view${drawn ? " split compared" : ""}`}>
       <div class="main">
-        <div class="bar-top"><h1>Audit</h1>{data && <p class="counts">{count(data.questions, "packet")} judged on {count(data.judged.length, "node")} of {data.nodes.length}</p>}<Busy busy={busy} words="Judging all Services on all nodes…" /></div>
+        <div class="bar-top"><h1>Audit</h1>{data && <p class="counts">{count(data.questions, "packet")} judged on {count(data.judged.length, "node")} of {data.nodes.length}</p>}<Busy busy={busy} words={checked?.done ? `Judging all Services: ${checked.done} of ${checked.of} nodes…` : "Judging all Services on all nodes…"} /></div>
         <Problem error={error} />
-        {data && data.findings.length === 0 && <p class="outcome-line">Nothing is wrong with what could be judged.</p>}
+        <NotSeen items={data?.unseen} />
+        {data && data.findings.length === 0 && <p class={data.undecided.length || data.judged.length < data.nodes.length ? "note" : "outcome-line"}>Nothing is wrong with what could be judged{data.undecided.length ? "; not all could" : ""}.</p>}
         {cards.length > 0 && (
           <ul class="score" aria-label="Severities">
             {SEVERITIES.map(({ name, tone, title, one }) => {

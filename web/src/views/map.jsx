@@ -3,16 +3,19 @@
 import { useCallback, useMemo } from "preact/hooks";
 import { embedded, holds } from "../api.js";
 import { onNodes } from "../compare/gather.js";
-import { auditMarks, linkTo, useAudited } from "../map/audited.js";
+import { auditMarks, faultsElsewhere, linkTo, notChecked, useAudited } from "../map/audited.js";
+import { clientsOf, useEachNode } from "../service/eachnode.js";
+import { PartWords, ShareBar } from "../service/sharebar.jsx";
+import { edgesOf, portsOf, toldOf } from "../service/shares.js";
 import { isNode } from "../map/layout.js";
 import { isOneHost } from "../map/onehost.js";
 import { Drawing, useLayout } from "../map/drawing.jsx";
 import { serviceTarget } from "../names.js";
-import { Busy, Close, Field, Later, LongTable, Problem, Select } from "../parts.jsx";
+import { Busy, Close, Field, Later, LongTable, NotSeen, Problem, Select } from "../parts.jsx";
 import { go, href } from "../route.js";
 import { faultOf } from "../map/faults.js";
 import { edgesBy, narrow } from "../map/shape.js";
-import { count, percent, plain } from "../words.js";
+import { ENDS, count, percent, plain } from "../words.js";
 
 const MAX_FOUND = 40;
 
@@ -21,11 +24,12 @@ export function MapView({ route, map, source, error, busy, revision }) {
   const { ns = "", q = "", sel = "", open = "", only = "" } = query;
   const opened = useMemo(() => new Set(open ? open.split(",") : []), [open]);
   const onlyNodes = useMemo(() => (only ? new Set(only.split(",")) : null), [only]);
-  const shown = useMemo(() => narrow(map, { ns, q, only: onlyNodes, sel }), [map, ns, q, onlyNodes, sel]);
-  const layout = useLayout(shown, opened);
+  const part = useMemo(() => narrow(map, { ns, q, only: onlyNodes, sel }), [map, ns, q, onlyNodes, sel]);
   const found = useMemo(() => search(map, q), [map, q]);
   const touched = useMemo(() => (q ? new Set(found.map((item) => item.id)) : null), [q, found]);
-  const { audited, busy: auditing } = useAudited(map, source, revision);
+  const { audited, busy: auditing, left, unseen } = useAudited(map, source, revision);
+  const shown = useMemo(() => part && { ...part, faults: faultsElsewhere(audited, part), unchecked: left > 0 }, [part, audited, left > 0]);
+  const layout = useLayout(shown, opened);
   const marks = useMemo(() => (audited?.length && shown ? auditMarks(audited, shown) : null), [audited, shown]);
   const to = (changes) => href("map", { ...query, ...changes });
   const hrefOf = useCallback((id) => {
@@ -41,6 +45,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
           <h1>Map</h1>
           <p class="counts">{nodes ? count(nodes, "node") : count(map.nodes.length, "host")} · {isOneHost(map) ? "" : `${count(map.pods.filter((pod) => !pod.bare).length, "Pod")} · `}{count(map.services.length, "Service")}{isOneHost(map) ? " that its rules name" : ""}</p>
           {audited ? <Audited audited={audited} /> : auditing && <span class="counts">Auditing…</span>}
+          {left > 0 && <span class="ending open" data-test="not-checked">? {notChecked(left)}</span>}
           <Busy busy={busy} words="Reading…" />
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
             <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => go(to({ q: text }))} />
@@ -53,6 +58,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
           </form>
         </div>
         <Problem error={error} />
+        <NotSeen items={unseen} />
         {q && <Found found={found} q={q} to={to} />}
         <Drawing map={shown} layout={layout} hrefOf={hrefOf} selected={sel} touched={touched} marks={marks}
           label={`Map of ${count(map.nodes.length, "host")}, ${count(map.pods.length, "Pod")} and ${count(map.services.length, "Service")}; arrow keys go from one to the next`} />
@@ -63,7 +69,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
       </div>
       <aside class={sel ? "panel sheet" : "panel"} aria-label="What is selected">
         {sel && <Close href={to({ sel: "" })} />}
-        {sel ? <Selected map={map} id={sel} to={to} query={query} pages={source.can?.services !== false} /> : <Empty audited={audited ?? []} total={nodes} alone={isOneHost(map)} />}
+        {sel ? <Selected map={{ ...map, faults: shown.faults }} id={sel} to={to} query={query} revision={revision} pages={source.can?.services !== false} /> : <Empty audited={audited ?? []} total={nodes} alone={isOneHost(map)} />}
       </aside>
     </section>
   );
@@ -156,13 +162,13 @@ function Legend({ map, size, selected }) {
 }
 
 /** `pages`: whether Services have pages of their own. */
-function Selected({ map, id, to, query, pages }) {
+function Selected({ map, id, to, query, revision, pages }) {
   const node = map.nodes.find((item) => item.id === id);
   if (node) return <NodePanel node={node} map={map} to={to} query={query} />;
   const pod = map.pods.find((item) => item.id === id);
   if (pod) return <PodPanel pod={pod} map={map} to={to} />;
   const service = map.services.find((item) => item.id === id);
-  if (service) return <ServicePanel service={service} map={map} to={to} query={query} pages={pages} />;
+  if (service) return <ServicePanel service={service} map={map} to={to} query={query} revision={revision} pages={pages} />;
   const outside = map.outside.find((item) => item.id === id);
   if (outside) return <><h2>{outside.label || "Outside"}</h2><Facts rows={[["address", outside.address]]} /><Asks id={id} /></>;
   const network = map.networks.find((item) => item.id === id);
@@ -238,7 +244,7 @@ function PodPanel({ pod, map, to }) {
   );
 }
 
-function ServicePanel({ service, map, to, query, pages }) {
+function ServicePanel({ service, map, to, query, revision, pages }) {
   const edges = edgesBy(map, "service", service.id);
   // A file has the map of one node's clients.
   const view = (!embedded && query.node) || map.view;
@@ -256,12 +262,13 @@ function ServicePanel({ service, map, to, query, pages }) {
         {holds("services") && pages && <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Open its page</a>}
         {holds("ask") && <a class="button" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
       </p>
+      {!embedded && map.clients?.length > 0 && <ByClient service={service} map={map} revision={revision} />}
       {service.ports.map((port) => {
         const of = edges.filter((edge) => edge.port === port.name && edge.protocol === port.protocol);
         return (
           <section key={`${port.name} ${port.protocol}`}>
             <h3>{port.name || "port"} {port.port}/{port.protocol}{port.nodePort ? ` · node port ${port.nodePort}` : ""}</h3>
-            {of.length === 0 && <p class="note">no endpoints</p>}
+            {of.length === 0 && <p class="note">{unreachedOf(map, service, port) || "no endpoints"}</p>}
             <ul class="plain shares">
               {of.slice(0, 100).map((edge, place) => (
                 <li key={place} class={edge.fault ? "bad" : edge.used ? "" : "unused"}>
@@ -273,9 +280,35 @@ function ServicePanel({ service, map, to, query, pages }) {
           </section>
         );
       })}
-      {edges.some((edge) => edge.varies) && <p class="note">Chances as a client on {view} has them; other nodes have others.</p>}
+      {!isOneHost(map) && edges.some((edge) => edge.varies) && <p class="note">Chances as a client on {view} has them; other nodes have others.</p>}
     </>
   );
+}
+
+/** Of one host's rules: what becomes of packets of each who may ask. */
+function ByClient({ service, map, revision }) {
+  const maps = useEachNode(clientsOf(map), map, revision);
+  return (
+    <section class="by-client" data-test="by-client">
+      <h3>At its cluster IP, for</h3>
+      {map.clients.map((client, place) => (
+        <div key={client.id} class="packet-shares">
+          {maps[place] && portsOf(service, edgesOf(maps[place], service.id), ENDS.accepted.words, maps[place].unreached).map(({ parts, names }, each, all) => (
+            <div key={names[0]} class="packet-share" title={parts.length ? toldOf(parts) : undefined}>
+              <ShareBar parts={parts} />
+              <span><a href={href("ask", { from: client.sender, to: `svc/${service.namespace}/${service.name}${service.ports.length > 1 ? `:${names[0]}` : ""}` })}>{client.label}</a>{all.length > 1 ? `, ${names.join(", ")}` : ""}: {parts.length ? <PartWords parts={parts} /> : <span class="soft">– no endpoints</span>}</span>
+            </div>
+          ))}
+        </div>
+      ))}
+    </section>
+  );
+}
+
+/** Why one host's rules lead packets to a port nowhere. */
+function unreachedOf(map, service, port) {
+  const found = (map.unreached ?? []).find((each) => each.service === service.id && each.port === port.name && each.protocol === port.protocol);
+  return found && (found.open ? `not decided: ${found.open}` : found.stopped);
 }
 
 function Tables({ map, to }) {

@@ -2,22 +2,22 @@
 
 import { useMemo } from "preact/hooks";
 import { embedded } from "../api.js";
-import { auditMarks, useAudited } from "../map/audited.js";
+import { auditMarks, faultsElsewhere, notChecked, useAudited } from "../map/audited.js";
 import { noneOf } from "../map/faults.js";
 import { isNode } from "../map/layout.js";
 import { isOneHost } from "../map/onehost.js";
 import { edgesBy } from "../map/shape.js";
-import { Busy, Field, LongTable, Problem, Select } from "../parts.jsx";
+import { Busy, Field, LongTable, NotSeen, Problem, Select } from "../parts.jsx";
 import { go, href } from "../route.js";
 import { fewNodes, useEachNode } from "../service/eachnode.js";
 import { BarKeys, BriefWords, PartWords, ShareBar } from "../service/sharebar.jsx";
-import { edgesOf, endsOf, isOpen, portsOf, toldOf } from "../service/shares.js";
+import { asOfOneNode, edgesOf, endsOf, isOpen, portsOf, toldOf } from "../service/shares.js";
 import { ENDS, count, plain } from "../words.js";
 
 export function ServiceList({ route, map, source, revision, error, busy }) {
   const { query } = route;
   const { q = "", ns = "" } = query;
-  const { told } = useAudited(map, source, revision);
+  const { told, audited, left, unseen } = useAudited(map, source, revision, map ? Math.max(1, query.node ? 1 : fewNodes(map).length) : 1);
   const marks = useMemo(() => (told?.length && map ? auditMarks(told, map) : new Map()), [told, map]);
   // One node that is chosen is looked at closely; else each has a column.
   const all = useMemo(() => fewNodes(map), [map]);
@@ -26,7 +26,8 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   if (!map) return <section class="view"><h1>Services</h1><Problem error={error} /><Busy busy={busy} words="Reading…" /></section>;
   const views = few.length ? asked.filter(Boolean) : [map];
   const edges = (item) => views.flatMap((view) => edgesOf(view, item.id).map((edge) => ({ ...edge, view: view.view })));
-  const wrong = (item) => Number(views.some((view) => view.faults.has(item.id))) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
+  const elsewhere = few.length ? map.faults : faultsElsewhere(audited, map);
+  const wrong = (item) => Number(elsewhere.has(item.id)) * 4 + Number(views.some((view) => view.faults.has(item.id))) * 2 + Number((marks.get(item.id) ?? []).some((mark) => mark.tone !== "quiet"));
   // What is wrong stands first, and is asked once of each.
   const byHowWrong = Map.groupBy(map.services.filter((item) => (!ns || item.namespace === ns) && (!q || isNamed(item, q.toLowerCase()))), wrong);
   const found = [...byHowWrong.keys()].sort((one, other) => other - one).flatMap((each) => byHowWrong.get(each));
@@ -35,8 +36,9 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
   const names = [...new Set(map.services.map((item) => item.namespace))].sort();
   // One host's rules do not tell whether anybody answers.
   const answered = isOneHost(map) ? ENDS.accepted.words : ENDS.answered.words;
-  const packets = (view, item) => (item.skipped || !view ? "" : <Packets view={view} item={item} answered={answered} brief={few.length > 0} />);
-  const columns = few.length ? few.map((node) => `from ${node.name}`) : [`at its cluster IP${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`];
+  const other = (item) => (!few.length && !map.faults.has(item.id) && elsewhere.get(item.id)) || "";
+  const packets = (view, item) => (item.skipped || !view ? "" : <Packets view={view} item={item} answered={answered} brief={few.length > 0} other={query.node ? "" : other(item)} left={query.node ? 0 : left} />);
+  const columns = few.length ? few.map((node) => `from ${node.label ?? node.name}`) : [`at its cluster IP${map.view && map.nodes.length > 1 ? `, for clients on ${map.view}` : ""}`];
   const each = all.length ? [["", "every node"]] : [];
   return (
     <section class="view">
@@ -44,18 +46,20 @@ export function ServiceList({ route, map, source, revision, error, busy }) {
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <Field label="Search" name="q" value={q} hint="name or address" onEnter={(text) => to({ q: text })} />
         <Select label="Namespace" value={ns} onChange={(value) => to({ ns: value })} options={[["", "all"], ...names.map((name) => [name, name])]} />
+        {left > 0 && <span class="ending open" data-test="not-checked">? {notChecked(left)}</span>}
         {nodes.length > 1 && <Select label="For clients on" value={query.node ?? (each.length ? "" : map.view)} onChange={(value) => to({ node: value })} options={[...each, ...nodes.map((node) => [node.name, node.name])]} />}
       </form>
+      <NotSeen items={unseen} />
       <LongTable caption="Services" most={ROWS} few={AT_ONCE} hidden classes={`service-list cards-on-phone ${few.length ? "each-node" : ""}`} head={["Service", "type", "addresses", "ports", ...columns, "endpoints", ...(marks.size ? ["audit"] : [])]} rows={found} cells={(item) => [
         <a href={source.can?.services === false ? href("map", { sel: item.id }) : href(["service", item.namespace, item.name], { node: query.node })}>{plain(item.id)}</a>,
         <span>{item.skipped || item.type} {item.externalPolicy === "Local" && /^(NodePort|LoadBalancer)$/.test(item.type) && <small class="small-word">external Local</small>} {item.internalPolicy === "Local" && <small class="small-word">internal Local</small>}</span>,
         <code>{[...item.clusterIPs, ...item.externalIPs, ...item.loadBalancerIPs].join(" ")}</code>,
         item.ports.map((port) => `${port.port}/${port.protocol}${port.nodePort ? ` (node port ${port.nodePort})` : ""}`).join(", "),
         ...(few.length ? asked : views).map((view) => packets(view, item)),
-        item.skipped ? "" : <Ends edges={edges(item)} views={few.length} />,
+        item.skipped ? "" : <Ends edges={edges(item)} views={few.length} unsure={left > 0 && !query.node} />,
         ...(marks.size ? [<span class="audit-marks">{(marks.get(item.id) ?? []).map((mark) => <a key={mark.number} class={`number ${mark.tone}`} href={mark.href} title={mark.label} aria-label={mark.label}>{mark.number}</a>)}</span>] : []),
       ]} />
-      {found.length === 0 ? <p class="note">{noneFound(map, q, ns)}</p> : <Legend views={views} from={few.length > 0} answered={answered} marks={marks} />}
+      {found.length === 0 ? <p class="note">{noneFound(map, q, ns)}</p> : <Legend views={views} from={few.length > 0} answered={answered} marks={marks} alone={isOneHost(map)} />}
     </section>
   );
 }
@@ -78,8 +82,9 @@ const ROWS = 50;
 const PORTS = 3;
 
 /** What becomes of packets to a Service: a bar, and one for each port where these differ; `brief`: in a narrow column. */
-function Packets({ view, item, answered, brief }) {
-  const ports = portsOf(item, edgesOf(view, item.id), answered);
+function Packets({ view, item, answered, brief, other, left }) {
+  const found = portsOf(item, edgesOf(view, item.id), answered, view.unreached);
+  const ports = other || left > 0 ? asOfOneNode(found) : found;
   const none = item.clusterIPs.length ? "" : "no cluster IP in the rules";
   const Words = brief ? BriefWords : PartWords;
   return (
@@ -90,6 +95,7 @@ function Packets({ view, item, answered, brief }) {
           <span>{ports.length > 1 && <b>{names.join(", ")}: </b>}{parts.length ? <Words parts={parts} /> : <span class="soft">– {none || noneOf(edges)}</span>}</span>
         </div>
       ))}
+      {other && <span class="ending bad"><span aria-hidden="true">✕ </span>{other}</span>}
       {ports.length > PORTS && <small>and {count(ports.slice(PORTS).reduce((all, { names }) => all + names.length, 0), "more port")}</small>}
     </div>
   );
@@ -99,13 +105,13 @@ const MANY = 6;
 const SIZE = 15;
 
 /** A square for each endpoint, and how many fare how; `views`: of so many nodes only how many have a fault, as columns say where. */
-function Ends({ edges, views = 0 }) {
-  const ends = endsOf(edges);
+function Ends({ edges, views = 0, unsure }) {
+  const ends = endsOf(edges).map((end) => (unsure && end.fares === "used" ? { ...end, fares: "unsure" } : end));
   const of = (...fares) => ends.filter((end) => fares.includes(end.fares)).length;
   if (!ends.length) return <span class="soft">none</span>;
   const [faults, foreign] = [of("loses", "none"), of("wrong")];
-  const said = (views && faults + foreign + of("part") ? [[faults, "bad-text", "with a fault"], [of("part"), "bad-text", faults ? "from some nodes" : "with a fault from some nodes"], [foreign, "bad-text", "foreign"]] : [
-    [of("used", "loses", "wrong"), "", "used"], [of("loses"), "bad-text", of("loses") === 1 ? "loses" : "lose"], [of("wrong"), "bad-text", "wrong"],
+  const said = (views && faults + foreign + of("part") ? [[faults, "bad-text", "with a fault"], [of("part"), "bad-text", faults ? "from some" : "with a fault from some"], [foreign, "bad-text", "foreign"]] : [
+    [of("used", "unsure", "loses", "wrong"), "", "used"], [of("loses"), "bad-text", of("loses") === 1 ? "loses" : "lose"], [of("wrong"), "bad-text", "wrong"],
     [of("none"), "bad-text", of("none") === 1 ? "gets nothing" : "get nothing"], [of("open"), "open-text", "not known"], [of("left"), "soft", "left out"],
   ]).filter(([number]) => number > 0);
   return <span class="ends-told"><Squares ends={ends} /><span>{said.map(([number, tone, words], place) => <span key={words}><span class={`one-part ${tone}`}>{number} {words}</span>{place < said.length - 1 && ", "}</span>)}</span></span>;
@@ -123,7 +129,7 @@ function Squares({ ends }) {
   );
 }
 
-const LOOKS = { used: "full", left: "", open: "open", part: "part", wrong: "foreign" };
+const LOOKS = { used: "full", left: "", open: "open", unsure: "open", part: "part", wrong: "foreign" };
 const lookOf = (fares) => LOOKS[fares] ?? "bad";
 
 /** One path for all squares that look alike: a list has thousands. A cross, and not the colour alone, is what is wrong. */
@@ -141,7 +147,7 @@ const Key = ({ fares }) => <svg class="squares" width={14} height={14} aria-hidd
 
 const TONES = [["bad", "error"], ["open", "warning"], ["quiet", "note"]];
 
-function Legend({ views, from, answered, marks }) {
+function Legend({ views, from, answered, marks, alone }) {
   const has = useMemo(() => {
     const edges = views.flatMap((view) => view.edges);
     return {
@@ -155,11 +161,11 @@ function Legend({ views, from, answered, marks }) {
   const tones = new Set([...marks.values()].flat().map((mark) => mark.tone));
   return (
     <ul class="legend list-legend" aria-label="Legend">
-      {from && <li>from a node: packets to the cluster IP, of clients there</li>}
+      {from && !alone && <li>from a node: packets to the cluster IP, of clients there</li>}
       <BarKeys answered={answered} kinds={new Set(["ok", has.bad && "bad", has.open && "open"])} />
       <li><Key fares="used" /> endpoint that is used</li>
       {has.bad && <li><Key fares="loses" /> endpoint with a fault</li>}
-      {from && has.bad && <li><Key fares="part" /> with a fault from some nodes</li>}
+      {from && has.bad && <li><Key fares="part" /> with a fault from some</li>}
       {has.foreign && <li><Key fares="wrong" /> foreign: no endpoint of it</li>}
       {has.left && <li><Key fares="left" /> left out, as it should be</li>}
       {has.open && <li><Key fares="open" /> not known</li>}
