@@ -47,6 +47,17 @@ def on_files(files: Any, config: Any) -> None:
         files.append(File.generated(config, page, content=(ROOT / path).read_text()))
 
 
+_CODE = re.compile(r"`[^`\n]+`")
+
+
+def with_plain_bars(markdown: str) -> str:
+    """Bars of code in tables: GitHub wants them escaped, and here the backslash would be shown."""
+    lines = markdown.split("\n")
+    return "\n".join(
+        _CODE.sub(lambda found: found[0].replace("\\|", "|"), line) if line.startswith("|") else line for line in lines
+    )
+
+
 _LINK = re.compile(r"\[[\w/.-]+\.md\]\(((?:\.\./)*[\w/-]+\.md)(#[\w-]*)?\)")
 """A link whose text is a file's name."""
 
@@ -55,7 +66,7 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     """Mends what GitHub shows and MkDocs does not: lists, links to pages outside of docs/ that the site has too, and
     links that are called as the file: on the site pages have titles."""
     source = page.file.src_uri
-    markdown = with_lists_apart(markdown)
+    markdown = with_plain_bars(with_lists_apart(markdown))
 
     def titled(found: re.Match[str]) -> str:
         file = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), found[1])))

@@ -33,6 +33,7 @@ def test_the_site(tmp_path: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text()
         assert re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="?(?:https?:)?//[^">]*', text) == [], page
+        assert re.findall(r"<td[^>]*>(?:(?!</td>).)*\\\|", text) == [], page
     for style in site.rglob("*.css"):
         assert re.findall(r"url\([\"']?(?:https?:)?//|@import", style.read_text()) == [], style
     for name in COMMANDS:

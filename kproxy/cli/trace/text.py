@@ -12,6 +12,7 @@ from kproxy.cli.trace.words import (
     by_hook,
     common_steps,
     depths,
+    loss_words,
     outcome_words,
     packet_words,
     percent,
@@ -83,12 +84,12 @@ def report_text(report: Report, label: str, unseen: Sequence[str] = ()) -> str:
 
 
 def summary_line(report: Report) -> str:
-    """A report in one line: the packet, and each outcome with its chance."""
-    fates = [
-        f"{percent(item.outcome.probability)} {_verdict(item.outcome.verdict)} {item.outcome.src} → {item.outcome.dst}"
-        + (f" ({'; '.join(grouped_reasons(item.outcome.reasons))})" if item.outcome.reasons else "")
-        for item in report.outcomes
-    ]
+    """A report in one line: the packet, and each outcome with its chance, and where and why it is lost or open."""
+    fates = []
+    for item in (each.outcome for each in report.outcomes):
+        why = "; ".join(filter(None, (loss_words(item), *grouped_reasons(item.reasons))))
+        fate = f"{percent(item.probability)} {_verdict(item.verdict)} {item.src} → {item.dst}"
+        fates.append(f"{fate} ({why})" if why else fate)
     packet = report.question.packet
     name = protocol_name(packet.protocol)
     return f"{name} {packet.source} → {packet.destination}: {'; '.join(fates)}\n"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from kproxy.dataplane.concrete.graph import Step
+from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
@@ -49,15 +50,21 @@ def outcome_words(reported: Reported) -> str:
             "bridged": "passed on by the bridge",
         }.get(item.via, f"passes {item.hook}")
         return f"{flow}, {_rewrites(reported)}; {where}"
-    if item.verdict == DROP:
-        why = f": {item.reason}" if item.reason else _last_rule(item.steps)
-        return f"{flow}, dropped in {item.hook}{why}"
-    if item.verdict == REJECT:
-        return f"{flow}, rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
+    if item.verdict in (DROP, REJECT):
+        return f"{flow}, {loss_words(item)}"
     things = dict.fromkeys(filter(None, map(thing_of_reason, item.reasons)))
     if things:
         return f"indeterminate: it depends on what was not seen: {', '.join(things)}"
     return "indeterminate: it depends on what is not given"
+
+
+def loss_words(item: Outcome) -> str:
+    """Where and why a packet is lost: `dropped in FORWARD by filter KUBE-FORWARD 1`; "" of one that is not."""
+    if item.verdict == DROP:
+        return f"dropped in {item.hook}{f': {item.reason}' if item.reason else _last_rule(item.steps)}"
+    if item.verdict == REJECT:
+        return f"rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
+    return ""
 
 
 def _rewrites(reported: Reported) -> str:

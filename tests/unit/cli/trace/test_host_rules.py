@@ -184,3 +184,18 @@ def test_rules_that_ask_the_same_are_one_line() -> None:
     assert grouped_reasons(reasons) == [
         f"filter A rule 1 and 1 more rule: {asked}", "filter B rule 2: the rate is open", "no: rule",
     ]  # fmt: skip
+
+
+def test_a_summary_says_why_a_packet_is_lost(kproxy: Run, tmp_path: Path) -> None:
+    """The rule, or the policy, and with what it is refused; an ACCEPT has nothing to explain."""
+    save, asked = tmp_path / "iptables-save", ("--src", "192.0.2.1", "--dst", "192.0.2.2:80", "--origin", "local")
+    for rules, said in (
+        ("-A OUTPUT -p tcp -j DROP", " (dropped in OUTPUT by filter OUTPUT 1)"),
+        ("-A OUTPUT -p tcp -j REJECT", " (rejected in OUTPUT with icmp-port-unreachable by filter OUTPUT 1)"),
+        ("-P OUTPUT DROP", " (dropped in OUTPUT by the policy of filter OUTPUT)"),
+        ("-A OUTPUT -p udp -j DROP", ""),
+    ):
+        policy, rule = ("DROP", "") if rules[:2] == "-P" else ("ACCEPT", f"{rules}\n")
+        save.write_text(f"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT {policy}\n{rule}COMMIT\n")
+        done = kproxy("trace", "--rules", save, *asked, "--summary", "--assume", "complete")
+        assert done.stdout.endswith(f" 192.0.2.1 → 192.0.2.2:80{said}\n"), done.stdout
