@@ -17,6 +17,19 @@ hypothesis.settings.load_profile("kproxy")
 CI = bool(os.environ.get("CI"))
 
 
+def pytest_configure() -> None:
+    """What tests start carries the number of the run's first process, which outlives its workers."""
+    os.environ.setdefault("KPROXY_TEST_RUN", str(os.getpid()))
+
+
+def pytest_unconfigure() -> None:
+    """Labs end with the run, also where Ctrl-C ended workers before their fixtures."""
+    if os.environ.get("KPROXY_TEST_RUN") == str(os.getpid()) and os.geteuid() == 0:
+        from tests.support.lab.labtools import end_labs_of
+
+        end_labs_of(str(os.getpid()))
+
+
 def pytest_sessionstart() -> None:
     """Commands fold to $COLUMNS, which pytest-xdist sets in its workers: what is piped is not folded without it."""
     os.environ.pop("COLUMNS", None)

@@ -8,12 +8,14 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from kproxy.lab.cluster import ClusterView, read_cluster
+from kproxy.lab.lifecycle.down import tear_down
+from kproxy.lab.lifecycle.processes import LAB
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.state import LabDirectory
 from tests.support.cli import KPROXY, run_kproxy
@@ -26,6 +28,20 @@ _numbers = count()
 def fresh_name() -> str:
     """A lab's name that no other test run has."""
     return f"t{os.getpid()}n{next(_numbers)}"
+
+
+def end_labs_of(run: str) -> None:
+    """Takes down the labs whose processes carry this number of a test run in their environment."""
+    found = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):
+                pairs = Path(entry.path, "environ").read_bytes().decode(errors="replace").split("\0")
+                values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+                if values.get("KPROXY_TEST_RUN") == run and values.get(LAB):
+                    found.add(Path(values[LAB]))
+    for path in found:
+        tear_down(LabDirectory(path.name, path.parent))
 
 
 class Lab:
