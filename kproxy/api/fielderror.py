@@ -8,11 +8,13 @@ and raises all problems of all files together as one `ManifestError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from kproxy.errors import InputError, Location
 
@@ -126,6 +128,19 @@ def unknown_field(prefix: str, name: str, known: Collection[str]) -> FieldError:
 def duplicate(path: str, value: object) -> FieldError:
     """field.Duplicate: a value that has to be unique is not."""
     return FieldError(path, f"Duplicate value: {show(value)}", ErrorType.DUPLICATE)
+
+
+def repeats(items: Sequence[object]) -> list[int]:
+    """Where items stand that equal one before them. It takes time for each item once: a list is as long as a client
+    wants."""
+    seen: set[bytes] = set()
+    found = []
+    for index, item in enumerate(items):
+        key = msgspec.json.encode(item, order="deterministic")
+        if key in seen:
+            found.append(index)
+        seen.add(key)
+    return found
 
 
 def not_found(path: str, value: object) -> FieldError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.api.addresses import check_cidr, ip_family
-from kproxy.api.fielderror import FieldError, duplicate, invalid
+from kproxy.api.fielderror import FieldError, duplicate, invalid, repeats
 from kproxy.api.types.core import Node
 from kproxy.api.validation.meta import validate_meta
 from kproxy.api.validation.names import check_dns_subdomain
@@ -22,11 +22,9 @@ def validate_node(node: Node, *, metadata: bool = True) -> list[FieldError]:
     if len(cidrs) > 1:
         if len(cidrs) > 2 or ip_family(cidrs[0]) == ip_family(cidrs[1]):
             errors.append(invalid("spec.podCIDRs", cidrs, "may specify no more than one CIDR for each IP family"))
-        errors += (
-            duplicate(f"spec.podCIDRs[{index}]", text) for index, text in enumerate(cidrs) if text in cidrs[:index]
-        )
-    for index, address in enumerate(node.addresses):
-        if address in node.addresses[:index]:
-            shown = {"Type": address.type, "Address": address.address}
-            errors.append(duplicate(f"status.addresses[{index}]", shown))
+        errors += (duplicate(f"spec.podCIDRs[{index}]", cidrs[index]) for index in repeats(cidrs))
+    for index in repeats(node.addresses):
+        address = node.addresses[index]
+        shown = {"Type": address.type, "Address": address.address}
+        errors.append(duplicate(f"status.addresses[{index}]", shown))
     return errors

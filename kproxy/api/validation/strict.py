@@ -1,8 +1,10 @@
 """What the wire spelling shows and the public value no longer does: odd forms that a cluster may hold.
 
 Since v1.36 the API server refuses addresses with leading zeros, IPv4-mapped ones, and CIDRs with bits beyond the
-prefix, but only in fields that change (KEP-4858): objects from before keep them, and kube-proxy reads them. A loader of
-cluster dumps must accept them, and says so; `strict_errors` is what the API server answers to a new object.
+prefix, but only in fields that change (KEP-4858): objects from before keep them, and kube-proxy reads them. In
+EndpointSlices, which are younger than that, an address must be as Go prints it (IsValidIP of k8s.io/apimachinery
+pkg/util/validation). A loader of cluster dumps must accept them all, and says so; `strict_errors` is what the API
+server answers to a new object.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def _strict(spelled: structs.WireObject) -> Iterator[tuple[str, str, str]]:
         if cidr:
             messages = check_cidr(text, True) if canonical_cidr(text) else ()
         else:
-            messages = strict_ip_messages(text) if canonical_ip(text) not in (text, None) else ()
+            canonical = canonical_ip(text)
+            messages = strict_ip_messages(text) if canonical not in (text, None) else ()
+            if not messages and canonical not in (text, None) and isinstance(spelled, structs.WireEndpointSlice):
+                messages = (f"must be in canonical form ({show(canonical)})",)
         for message in messages:
             yield path, text, message
 

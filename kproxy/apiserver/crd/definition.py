@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import ClassVar, Final
 
-from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required, too_many
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, repeats, required, too_many
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
 from kproxy.apiserver.cel import library
 from kproxy.apiserver.crd.schema_rules import rule_paths, schema_errors, unknown_formats
@@ -128,11 +128,12 @@ class CustomResourceDefinitionStrategy(Strategy):
         elif sum(bool(each.get("storage")) for each in versions) != 1:
             names = [{"name": each.get("name")} for each in versions]
             yield invalid("spec.versions", names, "must have exactly one version marked as storage version")
+        again = set(repeats([each.get("name") for each in versions]))
         for index, version in enumerate(versions):
             path = f"spec.versions[{index}]"
             name = version.get("name", "")
             yield from (invalid(f"{path}.name", name, text) for text in check_dns_label(name))
-            if name in [each.get("name") for each in versions[:index]]:
+            if index in again:
                 yield duplicate(f"{path}.name", name)
             yield from _deprecation_errors(version, path)
         for shared, path, version in _shared_parts(versions):

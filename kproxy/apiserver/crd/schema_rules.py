@@ -195,13 +195,15 @@ def _map_list_errors(items: Json, keys: list[str], missing: bool, path: str) -> 
         yield invalid(f"{path}.items.type", items.get("type", ""), text)
         return
     properties = items.get("properties") or {}
-    for index, key in enumerate(keys):
+    # Told once: each of the two shows all keys.
+    if len(set(keys)) < len(keys):
+        yield invalid(where, keys, "must not contain duplicate entries")
+    if any(key not in properties for key in keys):
+        yield invalid(where, keys, "entries must all be names of item properties")
+    for key in keys:
         at = f"{path}.items.properties[{key}]"
         found = properties.get(key)
-        if key in keys[:index]:
-            yield invalid(where, keys, "must not contain duplicate entries")
         if found is None:
-            yield invalid(where, keys, "entries must all be names of item properties")
             continue
         if found.get("type") in ("array", "object"):
             text = f"must be a scalar type if parent array's {_LIST_TYPE} is map"

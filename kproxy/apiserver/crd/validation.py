@@ -10,7 +10,17 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.fielderror import FieldError, duplicate, invalid, not_listed, required, show, too_long, too_many
+from kproxy.api.fielderror import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_listed,
+    repeats,
+    required,
+    show,
+    too_long,
+    too_many,
+)
 from kproxy.apiserver.crd.formats import NUMBERS, has_format
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.patterns import Pattern, compiled
@@ -129,12 +139,10 @@ def _check_list(value: list[Any], schema: Json, where: str, depth: int, old: Any
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     if kind in ("set", "map"):
-        seen: list[Any] = []
-        for index, item in enumerate(value):
-            identity = {key: item.get(key) for key in keys} if kind == "map" and isinstance(item, dict) else item
-            if identity in seen:
-                yield duplicate(f"{where}[{index}]", identity)
-            seen.append(identity)
+        maps = kind == "map"
+        identities = [{key: each.get(key) for key in keys} if maps and isinstance(each, dict) else each for each in value]
+        for index in repeats(identities):
+            yield duplicate(f"{where}[{index}]", identities[index])
     items = schema.get("items")
     if isinstance(items, dict):
         before = {item_key(item, keys): item for item in old} if kind == "map" and isinstance(old, list) else {}

@@ -43,6 +43,28 @@ def schema_name(resource: Resource) -> str:
     return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
 
 
+_CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_TYPE_META: Final[Json] = {
+    "apiVersion": {
+        "type": "string",
+        "description": "APIVersion defines the versioned schema of this representation of an object. Servers should "
+        "convert recognized schemas to the latest internal value, and may reject unrecognized values. "
+        f"More info: {_CONVENTIONS}#resources",
+    },
+    "kind": {
+        "type": "string",
+        "description": "Kind is a string value representing the REST resource this object represents. Servers may "
+        "infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. "
+        f"More info: {_CONVENTIONS}#types-kinds",
+    },
+}
+"""What every kind has, in the words of kube-apiserver (k8s.io/apimachinery meta/v1 TypeMeta)."""
+
+
+def _metadata(kind: str, description: str) -> Json:
+    return {"description": description, "allOf": [{"$ref": f"#/components/schemas/{META}{kind}"}]}
+
+
 def _custom_schemas(resource: Resource) -> Json:
     """The schemas of a custom resource and its list."""
     name = schema_name(resource)
@@ -50,20 +72,20 @@ def _custom_schemas(resource: Resource) -> Json:
     schema: Json = {**resource.node.schema, "x-kubernetes-group-version-kind": [{**gvk, "kind": resource.kind}]}
     schema.setdefault("type", "object")
     properties = dict(schema.get("properties") or {})
-    properties |= {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"allOf": [{"$ref": f"#/components/schemas/{META}ObjectMeta"}]},
-    }
+    about = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
+    properties |= {**_TYPE_META, "metadata": _metadata("ObjectMeta", about)}
     schema["properties"] = properties
     listed = {
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"allOf": [{"$ref": f"#/components/schemas/{META}ListMeta"}]},
-            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
+            **_TYPE_META,
+            "metadata": _metadata("ListMeta", f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds"),
+            "items": {
+                "type": "array",
+                "items": {"$ref": f"#/components/schemas/{name}"},
+                "description": f"List of {resource.plural}. More info: {_CONVENTIONS}",
+            },
         },
         "x-kubernetes-group-version-kind": [{**gvk, "kind": resource.list_kind}],
     }

@@ -16,6 +16,7 @@ from kproxy.api.fielderror import (
     forbidden,
     invalid,
     not_supported,
+    repeats,
     required,
     too_long,
     too_many,
@@ -130,11 +131,7 @@ class NodeStrategy(Strategy):
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
         addresses = value["status"].get("addresses") or []
-        errors = [
-            duplicate(f"status.addresses[{index}]", each)
-            for index, each in enumerate(addresses)
-            if each in addresses[:index]
-        ]
+        errors = [duplicate(f"status.addresses[{index}]", addresses[index]) for index in repeats(addresses)]
         before = old["spec"].get("podCIDRs")
         if before and value["spec"].get("podCIDRs") != before:
             text = 'node updates may not change podCIDR except from "" to valid'

@@ -22,7 +22,17 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api.addresses import check_cidr, check_ip
-from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long, too_many
+from kproxy.api.fielderror import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    repeats,
+    required,
+    too_long,
+    too_many,
+)
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import (
     check_dns_label,
@@ -230,13 +240,13 @@ def _unique(*names: str) -> Check:
     def of(value: Any, path: str) -> Sequence[FieldError]:
         if not value or len(value) == 1:
             return ()
-        seen, found = [], []
-        for index, item in enumerate(value):
-            key = [item.get(name) for name in names] if names else item
-            if key in seen and key != [None]:
+        keys = [[item.get(name) for name in names] if names else item for item in value]
+        found = []
+        for index in repeats(keys):
+            key, item = keys[index], value[index]
+            if key != [None]:
                 shown = (key[0] if len(names) == 1 else item) if names else item
                 found.append(duplicate(f"{path}[{index}]" + (f".{names[0]}" if len(names) == 1 else ""), shown))
-            seen.append(key)
         return found
 
     return of

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, repeats, required
 from kproxy.api.validation.meta import NameCheck, validate_meta
 from kproxy.api.validation.names import check_qualified_name
 from kproxy.api.wire import structs
@@ -54,11 +54,11 @@ def drop_repeated_owners(meta: Json) -> list[str]:
     """Leaves one of several equal ownerReferences, and says so (k8s.io/apiserver pkg/endpoints/handlers,
     dedupOwnerReferencesAndAddWarning)."""
     owners = meta.get("ownerReferences") or []
-    kept = [each for index, each in enumerate(owners) if each not in owners[:index]]
-    if len(kept) == len(owners):
+    again = dict.fromkeys(repeats(owners))
+    if not again:
         return []
-    repeated = ", ".join(dict.fromkeys(each.get("uid", "") for each in owners if owners.count(each) > 1))
-    meta["ownerReferences"] = kept
+    repeated = ", ".join(dict.fromkeys(owners[index].get("uid", "") for index in again))
+    meta["ownerReferences"] = [each for index, each in enumerate(owners) if index not in again]
     return [
         ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
         f"reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {repeated}"
@@ -90,7 +90,7 @@ def metadata_update_errors(value: Json, old: Json) -> list[FieldError]:
         if mine != theirs:
             errors.append(invalid(f"metadata.{name}", mine or "", "field is immutable"))
     if old["metadata"].get("deletionTimestamp"):
-        before = old["metadata"].get("finalizers") or []
+        before = set(old["metadata"].get("finalizers") or ())
         added = [each for each in value["metadata"].get("finalizers") or [] if each not in before]
         if added:
             listed = ", ".join(f'"{each}"' for each in added)

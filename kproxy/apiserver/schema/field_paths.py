@@ -7,6 +7,7 @@ belongs to the set (sigs.k8s.io/structured-merge-diff, fieldpath).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -258,14 +259,17 @@ def merge(live: Any, config: Any, node: Node) -> Any:
         return config
     child = node.item or DEDUCED
     wanted = {item_element(item, node): item for item in config}
-    rest = [(item_element(item, node), item) for item in live]  # an element may stand there more than once: it stays so
-    before = dict(rest)
+    held = [(item_element(item, node), item) for item in live]  # an element may stand there more than once: it stays so
+    before, used = dict(held), set[str]()
+    rest = deque(held)
     result_list: list[Any] = []
     for element, item in wanted.items():
-        while rest and rest[0][0] not in wanted:
-            result_list.append(rest.pop(0)[1])
+        while rest and (rest[0][0] not in wanted or rest[0][0] in used):
+            other, kept = rest.popleft()
+            if other not in used:
+                result_list.append(kept)
         if element in before:
-            rest = [each for each in rest if each[0] != element]
+            used.add(element)
             result_list.append(merge(before[element], item, child) if isinstance(item, dict) else item)
         else:
             result_list.append(item)

@@ -69,8 +69,8 @@ def strict_errors(pairs: Any, unknown: Iterable[str] = ()) -> list[str]:
     """The duplicate and unknown fields of a document, in its order. What is in an unknown field is skipped."""
     paths = list(dict.fromkeys(unknown))
     found = list(dict.fromkeys(_problems(pairs, "", frozenset(paths)))) if pairs is not None else []
-    found += [text for path in paths if (text := f'unknown field "{path}"') not in found]
-    return found[:_MAX]
+    found += [f'unknown field "{path}"' for path in paths]
+    return list(dict.fromkeys(found))[:_MAX]
 
 
 def _problems(value: Any, path: str, unknown: Collection[str]) -> Iterator[str]:

@@ -39,6 +39,10 @@ def spell(kind: str, **fields: Any) -> structs.WireObject:
             f'endpoints[1].addresses[0]: Invalid value: "10.0.00.1": {ZEROS}',
         ),
         (
+            spell("EndpointSlice", addressType="IPv6", endpoints=[{"addresses": ["fd00::1"]}, {"addresses": ["FD00:0::1"]}]),
+            'endpoints[1].addresses[0]: Invalid value: "FD00:0::1": must be in canonical form ("fd00::1")',
+        ),
+        (
             spell("Endpoints", subsets=[{"notReadyAddresses": [{"ip": "01.0.0.1"}]}]),
             f'subsets[0].notReadyAddresses[0].ip: Invalid value: "01.0.0.1": {ZEROS}',
         ),
@@ -62,7 +66,7 @@ def test_strict_errors(spelled: structs.WireObject, found: str) -> None:
         spell("Service", spec={"clusterIPs": ["FD00::1", "nonsense"], "loadBalancerSourceRanges": ["nonsense"]}),
         spell("Service"),
         spell("EndpointSlice", addressType="FQDN", endpoints=[{"addresses": ["010.0.0.1"]}]),
-        spell("EndpointSlice", addressType="IPv6", endpoints=[{"addresses": ["FD00::1"]}]),
+        spell("Endpoints", subsets=[{"addresses": [{"ip": "FD00::1"}]}]),
         spell("Node"),
     ],
 )
