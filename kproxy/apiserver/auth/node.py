@@ -20,7 +20,14 @@ NODES: Final = "system:nodes"
 _PREFIX: Final = "system:node:"
 _LEASES: Final = "kube-node-lease"
 _MIRROR: Final = "kubernetes.io/config.mirror"
-_RESTRICTED: Final = "node-restriction.kubernetes.io/"
+_RESTRICTED: Final = ".node-restriction.kubernetes.io"
+_KUBELET_SPACES: Final = (".kubelet.kubernetes.io", ".node.kubernetes.io")
+_KUBELET_LABELS: Final = frozenset({
+    "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type", "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+})  # fmt: skip
 _READ: Final = ("get", "list", "watch")
 
 
@@ -120,12 +127,38 @@ class NodeRights:
             ApiError: 403.
         """
         node = node_of(user)
-        if not node or resource.group or resource.plural not in ("nodes", "pods"):
-            return
-        name = value["metadata"].get("name", "")
-        why = _node_objection(node, value, old) if resource.plural == "nodes" else _pod_objection(node, value, old)
+        name, why = value["metadata"].get("name", ""), ""
+        match node and (resource.group, resource.plural):
+            case "", "nodes":
+                why = _node_objection(node, value, old)
+            case "", "pods":
+                why = _pod_objection(node, value, old)
+            case "coordination.k8s.io", "leases":  # whose name the request for a new one does not have
+                why = _own(node, name, "", "node lease")
+            case "storage.k8s.io", "csinodes":
+                why = _own(node, name, "", "CSINode")
         if why:
-            raise forbidden("", resource.plural, name, why)
+            raise forbidden(resource.group, resource.plural, name, why)
+
+    def check_token(self, user: Any, namespace: str, account: str, bound: Json | None) -> None:
+        """Refuses a kubelet a token that is not bound to a Pod on its node.
+
+        Raises:
+            ApiError: 403.
+        """
+        node = node_of(user)
+        if not node:
+            return
+        bound, why = bound or {}, ""
+        pod = self._pods.head(f"{namespace}/{bound.get('name', '')}")
+        if bound.get("apiVersion") != "v1" or bound.get("kind") != "Pod" or not bound.get("name"):
+            why = "node requested token not bound to a pod"
+        elif not bound.get("uid"):
+            why = "node requested token with a pod binding without a uid"
+        elif pod is not None and pod.fields.get("spec.nodeName", "") != node:
+            why = "node requested token bound to a pod scheduled on a different node"
+        if why:
+            raise forbidden("", "serviceaccounts", account, why)
 
 
 def _own(node: str, name: str, verb: str, what: str) -> str:
@@ -147,18 +180,32 @@ def _node_objection(node: str, value: Json, old: Json | None) -> str:
     changed = sorted(
         key
         for key in {*mine, *theirs}
-        if mine.get(key) != theirs.get(key) and (key.startswith(_RESTRICTED) or f".{_RESTRICTED}" in key)
+        if mine.get(key) != theirs.get(key) and _is_restricted(key)
     )
     if changed:
         return f'node "{node}" is not allowed to modify labels: {", ".join(changed)}'
     if old is not None and (value["spec"].get("taints") or []) != (old["spec"].get("taints") or []):
         return f'node "{node}" is not allowed to modify taints'
+    if old is not None and value["metadata"].get("ownerReferences") != old["metadata"].get("ownerReferences"):
+        # The garbage collector would delete the Node, which the kubelet may not.
+        return f'node "{node}" is not allowed to modify ownerReferences'
     return ""
+
+
+def _is_restricted(label: str) -> bool:
+    """Whether a kubelet may not set a label: those that say what a node is trusted with, and all of Kubernetes' own
+    that are not for kubelets (k8s.io/kubelet pkg/apis/well_known_labels.go)."""
+    namespace = f".{label.rpartition('/')[0]}"
+    if namespace.endswith(_RESTRICTED):
+        return True
+    ours = namespace.endswith((".kubernetes.io", ".k8s.io"))
+    return ours and label not in _KUBELET_LABELS and not namespace.endswith(_KUBELET_SPACES)
 
 
 def _pod_objection(node: str, value: Json, old: Json | None) -> str:
     if old is not None:
-        return ""
+        mine, theirs = (each["metadata"].get("labels") or {} for each in (value, old))
+        return f'node "{node}" cannot update labels through pod status' if mine != theirs else ""
     if _MIRROR not in (value["metadata"].get("annotations") or {}):
         return f'pod does not have "{_MIRROR}" annotation, node "{node}" can only create mirror pods'
     if value["spec"].get("nodeName") != node:

@@ -217,6 +217,10 @@ class Authorizer:
         every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         return self._holds(user, every, "") and self._holds(user, {"verbs": ["*"], "nonResourceURLs": ["*"]}, "")
 
+    def check_token(self, user: User, namespace: str, account: str, bound: Json | None) -> None:
+        """Refuses a kubelet a token of an account (ApiError 403) but for a Pod of its own."""
+        self._nodes.check_token(user, namespace, account, bound)
+
     def _not_held(self, user: User, rules: Iterable[Json], namespace: str) -> list[Json]:
         """What of some rules a user does not hold, in parts; no more than a message can hold.
 
@@ -261,7 +265,7 @@ class Authorizer:
         return self._cluster_roles
 
 
-_MAX_PARTS: Final = 20_000
+_MAX_PARTS: Final = 10_000
 _MAX_MISSING: Final = 1000
 _GC_FIELDS: Final = ("finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink")
 

@@ -206,7 +206,7 @@ class ResourceHandler:
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
             value, request.warnings = self._reviews.token_request(
-                resource, target.namespace, target.name, body, text, request.options()
+                resource, target.namespace, target.name, body, text, request.options(), request.user
             )
             made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
             return encoded_response(negotiation.encode(made), negotiated, 201)

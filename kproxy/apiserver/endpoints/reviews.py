@@ -102,12 +102,12 @@ class Reviews:
         return {"authenticated": True, "user": user.info, "audiences": list(audiences or (ISSUER,))}
 
     def token_request(
-        self, resource: Resource, namespace: str, name: str, body: Any, text: bytes, options: Options
+        self, resource: Resource, namespace: str, name: str, body: Any, text: bytes, options: Options, user: User
     ) -> tuple[Json, list[str]]:
         """A token for a service account (TokenRequest).
 
         Raises:
-            ApiError: 404 without the account or what the token is to be bound to, 422 for a bad expiry.
+            ApiError: 403 for a kubelet without a Pod of its own, 404 without the account or what the token is to be bound to, 422 for a bad expiry.
         """
         account = self._registry.head(resource, namespace, name)
         request = Resource(
@@ -130,6 +130,7 @@ class Reviews:
         owners = value["metadata"].get("managedFields")
         if not spec.get("audiences"):
             spec["audiences"] = [ISSUER]
+        self._authorizer.check_token(user, namespace, name, spec.get("boundObjectRef"))
         now = self._registry.now()
         bound = self._bound(namespace, name, spec.get("boundObjectRef"))
         token = self._tokens.issue(namespace, name, account.uid, spec["audiences"], seconds, now, bound)

@@ -32,6 +32,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CSINODES = "/apis/storage.k8s.io/v1/csinodes"
+BUILDER = "/api/v1/namespaces/default/serviceaccounts/builder"
+MINE = {"apiVersion": "v1", "kind": "Pod", "name": "mine"}
+NODE_ROLE = "node-role.kubernetes.io/control-plane"
 STRATEGIC, MERGE = "application/strategic-merge-patch+json", "application/merge-patch+json"
 POD: Any = {
     "containers": [{"name": "c", "image": "i", "env": [
@@ -168,6 +171,12 @@ FORBIDDEN: list[tuple[str, str, Any, str]] = [
     ("DELETE", "/api/v1/nodes/n2", None, 'cannot delete resource "nodes"'),
     ("PUT", f"{LEASES}/n2", {"metadata": {"name": "n2"}}, "with the same name as the requesting node"),
     ("GET", f"{LEASES.replace('kube-node-lease', 'default')}/n1", None, 'in the "kube-node-lease" system namespace'),
+    ("POST", LEASES, {"metadata": {"name": "n2"}}, "with the same name as the requesting node"),
+    ("POST", CSINODES, {"metadata": {"name": "n2"}, "spec": {"drivers": []}}, "with the same name as the requesting node"),
+    ("POST", f"{BUILDER}/token", {"spec": {}}, "node requested token not bound to a pod"),
+    ("POST", f"{BUILDER}/token", {"spec": {"boundObjectRef": MINE}}, "a pod binding without a uid"),
+    ("POST", f"{BUILDER}/token", {"spec": {"boundObjectRef": {**MINE, "name": "theirs", "uid": "u"}}}, "a different node"),
+    ("PATCH", f"{PODS}/mine/status", {"metadata": {"labels": {"app": "x"}}}, "cannot update labels through pod status"),
     ("GET", f"{CSINODES}/n2", None, "with the same name as the requesting node"),
     ("PATCH", f"{PODS}/theirs/status", {"status": {"phase": "Failed"}}, "with spec.nodeName set to itself"),
     ("DELETE", f"{PODS}/theirs", None, "with spec.nodeName set to itself"),
@@ -189,10 +198,15 @@ def test_what_a_kubelet_may_not(cluster: Api, method: str, path: str, body: Any,
 
 def test_labels_that_kubelets_may_not_set(cluster: Api) -> None:
     kubelet = cluster.as_user("n2")
-    label = {"metadata": {"labels": {"node-restriction.kubernetes.io/secure": "yes"}}}
-    status, answer = kubelet("PATCH", "/api/v1/nodes/n2", label, MERGE)
-    assert status == 403
-    assert "is not allowed to modify labels: node-restriction.kubernetes.io/secure" in answer["message"]
+    for name in ("node-restriction.kubernetes.io/secure", "a.node-restriction.kubernetes.io/b", NODE_ROLE):
+        status, answer = kubelet("PATCH", "/api/v1/nodes/n2", {"metadata": {"labels": {name: ""}}}, MERGE)
+        assert status == 403
+        assert f"is not allowed to modify labels: {name}" in answer["message"]
+    allowed = {"topology.kubernetes.io/zone": "a", "node.kubernetes.io/x": "", "example.org/k8s.io": ""}
+    assert kubelet("PATCH", "/api/v1/nodes/n2", {"metadata": {"labels": allowed}}, MERGE)[0] == 200
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}
+    status, answer = kubelet("PATCH", "/api/v1/nodes/n2", {"metadata": {"ownerReferences": [owner]}}, MERGE)
+    assert (status, "is not allowed to modify ownerReferences" in answer["message"]) == (403, True)
     assert kubelet("PATCH", "/api/v1/nodes/n2", {"metadata": {"labels": {"a": "b"}}}, MERGE)[0] == 200
     assert (
         kubelet("PATCH", "/api/v1/nodes/n2", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, MERGE)[0]
