@@ -177,11 +177,7 @@ def _node_objection(node: str, value: Json, old: Json | None) -> str:
         return f'node "{node}" is not allowed to modify node "{name}"'
     mine = value["metadata"].get("labels") or {}
     theirs = ((old or {}).get("metadata") or {}).get("labels") or {}
-    changed = sorted(
-        key
-        for key in {*mine, *theirs}
-        if mine.get(key) != theirs.get(key) and _is_restricted(key)
-    )
+    changed = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key) and _is_restricted(key))
     if changed:
         return f'node "{node}" is not allowed to modify labels: {", ".join(changed)}'
     if old is not None and (value["spec"].get("taints") or []) != (old["spec"].get("taints") or []):

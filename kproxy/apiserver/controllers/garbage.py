@@ -6,7 +6,7 @@ Foreground it waits until those that block its deletion are gone. All of it foll
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
@@ -34,8 +34,8 @@ class GarbageCollector:
 
     def look(self, resource: Resource, entry: Entry) -> None:
         """Looks at an object that was there before."""
-        for uid in entry.owners:
-            self._push(self._collect, resource.storage, entry.key, uid)
+        if entry.owners:
+            self._push(self._collect, resource.storage, entry.key)
 
     def _heard(self, storage: str, event: Event) -> None:
         entry, before = event.entry, event.previous
@@ -45,14 +45,13 @@ class GarbageCollector:
         if event.deleted:
             self._unindex(storage, entry)
             for dependent in self._dependents.get(entry.uid, ()):
-                self._push(self._collect, *dependent, entry.uid)
+                self._push(self._collect, *dependent)
             if entry.owners:
                 self._push(self._unblock, entry)
         elif entry.owners:
             self._index(storage, entry)
             if before is None:
-                for uid in entry.owners:
-                    self._push(self._collect, storage, entry.key, uid)
+                self._push(self._collect, storage, entry.key)
                 self._push(self._unblock, entry)
 
     def _index(self, storage: str, entry: Entry) -> None:
@@ -67,27 +66,28 @@ class GarbageCollector:
                 if not found:
                     del self._dependents[uid]
 
-    async def _collect(self, storage: str, key: str, uid: str) -> None:
-        """Deletes an object whose owners are all gone, or takes the missing one out of its references."""
+    async def _collect(self, storage: str, key: str) -> None:
+        """Deletes an object whose owners are all gone, or takes those that are out of its references."""
         resource = self._catalog.by_storage(storage)
         entry = self._registry.table(resource).head(key) if resource is not None else None
-        if resource is None or entry is None or uid not in entry.owners or self._exists(entry, uid):
+        if resource is None or entry is None or not entry.owners:
             return
-        references: list[Json] = entry.value["metadata"]["ownerReferences"]
-        if any(each["uid"] != uid and self._exists(entry, each["uid"]) for each in references):
-            await edit_metadata(self._registry, resource, entry, lambda meta: _drop_owner(meta, uid))
+        references = _owners(entry)
+        there = {each.get("uid") for each in references if self._exists(entry, each)}
+        gone = {each.get("uid") for each in references} - there
+        if not gone:
+            return
+        if there:
+            await edit_metadata(self._registry, resource, entry, lambda meta: _drop_owners(meta, gone))
             return
         self._registry.delete(
             resource, entry.namespace, entry.name, DeleteOptions(propagation="Background", uid=entry.uid)
         )
 
-    def _exists(self, dependent: Entry, uid: str) -> bool:
-        """Whether the owner of that uid is there: an owner is in the dependent's namespace, or in none."""
-        for reference in _owners(dependent):
-            if reference.get("uid") == uid:
-                found, owner = self._owner(dependent, reference)
-                return owner is not None or found is None  # a kind that is not known here may exist elsewhere: keep
-        return False
+    def _exists(self, dependent: Entry, reference: Json) -> bool:
+        """Whether an owner is there: it is in the dependent's namespace, or in none."""
+        found, owner = self._owner(dependent, reference)
+        return owner is not None or found is None  # a kind that is not known here may exist elsewhere: keep
 
     def _owner(self, dependent: Entry, reference: Json) -> tuple[Resource | None, Entry | None]:
         """The resource and the object that an owner reference names."""
@@ -116,7 +116,7 @@ class GarbageCollector:
                 head = self._registry.table(found).head(dependent) if found is not None else None
                 if found is not None and head is not None:
                     uid = entry.uid
-                    await edit_metadata(self._registry, found, head, lambda meta, uid=uid: _drop_owner(meta, uid))  # type: ignore[misc]
+                    await edit_metadata(self._registry, found, head, lambda meta, uid=uid: _drop_owners(meta, {uid}))  # type: ignore[misc]
             await drop_finalizer(self._registry, resource, key, ORPHAN)
         elif FOREGROUND in finalizers and not await self._delete_blocking(entry):
             await drop_finalizer(self._registry, resource, key, FOREGROUND)
@@ -137,7 +137,7 @@ class GarbageCollector:
             if not any(each.get("uid") == owner.uid and each.get("blockOwnerDeletion") for each in references):
                 continue
             if any(each.get("uid") != owner.uid and self._solid(head, each) for each in references):
-                await edit_metadata(self._registry, resource, head, lambda meta: _drop_owner(meta, owner.uid))
+                await edit_metadata(self._registry, resource, head, lambda meta: _drop_owners(meta, {owner.uid}))
                 continue
             if not self._has_waiting_dependent(head):  # else they might wait for one another in a circle
                 left += 1
@@ -192,7 +192,7 @@ def _waits(owner: Entry) -> bool:
     return bool(meta.get("deletionTimestamp")) and FOREGROUND in (meta.get("finalizers") or ())
 
 
-def _drop_owner(meta: Json, uid: str) -> None:
-    meta["ownerReferences"] = [each for each in meta.get("ownerReferences") or () if each.get("uid") != uid]
+def _drop_owners(meta: Json, uids: Set[str | None]) -> None:
+    meta["ownerReferences"] = [each for each in meta.get("ownerReferences") or () if each.get("uid") not in uids]
     if not meta["ownerReferences"]:
         del meta["ownerReferences"]

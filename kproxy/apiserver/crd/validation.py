@@ -140,7 +140,9 @@ def _check_list(value: list[Any], schema: Json, where: str, depth: int, old: Any
     keys = schema.get("x-kubernetes-list-map-keys") or ()
     if kind in ("set", "map"):
         maps = kind == "map"
-        identities = [{key: each.get(key) for key in keys} if maps and isinstance(each, dict) else each for each in value]
+        identities = [
+            {key: each.get(key) for key in keys} if maps and isinstance(each, dict) else each for each in value
+        ]
         for index in repeats(identities):
             yield duplicate(f"{where}[{index}]", identities[index])
     items = schema.get("items")

@@ -107,7 +107,8 @@ class Reviews:
         """A token for a service account (TokenRequest).
 
         Raises:
-            ApiError: 403 for a kubelet without a Pod of its own, 404 without the account or what the token is to be bound to, 422 for a bad expiry.
+            ApiError: 403 for a kubelet without a Pod of its own; 404 without the account or what the token is
+                to be bound to; 422 for a bad expiry.
         """
         account = self._registry.head(resource, namespace, name)
         request = Resource(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+
 from kproxy.api.fielderror import FieldError, invalid
-from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale
+from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale, too_large
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Table
+
+MAX_STORED: Final = 3 << 20
+"""Octets of an object as JSON. Clients that apply it one after the other make it larger each time; etcd has such a
+bound for kube-apiserver (--max-request-bytes, half of this, of protobuf)."""
 
 
 def check_name(meta: Json, name: str) -> None:
@@ -84,9 +92,12 @@ def check_object(resource: Resource, value: Json, old: Json | None, subresource:
     """What to warn the writer of; `old` is None for a new object.
 
     Raises:
-        ApiError: 422, with all that is wrong.
+        ApiError: 422, with all that is wrong; 413: it is too large, with the fields that each client owns.
     """
     strategy = resource.strategy
+    size = len(msgspec.json.encode(value))
+    if size > MAX_STORED and (old is None or size > len(msgspec.json.encode(old))):
+        raise too_large(f"an object may have {MAX_STORED} octets, managedFields included, and this one has {size}")
     errors = metadata_errors(value, strategy.check_name, resource.namespaced, strategy.qualified_finalizers)
     if old is not None:
         errors += metadata_update_errors(value, old)

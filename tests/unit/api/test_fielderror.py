@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.api import fielderror
-from kproxy.api.fielderror import FieldError, ManifestError, Problem
+from kproxy.api.fielderror import FieldError, ManifestError, Problem, repeats
 from kproxy.errors import InputError, Location
 
 
@@ -52,3 +52,9 @@ def test_manifest_error_holds_all() -> None:
     assert str(error) == "a: one\nb: two"
     assert isinstance(error, InputError)
     assert error.exit_code == 2
+
+
+def test_repeats() -> None:
+    assert repeats(["a", "b", "a", "a"]) == [2, 3]
+    assert repeats([{"a": 1, "b": 2}, {"b": 2, "a": 1}, [1], [True]]) == [1]
+    assert repeats(range(300_000)) == []

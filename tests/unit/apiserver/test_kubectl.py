@@ -125,6 +125,12 @@ def test_custom_resources(kubectl: Kubectl) -> None:
     assert kubectl("get", "fr").split() == ["NAME", "SWEET", "apple", "true"]
     assert "configured" in kubectl("apply", "-f", "-", stdin=APPLE.replace("true", "false"))
     assert "sweet" in kubectl("explain", "fruit.spec")
+    for field, words in (
+        ("apiVersion", "versioned schema"),
+        ("kind", "REST resource"),
+        ("metadata", "Standard object"),
+    ):
+        assert words in kubectl("explain", f"fruit.{field}"), field
     kubectl("delete", "fruit", "apple")
     kubectl("delete", "crd", "fruits.example.org")
 

@@ -39,7 +39,11 @@ def spell(kind: str, **fields: Any) -> structs.WireObject:
             f'endpoints[1].addresses[0]: Invalid value: "10.0.00.1": {ZEROS}',
         ),
         (
-            spell("EndpointSlice", addressType="IPv6", endpoints=[{"addresses": ["fd00::1"]}, {"addresses": ["FD00:0::1"]}]),
+            spell(
+                "EndpointSlice",
+                addressType="IPv6",
+                endpoints=[{"addresses": ["fd00::1"]}, {"addresses": ["FD00:0::1"]}],
+            ),
             'endpoints[1].addresses[0]: Invalid value: "FD00:0::1": must be in canonical form ("fd00::1")',
         ),
         (

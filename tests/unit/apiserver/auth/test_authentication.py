@@ -138,6 +138,20 @@ def test_an_update_that_changes_no_rule_is_checked_like_any_other(shared: Api) -
     assert bob("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, media)[0] == 403
 
 
+def test_a_rule_of_many_parts_is_looked_through_in_bounds(shared: Api) -> None:
+    """A few kilobytes that stand for a thousand million rights, from one who may write roles and holds little else."""
+    bob = shared.as_user("bob-token")
+    grant(shared, "makes-roles", "bob", [rule(["create"], "clusterroles", group=GROUP)])
+    many = [f"a{number}" for number in range(1000)]
+    body = {"metadata": {"name": "huge"}, "rules": [{"verbs": many, "apiGroups": many, "resources": many}]}
+    status, answer = bob("POST", f"{RBAC}/clusterroles", body)
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert len(answer["message"]) < 200_000
+    # One who holds everything but is no member of system:masters is not looked at part by part.
+    shared.ok("POST", f"{RBAC}/clusterrolebindings", binding_of("cluster-admin", "carol"))
+    assert shared.as_user("carol-token")("POST", f"{RBAC}/clusterroles", body)[0] == 201
+
+
 def test_who_may_escalate_may_aggregate(shared: Api) -> None:
     bob, media = shared.as_user("bob-token"), "application/merge-patch+json"
     shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "gathers"}, "rules": []})

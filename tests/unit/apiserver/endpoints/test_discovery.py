@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.apiserver.server import Api
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -93,6 +95,28 @@ def test_pods_of_a_namespace_go_first(shared: Api) -> None:
     assert shared.ok("GET", f"{base}/configmaps/needed")["metadata"]["uid"] == uid
     shared.ok("PATCH", f"{base}/pods/p", {"metadata": {"finalizers": None}}, MERGE)
     shared.eventually(base, lambda answer: answer.get("code") == 404)
+
+
+@pytest.mark.parametrize(
+    ("base", "names"),
+    [
+        ("healthz", ["ping", "log", "etcd"]),
+        ("livez", ["ping", "log", "etcd"]),
+        ("readyz", ["ping", "log", "etcd", "etcd-readiness", "informer-sync", "shutdown"]),
+    ],
+)
+def test_health_names_its_checks(shared: Api, base: str, names: list[str]) -> None:
+    def ask(query: str) -> list[str]:
+        response = shared.raw("GET", f"/{base}{query}")
+        assert response.status == 200
+        return response.read().decode().splitlines()
+
+    assert ask("") == ["ok"]
+    assert ask("?verbose") == [*(f"[+]{name} ok" for name in names), f"{base} check passed"]
+    assert [ask(f"/{name}") for name in names] == [["ok"]] * len(names)
+    left_out = ["[+]ping ok", "[+]log ok", "[+]etcd excluded: ok"]
+    assert ask("?verbose&exclude=etcd")[:3] == left_out
+    assert ask("?verbose&exclude=x")[-2] == 'warn: some health checks cannot be excluded: no matches for "x"'
 
 
 def test_health_checks_are_indicators(shared: Api) -> None:

@@ -274,3 +274,28 @@ def test_not_in_an_applied_configuration(shared: Api) -> None:
         config["metadata"]["managedFields"] = given
         status, answer = shared("PATCH", f"{MAPS}/applied?fieldManager=m", config, APPLY_PATCH)
         assert (status, answer["message"]) == (400, "metadata.managedFields must be nil")
+
+
+def test_long_lists_of_owners_are_applied_item_by_item(shared: Api) -> None:
+    """Tens of thousands of items, of which each would be compared with all others."""
+    path = "/api/v1/namespaces/default/configmaps/owned?fieldManager=a"
+    owners = [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": str(number)} for number in range(10_000)]
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owned", "ownerReferences": owners}}
+    for _ in range(2):
+        found = shared.ok("PATCH", path, body, "application/apply-patch+yaml")
+        assert [each["uid"] for each in found["metadata"]["ownerReferences"]] == [each["uid"] for each in owners]
+    shared.ok("DELETE", path.partition("?")[0])
+
+
+def test_an_object_does_not_grow_with_each_client_that_applies_it(shared: Api) -> None:
+    path = "/api/v1/namespaces/default/configmaps/grows"
+    data = {f"k{number}": "v" for number in range(20_000)}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "grows"}, "data": data}
+    answers = [
+        shared("PATCH", f"{path}?fieldManager=m{each}", body, "application/apply-patch+yaml") for each in range(15)
+    ]
+    assert (answers[0][0], answers[-1][0], answers[-1][1]["reason"]) == (201, 413, "RequestEntityTooLarge")
+    # What it holds may still be changed as long as it does not grow.
+    change: Any = {"metadata": {"managedFields": [{}]}}
+    assert shared("PATCH", path, change, "application/merge-patch+json")[0] == 200
+    shared.ok("DELETE", path)
