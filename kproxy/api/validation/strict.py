@@ -3,8 +3,8 @@
 Since v1.36 the API server refuses addresses with leading zeros, IPv4-mapped ones, and CIDRs with bits beyond the
 prefix, but only in fields that change (KEP-4858): objects from before keep them, and kube-proxy reads them. In
 EndpointSlices, which are younger than that, an address must be as Go prints it (IsValidIP of k8s.io/apimachinery
-pkg/util/validation). A loader of cluster dumps must accept them all, and says so; `strict_errors` is what the API
-server answers to a new object.
+pkg/util/validation). A loader of cluster dumps must accept them all, and tells of the first, which can be
+misread; `strict_errors` is what the API server answers to a new object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ def spelling_errors(spelled: structs.WireObject) -> list[FieldError]:
 
 def strict_errors(spelled: structs.WireObject) -> list[FieldError]:
     """What StrictIPCIDRValidation refuses in a new object, beyond what the validators of public values refuse."""
-    return [invalid(path, text, message) for path, text, message in _strict(spelled)]
+    errors = [invalid(path, text, message) for path, text, message in _strict(spelled)]
+    if isinstance(spelled, structs.WireEndpointSlice):
+        for path, text, _ in _addresses(spelled):
+            canonical = canonical_ip(text)
+            if canonical is not None and not strict_ip_messages(text):
+                errors.append(invalid(path, text, f"must be in canonical form ({show(canonical)})"))
+    return errors
 
 
 def _strict(spelled: structs.WireObject) -> Iterator[tuple[str, str, str]]:
@@ -36,10 +42,7 @@ def _strict(spelled: structs.WireObject) -> Iterator[tuple[str, str, str]]:
         if cidr:
             messages = check_cidr(text, True) if canonical_cidr(text) else ()
         else:
-            canonical = canonical_ip(text)
-            messages = strict_ip_messages(text) if canonical not in (text, None) else ()
-            if not messages and canonical not in (text, None) and isinstance(spelled, structs.WireEndpointSlice):
-                messages = (f"must be in canonical form ({show(canonical)})",)
+            messages = strict_ip_messages(text) if canonical_ip(text) not in (text, None) else ()
         for message in messages:
             yield path, text, message
 
