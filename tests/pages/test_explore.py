@@ -938,7 +938,14 @@ def test_a_packet_that_a_dump_drops_stops_in_its_hook(browser: Any, tmp_path: Pa
 
 def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> None:
     """All of it stays in sight; a Service's panel has each."""
-    rules = ["*nat", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -j KUBE-SERVICES"]
+    rules = ["*filter", *(f":{chain} ACCEPT [0:0]" for chain in ("INPUT", "FORWARD", "OUTPUT")), "COMMIT", "*nat"]
+    rules += [f":{chain} ACCEPT [0:0]" for chain in ("PREROUTING", "OUTPUT", "POSTROUTING")]
+    chains = ["KUBE-SERVICES", *(f"KUBE-SVC-{service}" for service in range(12))]
+    rules += [
+        *(f":{chain} - [0:0]" for chain in chains),
+        "-A PREROUTING -j KUBE-SERVICES",
+        "-A OUTPUT -j KUBE-SERVICES",
+    ]
     for service in range(12):
         comment = f'-m comment --comment "shop/s{service} cluster IP"'
         rules.append(
@@ -949,7 +956,6 @@ def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> N
             rules.append(
                 f"-A KUBE-SVC-{service} {chance}-p tcp -j DNAT --to-destination 10.244.{service}.{13 - end}:8080"
             )
-    rules[2:2] = [f":{name} - [0:0]" for name in ("KUBE-SERVICES", *(f"KUBE-SVC-{number}" for number in range(12)))]
     (tmp_path / "rules").write_text("\n".join([*rules, "COMMIT", ""]))
     with exploring("--rules", "rules", directory=tmp_path) as url:
         page = Page(browser, url)
