@@ -150,6 +150,7 @@ def test_a_rule_of_many_parts_is_looked_through_in_bounds(shared: Api) -> None:
     # One who holds everything but is no member of system:masters is not looked at part by part.
     shared.ok("POST", f"{RBAC}/clusterrolebindings", binding_of("cluster-admin", "carol"))
     assert shared.as_user("carol-token")("POST", f"{RBAC}/clusterroles", body)[0] == 201
+    shared.ok("DELETE", f"{RBAC}/clusterrolebindings/cluster-admin-carol")
 
 
 def test_who_may_escalate_may_aggregate(shared: Api) -> None:
