@@ -30,6 +30,7 @@ from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name
+from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.serviceport import ServicePort
 from kproxy.words import exact
@@ -39,6 +40,8 @@ _TOLERANCE: Final = Fraction(1, 50)
 _DECIDES: Final = re.compile(
     r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY|ACCEPT|RETURN|CT|NOTRACK)\b|\b(?:dnat|redirect|tproxy|accept|return|notrack)\b"
 )
+_UNUSED_PORTS: Final = "cluster-ips-check"
+"""The chain of nftables mode that refuses ports of ClusterIPs that no Service has."""
 _OLD: Final = frozenset(("service-missing", "refused", "endpoint-stale", "endpoint-missing", "refusal-missing"))
 """What rules look like that were not brought up to date."""
 _FEW: Final = 3
@@ -96,6 +99,13 @@ class Judge:
         if not self._node.host.knows_rules(self._family) or not ports:
             return
         if not self._node.has_own_rules(self._family):
+            if self._node.has_lost_jumps(self._family):
+                yield Observation(
+                    "jumps-lost", self._node.name, f"{self._family.value}",
+                    f"{self._family.value}: the rules name the Services' addresses, but nothing leads to them: no "
+                    f"built-in chain jumps to {SERVICES}",
+                )  # fmt: skip
+                return
             files = "nft.json" if self._node.mode == MODE_NFTABLES else "iptables-save"
             yield Observation(
                 "rules-missing", self._node.name, f"{self._node.mode} {self._family.value}",
@@ -297,6 +307,8 @@ def _refused(question: Question, alone: TraceResult, found: TraceResult) -> Diff
         return "service-missing", None, f"{question.what}: not translated, and then: {outcome.reason}"
     if outcome.reason:  # no rule refused it
         return _astray(question, outcome, True)
+    if step.chain == _UNUSED_PORTS and not outcome.dnat:  # no element of service-ips has it
+        return "service-missing", None, f"{question.what}: not translated, and refused as a port that no Service has"
     if _is_ours(step):
         return "refused", step, f"{question.what}: {outcome.verdict.lower()}"
     outside = question.client.kind == FROM_OUTSIDE

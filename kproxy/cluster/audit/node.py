@@ -272,6 +272,11 @@ class AuditedNode:
             return self.own_table(family) is not None
         return any(map(dispatches, self.dumps(family)))
 
+    def has_lost_jumps(self, family: Family) -> bool:
+        """Whether kube-proxy's iptables rules are there, and no built-in chain leads to them."""
+        dispatch = (Table.NAT.value, SERVICES)
+        return self.mode == MODE_IPTABLES and any(dump.chains.get(dispatch) for dump in self.dumps(family))
+
     def forget(self) -> None:
         """Lets go of what is large, once the node is judged."""
         self._facts.clear()

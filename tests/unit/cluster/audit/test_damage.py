@@ -75,6 +75,12 @@ def sysctl(name: str, value: int, nodes: str = "1") -> Callable[[Files], None]:
     return change(rf"^{re.escape(name)} = .*$", f"{name} = {value}", "sysctl", nodes)
 
 
+def jumps_gone(files: Files) -> None:
+    """Another program has flushed the built-in chains of the nat table, and no more."""
+    path = "nodes/n1/iptables-save"
+    files[path] = re.sub(r"^-A (PREROUTING|OUTPUT) .*-j KUBE-SERVICES\n", "", files[path].decode(), flags=re.M).encode()
+
+
 def legacy_leftovers(files: Files) -> None:
     files["nodes/n1/iptables-legacy-save"] = files["nodes/n1/iptables-save"].replace(b"(nf_tables)", b"(legacy)")
 
@@ -121,6 +127,7 @@ DAMAGE = [
         "refused", before("KUBE-FORWARD", "-d 10.244.1.5/32 -p tcp -j REJECT"), "refused", services=(WEB,),
         rule="-d 10.244.1.5/32 -p tcp -j REJECT",
     ),
+    Damage("jumps flushed", jumps_gone, "jumps-lost"),
     Damage("rules flushed", put("iptables-save", b""), "rules-missing"),
     Damage(
         "DROP in FORWARD", before("FORWARD", "-d 10.244.2.0/24 -p tcp -m tcp --dport 8080 -j DROP"), "foreign-drop",
@@ -229,13 +236,18 @@ DAMAGE = [
     Damage("nftables: stale endpoint", change(r"10\.244\.2\.5 \. 8080", "10.244.2.99 . 8080", "nft"),
            "endpoint-stale", services=(WEB,), rule="10.244.2.99 . 8080", mode="nftables"),
     Damage("nftables: Service gone", change(r"(?<=[ \t{])10\.96\.0\.10 \. udp \. 53 : goto [^,}\s]+,?", "", "nft"),
-           "refused", services=(DNS,), mode="nftables"),
+           "service-missing", services=(DNS,), mode="nftables"),
     Damage(
         "nftables: iptables mode's rules left",
         lambda files: files.update(
             {"nodes/n2/iptables-save": audited.rules(files, 2, "iptables")["nodes/n2/iptables-save"]}
         ),
         "leftover-rules", ("n2",), mode="nftables",
+    ),
+    Damage(
+        "nftables: an address gone from the map",
+        change(r"10\.96\.0\.7 \. tcp \. 80 : goto [^,\s]+,\s*", "", "nft"), "service-missing", services=(WEB,),
+        mode="nftables",
     ),
     Damage("nftables: table gone", put("nft", b""), "rules-missing", mode="nftables"),
 ]  # fmt: skip
