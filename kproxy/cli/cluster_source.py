@@ -105,9 +105,12 @@ _Found = tuple[KubeProxyConfiguration, tuple[Manifests, list[RawObject]]]
 
 class Reads:
     """What the sources of one command have read. Two that name the same get the same objects, which are read once: what
-    an API server has may be another a moment later."""
+    an API server has may be another a moment later.
+
+    `config_known` says whether the configuration that was read last is more than kube-proxy's defaults."""
 
     def __init__(self) -> None:
+        self.config_known = True
         self._known: dict[Hashable, tuple[Manifests, list[RawObject]]] = {}
         self._snapshots: dict[str, Files | None] = {}
 
@@ -179,6 +182,7 @@ class ClusterSource:
         objects: list[RawObject] | None = None,
         used: Collection[str] = (),
         node: str | None = None,
+        remark_config: bool = True,
     ) -> tuple[KubeProxyConfiguration, Manifests]:
         """Reads kube-proxy's configuration and the objects.
 
@@ -189,6 +193,7 @@ class ClusterSource:
             mode: goes before what the configuration says.
             narrow: leave out Services that are not in the namespace of -n.
             objects, used: see `kproxy.cluster.inputs.read_cluster`.
+            remark_config: say what follows if no configuration is known.
 
         Raises:
             InputError: what is wrong in either. ServerError: the API server refused or did not answer.
@@ -196,7 +201,7 @@ class ClusterSource:
         if self.is_live:
             config, (cluster, seen) = self._read_live(config_path, mode, (self.namespace or "") if narrow else "")
         else:
-            config, (cluster, seen) = self._read_files(config_path, mode, used, node)
+            config, (cluster, seen) = self._read_files(config_path, mode, used, node, remark_config)
         if objects is not None:
             objects += seen
         if self.endpoints:
@@ -215,7 +220,9 @@ class ClusterSource:
                 report_note(f"there are no Services in namespace {self.namespace}")
         return config, cluster
 
-    def _read_files(self, config_path: str | None, mode: str | None, used: Collection[str], node: str | None) -> _Found:
+    def _read_files(
+        self, config_path: str | None, mode: str | None, used: Collection[str], node: str | None, remark_config: bool
+    ) -> _Found:
         def unpack(name: str) -> Mapping[str, bytes] | None:
             from kproxy.cluster.snapshot.cluster import object_contents
 
@@ -248,7 +255,9 @@ class ClusterSource:
             found = known_config(files, seen, cluster.nodes, node, report_note)
             if found is not None:
                 config, told = msgspec.structs.replace(found, mode=mode or found.mode), True
-        for remark in (*remark_no_slices(cluster), *(() if told else remark_no_config(cluster, seen))):
+        self.reads.config_known = told
+        remarks = () if told or not remark_config else remark_no_config(cluster, seen)
+        for remark in (*remark_no_slices(cluster), *remarks):
             report_note(remark)
         return config, (cluster, seen)
 
@@ -300,7 +309,7 @@ class ClusterSource:
 
         try:
             return read_both(
-                partial(_live_config, client, config_path, mode),
+                partial(_live_config, client, config_path, mode, self.reads),
                 partial(self.reads.of, ("live", self.connection, namespace), read),
             )
         finally:
@@ -322,7 +331,7 @@ def _has_usual() -> bool:
     return bool(kubeconfig_paths(None, os.environ))
 
 
-def _live_config(client: RestClient, path: str | None, mode: str | None) -> KubeProxyConfiguration:
+def _live_config(client: RestClient, path: str | None, mode: str | None, reads: Reads) -> KubeProxyConfiguration:
     from kproxy.client.cluster import ServerError, read_proxy_config
 
     if path is not None:
@@ -331,6 +340,7 @@ def _live_config(client: RestClient, path: str | None, mode: str | None) -> Kube
         found = read_proxy_config(client)
     except ServerError as error:
         raise ServerError(f"{error} (--config FILE gives kube-proxy's configuration instead)") from error
+    reads.config_known = found is not None
     if found is None:
         report_note(
             "the cluster has no ConfigMap kube-system/kube-proxy: kube-proxy's defaults count, by which clusterCIDR is "

@@ -35,7 +35,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy drift -f - --node worker-2 -o json
     """
-    request = arguments.read_request()
+    request = arguments.read_request(compared=True)
     if repair:
         confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:

@@ -13,7 +13,14 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource
-from kproxy.cli.options import SecondsRange, feature_option, manifest_options, only_family_options, tell_unused_options
+from kproxy.cli.options import (
+    SecondsRange,
+    feature_option,
+    given_features,
+    manifest_options,
+    only_family_options,
+    tell_unused_options,
+)
 from kproxy.cli.output import output_option, working
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
@@ -87,10 +94,14 @@ class NodeArguments(msgspec.Struct, frozen=True):
     output_format: str
     yes: bool
 
-    def read_request(self, *, libiptc: bool = False) -> NodeRequest:
-        """Reads the configuration and the objects. Raises InputError and ServerError."""
+    def read_request(self, *, libiptc: bool = False, compared: bool = False) -> NodeRequest:
+        """Reads the configuration and the objects. Raises InputError and ServerError.
+
+        Args:
+            compared: the rules are compared with what is there, which may tell what is not given.
+        """
         with working("reading the cluster"):
-            config, cluster = self.source.read(self.config_path, self.mode, node=self.node)
+            config, cluster = self.source.read(self.config_path, self.mode, node=self.node, remark_config=not compared)
         tell_unused_options(config.mode)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),
@@ -103,6 +114,8 @@ class NodeArguments(msgspec.Struct, frozen=True):
             self.lock_wait,
             libiptc,
             cluster.service_cidrs,
+            self.source.reads.config_known,
+            not compared or "nfacct" in given_features(),
         )
 
 

@@ -157,18 +157,22 @@ def tell_unused_options(mode: str) -> None:
         for name, only in _ONE_MODE.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    _tell_unused([*given, *_given_features()], mode)
+    _tell_unused([*given, *_features_of_one_mode()], mode)
 
 
 def tell_unused_features(modes: Collection[str]) -> None:
     """Tells the same of `--feature` alone, where rules of these modes are rendered."""
     if len(modes) == 1:
-        _tell_unused(_given_features(), *modes)
+        _tell_unused(_features_of_one_mode(), *modes)
 
 
-def _given_features() -> list[tuple[str, str]]:
-    given = click.get_current_context().meta.get(_GIVEN_FEATURES, ())
-    return [(f"--feature {name}", _FEATURE_MODES[name]) for name in given]
+def given_features() -> tuple[str, ...]:
+    """The names that `--feature` gave a value."""
+    return tuple(click.get_current_context().meta.get(_GIVEN_FEATURES, ()))
+
+
+def _features_of_one_mode() -> list[tuple[str, str]]:
+    return [(f"--feature {name}", _FEATURE_MODES[name]) for name in given_features()]
 
 
 def _tell_unused(given: list[tuple[str, str]], mode: str) -> None:

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import CONFIG_MAPS
 from kproxy.client.errors import ApiError, TransportError
 from kproxy.client.resources import CONFIG_MAP_RESOURCE, ENDPOINT_SLICES, NODES, PODS, SERVICE_CIDRS, SERVICES, Resource
 from kproxy.client.rest import RestClient
-from kproxy.cluster.facts.kubeproxy import CONFIG_MAPS, CONFIG_NAMESPACE, ConfigText, config_text
+from kproxy.cluster.facts.kubeproxy import CONFIG_NAMESPACE, ConfigText, config_text
 from kproxy.errors import KproxyError
 
 PAGE: Final = 500

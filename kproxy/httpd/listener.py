@@ -119,7 +119,7 @@ class Listener:
 class HttpServers:
     """The ports that this process serves in one network namespace. Thread-safe; the thread starts when needed."""
 
-    def __init__(self, bind: Callable[[str, int], socket.socket] | None = None) -> None:
+    def __init__(self, bind: Callable[[str, int, bool], socket.socket] | None = None) -> None:
         """Args: bind: makes the listening sockets, in another network namespace say; by default `open_socket`."""
         self._bind = bind or open_socket
         self._lock = threading.Lock()
@@ -130,17 +130,18 @@ class HttpServers:
         self._closed = False
         self._listeners: set[Listener] = set()
 
-    def listen(self, address: str, port: int, router: Router) -> Listener:
+    def listen(self, address: str, port: int, router: Router, *, dual_stack: bool = True) -> Listener:
         """Serves a port; 0 is any free one, which `Listener.port` then is.
 
         Args:
             address: an IP address; an unspecified one, or "", is every address of both families, as in Go.
+            dual_stack: false: an unspecified one is every address of its own family, as for Go's "tcp4" and "tcp6".
 
         Raises:
             ListenError: it cannot.
         """
         try:
-            listening = self._bind(address, port)
+            listening = self._bind(address, port, dual_stack)
         except OSError as error:
             shown = join_host_port(address, port)
             raise ListenError(f"cannot listen on {shown}: {error.strerror or error}") from error
@@ -232,14 +233,15 @@ class HttpServers:
             return self._loop
 
 
-def open_socket(address: str, port: int) -> socket.socket:
+def open_socket(address: str, port: int, dual_stack: bool = True) -> socket.socket:
     """A listening socket. Raises OSError.
 
-    An unspecified address stands for all addresses of both families where the host has IPv6, as in Go's net.Listen.
+    With `dual_stack` an unspecified address stands for all addresses of both families where the host has IPv6, as in
+    Go's net.Listen.
     """
-    if address in ("", "0.0.0.0", "::"):
+    if dual_stack and address in ("", "0.0.0.0", "::"):
         try:
-            return _bound(socket.AF_INET6, "::", port)
+            return _bound(socket.AF_INET6, "::", port, only=False)
         except OSError as error:
             if address == "::" or error.errno not in _NO_IPV6:
                 raise
@@ -250,12 +252,12 @@ def open_socket(address: str, port: int) -> socket.socket:
 _NO_IPV6: Final = (97, 99)  # EAFNOSUPPORT, EADDRNOTAVAIL
 
 
-def _bound(family: int, address: str, port: int) -> socket.socket:
+def _bound(family: int, address: str, port: int, *, only: bool = True) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address != "::")
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
         listening.bind((address, port))
         listening.listen(128)
         listening.setblocking(False)

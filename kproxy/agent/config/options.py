@@ -32,6 +32,7 @@ from kproxy.api.kubeproxyconfig.types import (
     LoadedConfig,
 )
 from kproxy.api.kubeproxyconfig.validate import field_path, validate_config
+from kproxy.cluster.facts.kubeproxy import ConfigText
 from kproxy.errors import InputError, Location
 from kproxy.family import join_host_port
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
@@ -107,11 +108,13 @@ def read_options(
     flags: Mapping[str, str],
     hostname_override: str | None = None,
     mode: str | None = None,
+    config_map: ConfigText | None = None,
 ) -> ReadOptions:
     """The configuration of a file or of flags; `hostname_override` and `mode` go before what either says.
 
     Args:
         config_path: None or "" for none.
+        config_map: what kube-proxy's ConfigMap has, where there is no file.
         flags: the texts of the flags that were given, by name without dashes; of a flag that was given several times,
             the last, or for lists all of them with commas between.
 
@@ -121,8 +124,13 @@ def read_options(
     """
     values = _values(flags if mode is None else {**flags, "proxy-mode": mode})
     notes = [f"--{name}: has no effect: {BY_NAME[name].no_effect}" for name in sorted(flags) if BY_NAME[name].no_effect]
+    read: LoadedConfig | None = None
     if config_path:
-        loaded = load_config(config_path, mode)
+        where, read = config_path, load_config(config_path, mode)
+    elif config_map is not None:
+        where, read = config_map.source, decode_config(config_map.data, config_map.source, mode)
+    if read is not None:
+        loaded = read
         config = _with_logging(loaded.config, values)
         over = [name for name in flags if not BY_NAME[name].is_logging and not BY_NAME[name].no_effect]
         if over:
@@ -130,7 +138,7 @@ def read_options(
             config = _with_ports(_with_fields_of(config, _of_flags(given)[0], given), given)
             _refuse_invalid(config)
             names = ", ".join(f"--{name}" for name in over)
-            notes.append(f"{names}: before what {config_path} says (kube-proxy ignores flags beside --config)")
+            notes.append(f"{names}: before what {where} says (kube-proxy ignores flags beside --config)")
     else:
         config, loaded = _of_flags(values)
         _refuse_invalid(config)

@@ -63,7 +63,7 @@ class RunningAgent(Protocol):
 class Telemetry:
     """Passes the proxiers' reports on to metrics, health and the health-check node ports. A SyncObserver."""
 
-    def __init__(self, metrics: Metrics, health: ProxyHealth, ports: ServiceHealthServer) -> None:
+    def __init__(self, metrics: Metrics, health: ProxyHealth, ports: Mapping[IPFamily, ServiceHealthServer]) -> None:
         self._metrics = metrics
         self._health = health
         self._ports = ports
@@ -77,7 +77,7 @@ class Telemetry:
         """See SyncObserver."""
         self._health.updated(done.family)
         self._metrics.synced(done)
-        self._ports.sync(done.family, done.health_check_ports, done.local_endpoints)
+        self._ports[done.family].sync(done.health_check_ports, done.local_endpoints)
 
     def failed(self, failure: SyncFailed) -> None:
         """See SyncObserver."""
@@ -88,7 +88,9 @@ class Telemetry:
 class AgentSources:
     """What is looked up at a scrape. See `metrics.Sources`."""
 
-    def __init__(self, agent: RunningAgent, namespace: Namespace, ports: ServiceHealthServer) -> None:
+    def __init__(
+        self, agent: RunningAgent, namespace: Namespace, ports: Mapping[IPFamily, ServiceHealthServer]
+    ) -> None:
         self._agent = agent
         self._namespace = namespace
         self._ports = ports
@@ -104,7 +106,10 @@ class AgentSources:
 
     def health_check_ports(self) -> tuple[int, int]:
         """See Sources."""
-        return self._ports.open_ports, self._ports.failed_ports
+        servers = self._ports.values()
+        served = frozenset[int]().union(*(each.open_ports for each in servers))
+        failed = frozenset[int]().union(*(each.failed_ports for each in servers))
+        return len(served), len(failed)
 
     def counted_packets(self) -> Mapping[str, int]:
         """See Sources."""
@@ -131,8 +136,14 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
             2 * settings.sync_period, eligible=lambda: node_eligible(agent.meta_proxier.node), unready=agent.unready
         )
         servers = stack.enter_context(HttpServers(lambda *address: namespace.call(open_socket, *address)))
-        ports = ServiceHealthServer(servers, health.is_healthy, lambda: health_addresses(agent, looking))
-        stack.callback(ports.close)
+        ports = {
+            family: ServiceHealthServer(
+                servers, health.is_healthy, functools.partial(health_addresses, agent, looking, family)
+            )
+            for family in IPFamily
+        }
+        for each in ports.values():
+            stack.callback(each.close)
         metrics = Metrics(nftables=settings.config.mode == MODE_NFTABLES)
         metrics.watch(AgentSources(agent, looking, ports))
         agent.requests.attach(metrics)
@@ -156,25 +167,17 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
         yield Telemetry(metrics, health, ports)
 
 
-def health_addresses(agent: RunningAgent, namespace: Namespace) -> tuple[str, ...]:
-    """Where health-check node ports listen: on the node-port addresses of each family, as kube-proxy chooses them."""
+def health_addresses(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> tuple[str, ...]:
+    """Where a family's health-check node ports listen: on its node-port addresses, as kube-proxy chooses them."""
     if not agent.settings.config.node_ports_on:
-        return EVERYWHERE
-    found: list[str] = []
-    everywhere = 0
-    for member in agent.members:
-        family = member.host.family
-        try:
-            options = node_options(agent.settings.config, agent.meta_proxier.target, namespace, family, Features())
-            own = interface_addresses(namespace, family)
-        except (LinuxError, InputError):
-            return EVERYWHERE  # as kube-proxy when it cannot tell
+        return EVERYWHERE[family]
+    try:
+        options = node_options(agent.settings.config, agent.meta_proxier.target, namespace, family, Features())
         if options.node_port_addresses.match_all:
-            everywhere += 1
-            found += own
-        else:
-            found += options.node_port_addresses.matching(own)
-    return EVERYWHERE if everywhere == len(agent.members) else tuple(dict.fromkeys(found))
+            return EVERYWHERE[family]
+        return tuple(options.node_port_addresses.matching(interface_addresses(namespace, family)))
+    except (LinuxError, InputError):
+        return EVERYWHERE[family]  # as kube-proxy when it cannot tell
 
 
 def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:

@@ -5,8 +5,9 @@ The answer is kube-proxy's (pkg/proxy/healthcheck/service_health.go, v1.36): 200
 the proxy is healthy, else 503; the body says which Service, how many local endpoints, and whether the proxy is healthy;
 a header tells their number as a weight. Whatever the path.
 
-Both families share one port. A dual-stack Service has one Pod behind two endpoints, so the larger number counts. A port
-that another process has is logged once, and tried again until it works or is wanted no longer.
+Each family has its own server and counts its own endpoints, as kube-proxy's proxiers do (on tcp4 and tcp6): a load
+balancer that sends IPv4 asks over IPv4. A port that another process has is logged once, and tried again until it works
+or is wanted no longer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-import msgspec
-
 from kproxy.agent.log import event
 from kproxy.httpd.listener import HttpServers, Listener, ListenError
 from kproxy.httpd.protocol import JSON, Request, Response, Route
@@ -26,35 +25,28 @@ from kproxy.services import IPFamily
 
 RETRY_SECONDS: Final = 5.0
 
-EVERYWHERE: Final = ("",)
-"""Every address of both families."""
+EVERYWHERE: Final = {IPFamily.IPV4: ("0.0.0.0",), IPFamily.IPV6: ("::",)}
+"""Every address of a family."""
 
 _Port = tuple[str, int]
 
 
-class DesiredRules(msgspec.Struct, frozen=True):
-    """What one family wants: the port of each Service (`namespace/name`), and how many local ready endpoints it has."""
-
-    ports: Mapping[str, int] = {}
-    local_endpoints: Mapping[str, int] = {}
-
-
 class ServiceHealthServer:
-    """Serves the ports that the families' syncs ask for. Thread-safe.
+    """Serves the ports that one family's syncs ask for. Thread-safe.
 
     Invariant: `_open` holds what is served, by address and port of `_ports`, `_failed` what should be and cannot.
 
     Args:
         servers: where to listen; they have the network namespace.
         healthy: whether the proxy is; the node does not count.
-        addresses: node-port addresses as kube-proxy chooses them; `EVERYWHERE` for all. Asked when ports change.
+        addresses: the family's node-port addresses as kube-proxy chooses them. Asked when ports change.
     """
 
     def __init__(
         self,
         servers: HttpServers,
         healthy: Callable[[], bool],
-        addresses: Callable[[], Iterable[str]] = lambda: EVERYWHERE,
+        addresses: Callable[[], Iterable[str]],
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._servers = servers
@@ -62,39 +54,31 @@ class ServiceHealthServer:
         self._addresses = addresses
         self._retry_seconds = retry_seconds
         self._lock = threading.Lock()
-        self._wanted: dict[IPFamily, DesiredRules] = {}
-        self._ports: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
+        self._ports: Mapping[str, int] = {}
+        self._counts: Mapping[str, int] = {}
         self._open: dict[_Port, tuple[str, Listener]] = {}
         self._failed: dict[_Port, str] = {}
         self._call_off: Callable[[], None] | None = None
         self._closed = False
 
     @property
-    def open_ports(self) -> int:
-        """How many Services' ports are served, at least on one address."""
+    def open_ports(self) -> frozenset[int]:
+        """The ports that are served, at least on one address."""
         with self._lock:
-            return len({port for _, port in self._open})
+            return frozenset(port for _, port in self._open)
 
     @property
-    def failed_ports(self) -> int:
-        """How many ports should be served and are not, on at least one address."""
+    def failed_ports(self) -> frozenset[int]:
+        """The ports that should be served and are not, on at least one address."""
         with self._lock:
-            return len({port for _, port in self._failed})
+            return frozenset(port for _, port in self._failed)
 
-    def sync(self, family: IPFamily, ports: Mapping[str, int], local_endpoints: Mapping[str, int]) -> None:
-        """What a sync of one family found; takes the place of what it said before."""
+    def sync(self, ports: Mapping[str, int], local_endpoints: Mapping[str, int]) -> None:
+        """What a sync found, by `namespace/name`: the ports, and how many ready endpoints are on this node."""
         with self._lock:
-            self._wanted[family] = DesiredRules(ports, local_endpoints)
-            counts: dict[str, int] = {}
-            merged: dict[str, int] = {}
-            for each in self._wanted.values():
-                merged.update(each.ports)
-                for service in each.ports:
-                    counts[service] = max(counts.get(service, 0), each.local_endpoints.get(service, 0))
-            self._counts = counts
-            if merged != self._ports:
-                self._ports = merged
+            self._counts = local_endpoints
+            if ports != self._ports:
+                self._ports = ports
                 self._reconcile()
 
     def retry(self) -> None:
@@ -144,7 +128,7 @@ class ServiceHealthServer:
         address, port = port_at
         route = Route(lambda request: self._answer(service, request))
         try:
-            listener = self._servers.listen(address, port, lambda _path: route)
+            listener = self._servers.listen(address, port, lambda _path: route, dual_stack=False)
         except ListenError as error:
             if self._failed.get(port_at) != service:
                 event(

@@ -51,6 +51,7 @@ from kproxy.api.kubeproxyconfig.scalars import (
 from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
     CONFIG_KEYS,
+    CONFIG_MAPS,
     HEALTHZ_PORT,
     KIND,
     METRICS_PORT,
@@ -151,15 +152,25 @@ def decode_document(
 
 
 def _in_config_map(document: Document, file: str) -> str | None:
-    """The configuration's text if this is a ConfigMap. Raises ConfigError: it has none."""
+    """The configuration's text if this is a ConfigMap, or a list that holds some. Raises ConfigError: it has none."""
     value = document.value
-    if not isinstance(value, dict) or (value.get("apiVersion"), value.get("kind")) != ("v1", "ConfigMap"):
+    if not isinstance(value, dict):
         return None
-    texts = value.get("data")
-    for key in CONFIG_KEYS:
-        text = texts.get(key) if isinstance(texts, dict) else None
-        if isinstance(text, str) and text.strip():
-            return text
+    items = value.get("items") if str(value.get("kind")).endswith("List") else None
+    maps = [
+        each
+        for each in (items if isinstance(items, list) else [value])
+        if isinstance(each, dict) and (each.get("apiVersion", "v1"), each.get("kind")) == ("v1", "ConfigMap")
+    ]
+    if not maps:
+        return None
+    # Of several, as `kubectl get configmap -A -o yaml` lists them, that of its name.
+    named = [each for each in maps if (each.get("metadata") or {}).get("name") in CONFIG_MAPS]
+    for texts in (each.get("data") for each in named or maps):
+        for key in CONFIG_KEYS:
+            text = texts.get(key) if isinstance(texts, dict) else None
+            if isinstance(text, str) and text.strip():
+                return text
     where = Location(file, line=document.root_line)
     raise ConfigError((Problem(where, f"a ConfigMap without a {KIND}: none under {' or '.join(CONFIG_KEYS)}"),))
 

@@ -25,6 +25,8 @@ API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"
 CONFIG_KEYS: Final = ("config.conf", "config")
 """Where a ConfigMap has it: that of kubeadm, kind and minikube; that of EKS."""
+CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
+"""The names of the ConfigMap: kubeadm's, kind's and minikube's; EKS's."""
 
 HEALTHZ_PORT: Final = 10256
 METRICS_PORT: Final = 10249

@@ -17,6 +17,7 @@ from kproxy.agent.config.flags import parse_boolean
 from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.load.reader import RawObject
 from kproxy.cli.kernel import (
     VARIANTS,
     chosen_families,
@@ -29,6 +30,7 @@ from kproxy.cli.kernel import (
 from kproxy.cli.options import SecondsRange, mode_option, parse_features, tell_unused_options
 from kproxy.cli.output import report_note, write_output
 from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_own, kube_proxy_flags
+from kproxy.cluster.facts.kubeproxy import ConfigText, find_config_text
 from kproxy.cluster.inputs import read_cluster
 from kproxy.render import Features, select_target
 
@@ -155,7 +157,8 @@ def command(
     """
     yes = yes or is_kube_proxys_own(click.get_current_context(), os.environ)
     config_file = _watch(config_path)  # before it is read, and the manifests below too: no change is missed
-    options = read_options(config_path, given_flags(flags), hostname_override, mode)
+    given = given_flags(flags)
+    options = read_options(config_path, given, hostname_override, mode)
     if write_config_to or cleanup:
         for note in options.notes:
             report_note(note)
@@ -171,7 +174,6 @@ def command(
         )
     if "-" in filenames and len(filenames) > 1:
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
-    tell_unused_options(options.config.mode)
     confirm("keeps changing", "run", netns, yes)
     if token_file is not None:
         from kproxy.cluster.snapshot.page import read_token
@@ -179,7 +181,10 @@ def command(
         read_token(token_file)  # an error before anything is started
     open_namespace(netns).close()  # an unusable namespace is an error before anything is started
     snapshot = _take_snapshot(filenames)
-    first = read_cluster(filenames, report_note) if filenames and not init_only else None
+    first, config_map = _read_manifests(filenames)
+    if config_map is not None and config_path is None:
+        options = read_options(None, given, hostname_override, mode, config_map)
+    tell_unused_options(options.config.mode)
     if first is not None and first.nodes:
         name = select_target(first.nodes, options.config, node or hostname_override).node_name
     else:
@@ -218,6 +223,15 @@ def _take_snapshot(filenames: Sequence[str]) -> FileSnapshot:
     from kproxy.agent.sources.files import FileSnapshot
 
     return FileSnapshot.of(filenames)
+
+
+def _read_manifests(filenames: Sequence[str]) -> tuple[Manifests | None, ConfigText | None]:
+    """What the files hold, and the configuration in kube-proxy's ConfigMap among it; None without files."""
+    if not filenames:
+        return None, None
+    objects: list[RawObject] = []
+    cluster = read_cluster(filenames, report_note, objects=objects, used=("v1/ConfigMap",))
+    return cluster, find_config_text(objects)
 
 
 def _configure_logs(options: ReadOptions) -> None:

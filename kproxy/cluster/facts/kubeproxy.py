@@ -7,18 +7,16 @@ ConfigMap that a cluster keeps its configuration in.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.configz import split_status
 from kproxy.api.kubeproxyconfig.decode import decode_config
-from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, CONFIG_MAPS, KubeProxyConfiguration
 
 CONFIG_NAMESPACE: Final = "kube-system"
-CONFIG_MAPS: Final = ("kube-proxy", "kube-proxy-config")
-"""The names of kube-proxy's ConfigMap: kubeadm's, kind's and minikube's; EKS's."""
 
 _SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -56,6 +54,16 @@ def config_text(name: object, data: object) -> ConfigText | None:
         text = data.get(key)
         if isinstance(text, str) and text:
             return ConfigText(f"ConfigMap {CONFIG_NAMESPACE}/{name}, {key}", text.encode("utf-8", "surrogatepass"))
+    return None
+
+
+def find_config_text(objects: Iterable[object]) -> ConfigText | None:
+    """The configuration in kube-proxy's ConfigMap; None if it is not among these objects."""
+    for each in objects:
+        if isinstance(each, Mapping) and each.get("kind") == "ConfigMap":
+            found = config_text((each.get("metadata") or {}).get("name"), each.get("data"))
+            if found is not None:
+                return found
     return None
 
 

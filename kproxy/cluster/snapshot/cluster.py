@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.types.core import Node
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
-from kproxy.cluster.facts.kubeproxy import config_text
+from kproxy.cluster.facts.kubeproxy import find_config_text
+from kproxy.cluster.inputs import decode_proxy_config
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.host import HostFacts, Missing
@@ -239,17 +239,8 @@ def proxy_config_of(
     Raises:
         InputError: it cannot be used.
     """
-    for each in objects:
-        if kind_of_object(each) != "ConfigMap":
-            continue
-        value = value_of_object(each)
-        found = config_text((value.get("metadata") or {}).get("name"), value.get("data"))
-        if found is not None:
-            loaded = decode_config(found.data, f"{label}: {found.source}", mode)
-            for warning in loaded.warnings:
-                tell(warning)
-            return loaded.config
-    return None
+    found = find_config_text(value_of_object(each) for each in objects if kind_of_object(each) == "ConfigMap")
+    return None if found is None else decode_proxy_config(found.data, f"{label}: {found.source}", tell, mode)
 
 
 def _remarks(manifests: Manifests) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS
-from kproxy.cluster.facts.kubeproxy import CONFIG_MAPS
+from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, CONFIG_MAPS
 
 Object = Mapping[str, Any]
 

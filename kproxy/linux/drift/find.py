@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,10 @@ from typing import Final
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.cluster.snapshot.inferred import Inferred, InferredConfigs
+from kproxy.cluster.snapshot.layout import host_file
 from kproxy.cluster.stale_flows import desired_addresses
 from kproxy.errors import InputError, KproxyError
 from kproxy.linux.conntrack.stale import clean_flows
@@ -23,23 +27,26 @@ from kproxy.linux.drift.finding import Finding
 from kproxy.linux.drift.samples import packet_effects
 from kproxy.linux.drift.tables import foreign_notes, table_findings
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
-from kproxy.linux.iptables.binaries import find_iptables
+from kproxy.linux.host.rules import output_of
+from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.nfacct import NFACCT_NAMES
 from kproxy.linux.iptables.ownership import TABLES, service_of_rule, services_of_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.programs import find_program
 from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.nftables.prepare import PreparedTable, prepare_tables
 from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
+from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_host, render_family
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
-from kproxy.render.iptables.chains import CANARY, NAT
+from kproxy.render.iptables.chains import CANARY, FILTER, FORWARD, NAT, NODEPORTS
 from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
@@ -82,6 +89,9 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
 def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = False) -> DriftReport:
     """Compares a namespace with a node's rules.
 
+    Where kube-proxy's configuration is not known, that which the rules themselves tell counts if they differ less from
+    it than from the defaults, as they do behind `kproxy run --cluster-cidr ...`; the report notes it.
+
     Args:
         repair: mend what is found.
 
@@ -89,11 +99,44 @@ def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = Fal
         CannotTellError: it cannot be read.
         LinuxError: it could not be mended; ApplyFailedError says what state that left.
     """
+    report, mend = _find(request, namespace, repair)
+    if report.findings and not request.config_known:
+        with _telling(repair):
+            told = _told_by_rules(request, namespace)
+        if told is not None and told.config != request.config:
+            as_told = msgspec.structs.replace(request, config=told.config)
+            other, mend_other = _find(as_told, namespace, repair)
+            if len(other.findings) < len(report.findings):
+                note = f"kube-proxy's configuration is not known; {told.words}, as the rules have it"
+                report, mend = msgspec.structs.replace(other, notes=(note, *other.notes)), mend_other
+    if not repair:
+        return report
+    if report.findings:
+        mend()
+    return msgspec.structs.replace(report, repaired=bool(report.findings))
+
+
+def _told_by_rules(request: NodeRequest, namespace: Namespace) -> Inferred | None:
+    """The configuration that the rules of a namespace show, None if kube-proxy has none there."""
+    name = request.target.node_name
+    files = MemoryFiles(namespace.label)
+    for family in IPFamily:
+        for variant, binaries in installed(family).items():
+            text = IptablesExecutor(namespace, binaries, lock_wait=request.lock_wait).save(counters=False)
+            path = host_file(name, f"{COMMAND[family]}-{variant.value}-save")
+            files.put(path, text.encode("utf-8", "surrogateescape"))
+    if find_program("nft") is not None:
+        files.put(host_file(name, "nft"), output_of(namespace, ["nft", "list", "ruleset"]).encode())
+    nodes = () if request.target.node is None else (request.target.node,)
+    return InferredConfigs({name: HostFacts(files, name)}, nodes).of(name)
+
+
+def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[DriftReport, Callable[[], None]]:
+    """The differences from a configuration's rules, and what mends them."""
     if request.config.mode == MODE_NFTABLES:
         return _find_table_drift(request, namespace, repair)
     with _telling(repair):
-        prepared = prepare_node(request, namespace, writes=repair)
-        dumps = {family.family: read_dump(family.executor, counters=False) for family in prepared.families}
+        prepared, dumps = _prepare(request, namespace, repair)
         differences = {f.family: find_difference(f.desired, dumps[f.family]) for f in prepared.families}
         findings: list[Finding] = []
         packets: list[str] = []
@@ -106,10 +149,12 @@ def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = Fal
                 packets += [f"{family.family.value}: {text}" for text in sentences]
         findings += _other_variant(prepared)
         findings += _other_mode(request, namespace, prepared.families)
-    if repair and findings:
+
+    def mend() -> None:
         _repair(request, prepared, namespace, differences)
         _clean_other_mode(request, namespace, prepared.families)
-    return DriftReport(
+
+    report = DriftReport(
         request.target.node_name,
         namespace.label,
         prepared.choice.variant.value,
@@ -117,9 +162,34 @@ def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = Fal
         tuple(findings),
         prepared.notes,
         tuple(packets),
-        bool(findings) if repair else None,
-        _unread(request, prepared),
+        unread=_unread(request, prepared),
     )
+    return report, mend
+
+
+def _prepare(request: NodeRequest, namespace: Namespace, writes: bool) -> tuple[PreparedNode, dict[IPFamily, Dump]]:
+    """What each family's tables should hold and what they hold. Rules that count packets, which changes none, are as
+    right as those that do not, unless the request says which are wanted: kube-proxy and `kproxy run` write them where
+    the kernel can count."""
+    host = prepare_host(
+        namespace, request.families, request.variant, request.features, request.lock_wait, writes=writes
+    )
+    dumps = {family.family: read_dump(family.executor(), counters=False) for family in host.families}
+    if not request.counters_known:
+        families = (
+            msgspec.structs.replace(
+                each, features=msgspec.structs.replace(each.features, nfacct=_counts(dumps[each.family]))
+            )
+            for each in host.families
+        )
+        host = msgspec.structs.replace(host, families=tuple(families))
+    return PreparedNode(host, tuple(render_family(request, family) for family in host.families)), dumps
+
+
+def _counts(dump: Dump) -> bool:
+    """Whether kube-proxy's rules name its nfacct counters."""
+    chains = (dump.chain(FILTER, FORWARD), dump.chain(NAT, NODEPORTS))
+    return any(name in rule for chain in chains if chain is not None for rule in chain.rules for name in NFACCT_NAMES)
 
 
 def _unread(request: NodeRequest, prepared: PreparedNode) -> tuple[str, ...]:
@@ -128,7 +198,9 @@ def _unread(request: NodeRequest, prepared: PreparedNode) -> tuple[str, ...]:
     return tuple(family.value for family in missing if family is IPFamily.IPV4 or _IPV6.exists())
 
 
-def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) -> DriftReport:
+def _find_table_drift(
+    request: NodeRequest, namespace: Namespace, repair: bool
+) -> tuple[DriftReport, Callable[[], None]]:
     with _telling(repair):
         prepared = prepare_tables(request, namespace)
         notes = list(prepared.notes)
@@ -146,10 +218,12 @@ def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) 
                 packets += [f"{family.family.value}: {text}" for text in sentences]
             notes += foreign_notes(desired.text.name, difference)
         findings += _other_mode(request, namespace, prepared.families)
-    if repair and findings:
+
+    def mend() -> None:
         _repair_families(prepared.families, differing, namespace)
         _clean_other_mode(request, namespace, prepared.families)
-    return DriftReport(
+
+    report = DriftReport(
         request.target.node_name,
         namespace.label,
         prepared.variant,
@@ -157,8 +231,8 @@ def _find_table_drift(request: NodeRequest, namespace: Namespace, repair: bool) 
         tuple(findings),
         tuple(notes),
         tuple(packets),
-        repaired=bool(findings) if repair else None,
     )
+    return report, mend
 
 
 def _concerned(findings: Iterable[Finding]) -> set[str]:

@@ -50,6 +50,9 @@ class NodeRequest(msgspec.Struct, frozen=True):
         lock_wait: seconds to wait for the xtables lock.
         libiptc: whether legacy tables that were written are read back through libiptc too.
         service_cidrs: the ranges of ClusterIPs, for which nftables mode has rules.
+        config_known: whether anything says how kube-proxy is configured; `config` has its defaults otherwise.
+        counters_known: whether `features` says if rules count packets with nfacct; else a comparison takes what is
+            there.
     """
 
     target: Target
@@ -62,6 +65,8 @@ class NodeRequest(msgspec.Struct, frozen=True):
     lock_wait: float = DEFAULT_WAIT
     libiptc: bool = False
     service_cidrs: Sequence[ServiceCIDR] = ()
+    config_known: bool = True
+    counters_known: bool = True
 
 
 class HostFamily(msgspec.Struct, frozen=True):
@@ -258,10 +263,11 @@ def prepare_node(request: NodeRequest, namespace: Namespace, *, writes: bool) ->
     host = prepare_host(
         namespace, request.families, request.variant, request.features, request.lock_wait, writes=writes
     )
-    return PreparedNode(host, tuple(_render_family(request, family) for family in host.families))
+    return PreparedNode(host, tuple(render_family(request, family) for family in host.families))
 
 
-def _render_family(request: NodeRequest, host: HostFamily) -> PreparedFamily:
+def render_family(request: NodeRequest, host: HostFamily) -> PreparedFamily:
+    """What one family's tables should hold. Raises LinuxError."""
     state = ServiceState.of(host.family, request.target.node_name, request.services, request.endpoint_slices)
     rendered = RenderedTarget.of(state, host.options(request.config, request.target))
     desired = desired_rules(rendered, host.rewrite, host.canary_tables)

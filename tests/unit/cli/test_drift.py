@@ -39,6 +39,64 @@ def test_no_drift(kproxy: Run, namespace: str) -> None:
     assert "no drift" in done.stdout
 
 
+CLUSTER = """\
+{apiVersion: v1, kind: List, items: [
+{apiVersion: v1, kind: Node, metadata: {name: n1},
+ spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24, "fd00:10:244:1::/64"]},
+ status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: "2001:db8::1"}]}},
+{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: NodePort, clusterIP: 10.96.0.9,
+ clusterIPs: [10.96.0.9, "fd00:10:96::9"], ipFamilies: [IPv4, IPv6], ports: [{port: 80, nodePort: 30080}]}},
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-4, namespace: shop,
+ labels: {kubernetes.io/service-name: web}}, addressType: IPv4, ports: [{port: 8080}],
+ endpoints: [{addresses: [10.244.1.5], nodeName: n1}]},
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: web-6, namespace: shop,
+ labels: {kubernetes.io/service-name: web}}, addressType: IPv6, ports: [{port: 8080}],
+ endpoints: [{addresses: ["fd00:10:244:1::5"], nodeName: n1}]}]}
+"""
+CONFIG_MAP = """\
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-proxy, namespace: kube-system}, data: {config.conf:
+ "{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, clusterCIDR: 10.244.0.0/16}"}}
+"""
+"""A node of both families, whose KUBE-NODEPORTS and KUBE-FORWARD count with nfacct."""
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((), ""),
+        (("--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48"), "cluster CIDR 10.244.0.0/16,fd00:10:244::/48"),
+        (("--detect-local-mode", "NodeCIDR"), "detectLocalMode NodeCIDR"),
+        (("with its ConfigMap",), ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) and value else None,
+)
+def test_what_the_agent_wrote_is_no_drift(
+    kproxy: Run, tmp_path: Path, mode: str, flags: tuple[str, ...], told: str
+) -> None:
+    among = flags == ("with its ConfigMap",)
+    manifests = tmp_path / "cluster.yaml"
+    manifests.write_text(CLUSTER + (CONFIG_MAP if among else ""))
+    of_node = ("-f", manifests, "--node", "n1")
+    off = ("--metrics-port", "0", "--healthz-port", "0")
+    with fresh_namespace() as name:
+        given = ("--netns", name, "--mode", mode)
+        wrote = kproxy("run", *of_node, *given, "--once", *off, *(() if among else flags))
+        assert wrote.returncode == 0, wrote.stderr
+        if mode == "iptables":
+            assert "nfacct" in run("iptables-nft-save", namespace=name)
+        done = kproxy("drift", *of_node, *given)
+        assert (done.returncode, "no drift" in done.stdout) == (0, True), done.stdout
+        assert told in done.stderr
+        assert bool(told) is ("configuration is not known" in done.stderr)
+        if mode == "iptables":
+            asked = kproxy("drift", *of_node, *given, "--feature", "nfacct=off")
+            assert (asked.returncode, "ct_state_invalid_dropped_pkts" in asked.stdout) == (1, True)
+            run("iptables-nft", "-t", "nat", "-D", "KUBE-NODEPORTS", "1", namespace=name)
+            assert "rule-missing" in kproxy("drift", *of_node, *given).stdout
+
+
 def test_rules_of_others_are_no_drift(kproxy: Run, namespace: str) -> None:
     run("iptables-nft", "-I", "INPUT", "-p", "tcp", "--dport", "22", "-j", "ACCEPT", namespace=namespace)
     run("iptables-nft", "-t", "nat", "-N", "DOCKER", namespace=namespace)

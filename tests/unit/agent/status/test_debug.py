@@ -345,7 +345,7 @@ def test_an_agent_shows_itself(namespace: tuple[str, Path]) -> None:
         assert [outcome["dst"] for outcome in trace["outcomes"]] == ["10.244.0.5:8080"]
         assert any("node port 30080" in step["provenance"] for step in trace["outcomes"][0]["path"])
         assert "10.244.0.5:8080" in get(10249, "/debug/trace?service=lb&src=10.244.0.9:1&o=text").body
-        assert health_addresses(agent, inside) == ("",)
+        assert health_addresses(agent, inside, IPFamily.IPV4) == ("0.0.0.0",)
 
 
 @pytest.mark.root

@@ -338,6 +338,15 @@ def test_a_byte_order_mark_is_skipped() -> None:
     assert decode_config(b"\xef\xbb\xbf" + HEAD.encode()).config == KubeProxyConfiguration()
 
 
+@pytest.mark.parametrize("key", ["config", "config.conf"])
+def test_a_list_of_config_maps(key: str) -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"config": "theirs"}}
+    own = {**other, "metadata": {"name": "kube-proxy"}, "data": {key: HEAD + "oomScoreAdj: 7"}}
+    for items in ([own, other], [other, own]):
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        assert decode_config(listed.encode()).config.oom_score_adj == 7
+
+
 def test_load_config_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + "oomScoreAdj: 5000\n")
