@@ -198,7 +198,7 @@ class Index:
         self.family = family or family_of(self.iptables)
         self.bridge_chains = bridge_chains(nftables)
         evaluated = () if nftables is None else nftables.tables
-        tracked = tracks((each.ruleset for each in self.iptables), evaluated)
+        tracked = tracks((each.ruleset for each in self.iptables), evaluated, self.family)
         self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family), tracked=tracked)
         self._tables: dict[tuple[Source, str], Table] = {
             (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables

@@ -1,8 +1,9 @@
 """Whether a host's rules switch connection tracking on.
 
-The kernel tracks connections in a network namespace only while some rule needs it (nf_ct_netns_get): translation, or
-asking or setting something of the connection. Until then nothing is translated, and the chains of type nat are not even
-walked: a rule `-j DROP` of the nat table drops nothing (observed, both variants, Linux 6.18).
+The kernel tracks connections of a family in a network namespace only while some rule needs it (nf_ct_netns_get):
+translation, or asking or setting something of the connection. Until then nothing is translated, and the chains of type
+nat are not even walked: a rule `-j DROP` of the nat table drops nothing. A rule in a table `inet` serves both families,
+one of a dormant table counts as well (observed, both variants, Linux 6.18).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from kproxy.dataplane.model.pipeline import TABLE_FAMILIES
 from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.iptables.matches import ConnmarkMatch, ConntrackMatch, OpaqueMatch, StateMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -26,6 +28,7 @@ from kproxy.netfilter.iptables.targets import (
 )
 
 if TYPE_CHECKING:
+    from kproxy.netfilter.family import Family
     from kproxy.netfilter.nftables.ruleset import Table
 
 _TARGETS: Final = (
@@ -38,12 +41,12 @@ _OPAQUE_TARGETS: Final = frozenset({
 })  # fmt: skip
 
 
-def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table] = ()) -> bool:
-    """Whether some rule switches it on."""
+def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table], family: Family | None) -> bool:
+    """Whether some rule of iptables, or of the native tables, switches it on for a family; None is any."""
     for ruleset in rulesets:
         if any(_needs_tracking(rule) for _, _, _, rule in ruleset.rules()):
             return True
-    return any(map(_table_tracks, native))
+    return any(table.family in TABLE_FAMILIES[family] and _table_tracks(table) for table in native)
 
 
 def _needs_tracking(rule: Rule) -> bool:

@@ -207,8 +207,8 @@ def _sides(
     lists = [parts_of_lists(item.rulesets, names) for item, names in zip(rules, renamed, strict=True)]
     sets = name_sets(lists, [parts_of_sets(held, family) for held in tables])
     one, other = (
-        HostSide(rules[number], iptables[number], NftSide(native, tables[number], sets[number]), renamed[number])
-        for number in (0, 1)
+        HostSide(item, family, iptables[number], NftSide(native, tables[number], sets[number]), renamed[number])
+        for number, item in enumerate(rules)
     )
     return one, other
 

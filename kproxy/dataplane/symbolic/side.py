@@ -53,14 +53,15 @@ class SideRules:
 class HostSide:
     """A side's rules, reduced. `lists` renames lists and sets that are state."""
 
-    def __init__(self, rules: SideRules, iptables: Sequence[Side], native: NftSide, lists: Mapping[str, str]) -> None:
+    def __init__(
+        self, rules: SideRules, family: Family, iptables: Sequence[Side], native: NftSide, lists: Mapping[str, str]
+    ) -> None:
         self.rules = rules
         self.lists = lists
         self.native = native
         self._iptables = {item.source: side for item, side in zip(rules.iptables, iptables, strict=True)}
-        self.pipeline: Pipeline = make_pipeline(
-            rules.iptables, native_chains(native.tables), tracked=tracks(rules.rulesets, native.tables)
-        )
+        tracked = tracks(rules.rulesets, rules.nftables.tables, family)
+        self.pipeline: Pipeline = make_pipeline(rules.iptables, native_chains(native.tables), tracked=tracked)
 
     def chain(self, base: BaseChain) -> tuple[int, str]:
         """The number and the policy of a base chain."""
