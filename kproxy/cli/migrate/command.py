@@ -17,6 +17,7 @@ from kproxy.cli.output import output_option, report_note, working, write_answer,
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, Assumed
+from kproxy.cluster.hosts import read_host
 from kproxy.extras import require
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
@@ -41,6 +42,12 @@ from kproxy.render import Features, Target, select_target
     multiple=True,
     help="What the node has now, from iptables-save, ip6tables-save or nft: other programs' rules count. Repeatable.",
 )
+@click.option(
+    "--host",
+    "host_path",
+    metavar="FILE",
+    help="The node's addresses, routes, policy rules and sysctls (documentation: Host files).",
+)
 @assume_option
 @only_family_options
 @feature_option
@@ -54,6 +61,7 @@ def command(
     all_nodes: bool,
     to: str,
     rule_files: Sequence[str],
+    host_path: str | None,
     assumed: Assumed,
     ipv4: bool,
     ipv6: bool,
@@ -77,6 +85,7 @@ def command(
       kproxy migrate -f cluster.yaml --node worker-1 --to iptables
       kproxy migrate --context prod --all-nodes
       kproxy migrate -f cluster.yaml --node n1 --rules v4.save --rules host.nft
+      kproxy migrate -f cluster.yaml --node n1 --rules v4.save --host n1.yaml
       kproxy migrate -f cluster.yaml --config kube-proxy.yaml --verify
       kproxy migrate -f cluster.yaml --all-nodes --html switch.html
       kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
@@ -85,6 +94,9 @@ def command(
         raise click.UsageError("--node and --all-nodes exclude each other")
     if rule_files and all_nodes:
         raise click.UsageError("--rules are those of one node: --all-nodes and --rules exclude each other")
+    if host_path is not None and (all_nodes or verify):
+        raise click.UsageError("--host is one node's, and not of the namespaces that --verify makes: give it alone")
+    host = None if host_path is None else read_host(host_path)
     for extra in ("linux", "pcap") if verify else ():
         require(extra, "--verify")
     gc.disable()  # many objects and next to no garbage
@@ -119,7 +131,7 @@ def command(
             for family in families:
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
-                    facts = NodeFacts.of(cluster, config, target, family, features)
+                    facts = NodeFacts.of(cluster, config, target, family, features, host=host)
                     foreign = None if dump is None else ForeignRules.of(dump, family)
                     yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign, alike=alike)
 

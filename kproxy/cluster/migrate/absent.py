@@ -39,7 +39,7 @@ def absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Abs
             yield Absent(reason.id, reason.title, _why(reason, analyses, dumped))
     for reason in FOREIGN if dumped else ():
         if reason.id not in found:
-            yield Absent(reason.id, reason.title, NO_PACKET if reason.id == ids.FOREIGN_ORDER else NO_SUCH_RULES)
+            yield Absent(reason.id, reason.title, OWN_FIREWALL if reason.id == ids.FOREIGN_ORDER else NO_SUCH_RULES)
 
 
 def _why(reason: Reason, analyses: Sequence[Analysis], dumped: Sequence[Analysis]) -> str:

@@ -24,7 +24,7 @@ from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reason import Reason
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
-from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, sources_differ
+from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, marks_differ, sources_differ
 from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Difference, Undecided, compare
 from kproxy.dataplane.symbolic.side import SideRules
@@ -146,7 +146,12 @@ def analyse(
             found.append(Found(reason, witness, with_dump=reason.firewall and foreign is not None))
     steps = {each.id for each in found}
     left = compare(
-        iptables_rules(facts, steps), nftables_rules(facts, steps), family=facts.family, progress=tell, examine=None
+        iptables_rules(facts, steps),
+        nftables_rules(facts, steps),
+        family=facts.family,
+        host=facts.host,
+        progress=tell,
+        examine=None,
     )
     found += [_other(difference) for difference in left.differences]
     undecided, tried = left.undecided, 0
@@ -156,7 +161,8 @@ def analyse(
         beside = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
         known = {each.id for each in found}
         routed = Packets(facts, to_nftables=to_nftables, routed=True)
-        more, doubts, tried = _with_others(facts, foreign, _usual(routed), judge, beside)
+        candidates = (each for usual in _usual(routed) for each in routed.arriving_by(usual, foreign.interfaces))
+        more, doubts, tried = _with_others(facts, foreign, candidates, judge, beside)
         found += [each for each in more if each.id not in known]
         undecided += doubts
     return Analysis(facts, tuple(found), undecided, left.undecided, tried, foreign)
@@ -173,7 +179,8 @@ def _with_others(
     programs together treat differently in the two modes, and those of kube-proxy alone do not; what of the dump the
     model does not know, although packets depend on it; and how many packets were tried."""
     chains, mark, order = FOREIGN
-    users = tuple(foreign.users_of(facts.iptables.masquerade_mark | facts.nftables.masquerade_mark))
+    bits = facts.iptables.masquerade_mark | facts.nftables.masquerade_mark
+    users = tuple(foreign.users_of(bits))
     named = [(chains, foreign.kube), (mark, users)]
     firewall = next(reason for reason in REASONS if reason.firewall)
     shown: dict[str, Found] = {}
@@ -188,6 +195,14 @@ def _with_others(
             of_order = {text for text in first | second if _IS_ORDER in text and _IS_OURS in text}
             orders |= dict.fromkeys(sorted(of_order & (first ^ second)))
             unknown.update((first | second) - of_order - set().union(*judge.doubts(candidate)))
+            marked = (
+                beside.witness(candidate, marks_differ(bits)) if foreign.markers and order.id not in shown else None
+            )
+            if marked is not None:
+                marked = replace(marked, by_marks=True)
+                shown[order.id] = Found(
+                    order, marked, rules=tuple(each.text for each in foreign.markers[:_MOST_OF_EACH]), with_dump=True
+                )
         elif judge.witness(candidate, sources_differ) is None:
             refused = [
                 any(end.verdict != ACCEPT for end in each.outcomes) for each in (witness.iptables, witness.nftables)

@@ -13,7 +13,9 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.hosts import node_addresses
+from kproxy.dataplane import Host
 from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
 from kproxy.render import Features, RenderOptions, Target, render_options
 from kproxy.render.decisions import Decisions, decide, is_node_allowed
 from kproxy.services.endpoints import Endpoint
@@ -41,6 +43,7 @@ class NodeFacts:
     Attributes:
         iptables, nftables: the options of each mode's renderer, from one configuration.
         interfaces_known: whether all addresses of the node were read from it, not from its Node object.
+        host: the node's addresses, routes, policy rules and sysctls, where they are given.
     """
 
     target: Target
@@ -49,6 +52,7 @@ class NodeFacts:
     iptables: RenderOptions
     nftables: RenderOptions
     interfaces_known: bool = False
+    host: Host | None = None
 
     @classmethod
     def of(
@@ -59,8 +63,12 @@ class NodeFacts:
         family: Family,
         features: Features,
         addresses: Sequence[str] | None = None,
+        host: Host | None = None,
     ) -> NodeFacts:
-        """Reads the cluster as kube-proxy on the node would, in either mode. `addresses`: see `render_options`."""
+        """Reads the cluster as kube-proxy on the node would, in either mode. `addresses`: see `render_options`; by
+        default the host's, if it tells them."""
+        if addresses is None and host is not None and host.local_addresses is not None:
+            addresses = [format_address(value, kind) for kind, value in sorted(host.local_addresses) if kind is family]
         state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
         first, second = (
             render_options(
@@ -74,7 +82,7 @@ class NodeFacts:
             )
             for mode in (MODE_IPTABLES, MODE_NFTABLES)
         )
-        return cls(target, family, state, first, second, addresses is not None)
+        return cls(target, family, state, first, second, addresses is not None, host)
 
     @cached_property
     def service_ports(self) -> tuple[ServicePort, ...]:
@@ -190,6 +198,8 @@ class NodeFacts:
         node = self.target.node
         found = () if node is None else node_addresses(node)
         own = [text for text in found if is_address(text) and family_of(text) is self.family]
+        if not own and self.host is not None:
+            own = [ip for ip in self.iptables.interface_addresses if not ipaddress.ip_address(ip).is_loopback]
         return tuple(dict.fromkeys(own))
 
     @cached_property

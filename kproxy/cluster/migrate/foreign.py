@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Final
 
@@ -16,6 +17,7 @@ from kproxy.cluster.named import Named
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
+from kproxy.dataplane.symbolic.nftables.structure import interfaces_of
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.hooks import Variant
@@ -39,6 +41,7 @@ _KUBELET: Final = "KUBE-KUBELET-CANARY"
 _OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
 _IS_NEW: Final = "-m conntrack --ctstate NEW"
 _ALL_BITS: Final = 0xFFFFFFFF
+_MOST_INTERFACES: Final = 8
 
 
 Key = tuple[str, str, int | str]
@@ -67,7 +70,7 @@ def are_met(rules: Collection[NamedRule], *traces: TraceResult) -> bool:
     return any((step.table, step.chain, named) in keys for step in steps for named in (step.text, step.rule))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ForeignRules:
     """Other programs' rules for packets of one family.
 
@@ -139,20 +142,46 @@ class ForeignRules:
         )
         return Named.of(rules, self.nftables, SERVICE_PORT_CHAIN_PREFIXES)
 
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Interfaces by which rules of others may ask that a packet arrives, one for each pattern."""
+        rules = (rule for item in self.iptables for _, _, _, rule in item.ruleset.rules())
+        names = {rule.in_interface.value for rule in rules if rule.in_interface is not None}
+        for table in self.nftables.tables:
+            for chain in table.chains:
+                for statement in (each for rule in chain.rules for each in rule.statements):
+                    names |= set(interfaces_of(statement, table))
+        return tuple(sorted({f"{name[:-1]}0" if name.endswith("+") else name for name in names} - {"lo"}))[
+            :_MOST_INTERFACES
+        ]
+
+    @cached_property
+    def markers(self) -> tuple[NamedRule, ...]:
+        """Rules of others that mark packets or connections."""
+        return tuple(
+            self._rules(
+                lambda rule: isinstance(rule.target, (MarkTarget, ConnmarkTarget)),
+                lambda rule: any(isinstance(each, Mangle) and _is_mark(each.target) for each in rule.statements),
+            )
+        )
+
     def users_of(self, bits: int) -> Iterator[NamedRule]:
         """Rules of others that match on bits of the packet mark, or set them."""
+        return self._rules(lambda rule: bool(_iptables_bits(rule) & bits), lambda rule: bool(_native_bits(rule) & bits))
+
+    def _rules(self, wanted: Callable[[Rule], bool], native: Callable[[NftRule], bool]) -> Iterator[NamedRule]:
         for item in self.dump:
             theirs = {(table.name, chain.name) for table, chain, _, _ in _without_ours(item.ruleset).rules()}
-            for table, called, place, jump in item.ruleset.rules():
-                if (table.name, called.name) in theirs and _iptables_bits(jump) & bits:
-                    yield NamedRule.of_iptables(table.name, called.name, place, jump)
-        for native in self.nftables.tables:
-            printer = RulePrinter(native.family, BOOKWORM, {item.name: item for item in native.sets})
-            name = f"{native.family.value} {native.name}"
-            for chain in native.chains:
-                for place, rule in enumerate(chain.rules, 1):
-                    if _native_bits(rule) & bits:
-                        yield NamedRule((name, chain.name, place), f"{name} {chain.name} {place}: {printer.rule(rule)}")
+            for table, called, place, rule in item.ruleset.rules():
+                if (table.name, called.name) in theirs and wanted(rule):
+                    yield NamedRule.of_iptables(table.name, called.name, place, rule)
+        for held in self.nftables.tables:
+            printer = RulePrinter(held.family, BOOKWORM, {item.name: item for item in held.sets})
+            name = f"{held.family.value} {held.name}"
+            for chain in held.chains:
+                for place, each in enumerate(chain.rules, 1):
+                    if native(each):
+                        yield NamedRule((name, chain.name, place), f"{name} {chain.name} {place}: {printer.rule(each)}")
 
     def without(self, rules: Collection[NamedRule]) -> ForeignRules:
         """The same without some of its rules of iptables."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -40,11 +40,15 @@ CLIENT_PORT: Final = 40000
 _MOST: Final = 60
 
 
+def _length(route: Route) -> int:
+    return route.network.mask
+
+
 class Packets:
     """Candidates for one node and family.
 
     `to_nftables` is the direction of the switch. `routed` is for rules that ask by which interface a packet leaves: to
-    pods by theirs, else by eth0.
+    pods by theirs, else by eth0, or by the routes of the node's host file.
     """
 
     def __init__(self, facts: NodeFacts, *, to_nftables: bool, routed: bool = False) -> None:
@@ -59,8 +63,18 @@ class Packets:
         )
         self._pods = ipaddress.ip_network(pods) if pods else None
         self.pod = self._inside(pods)
-        self.pod_interface = (local.interface + ("0" if local.is_prefix else "")) or "cni0"
+        self.uplink = self._towards(self.client) or "eth0"
+        named = local.interface + ("0" if local.is_prefix else "")
+        self.pod_interface = named or self._towards(self.pod) or "cni0"
         self._routes = self._make_routes(pods) if routed else None
+
+    def _towards(self, address: str) -> str:
+        """The interface of the host file's main route to an address; "" if there is none."""
+        host, value = self._facts.host, parse_address(address, self._family)
+        routes = () if host is None or host.routes is None else host.routes
+        found = [route for route in routes if route.table == "main" and route.family is self._family and route.device]
+        best = max((route for route in found if route.network.contains(value)), key=_length, default=None)
+        return "" if best is None else best.device or ""
 
     def _inside(self, network: str) -> str:
         """An address of a network of pods, one that is rarely an endpoint."""
@@ -88,6 +102,12 @@ class Packets:
         """The node: it has the addresses of its Node object and `more`, and it forwards. kube-proxy in iptables mode
         switches `route_localnet` on, and nothing switches it off."""
         host = dataclasses.replace(Host.simple([*self.own, *more]), routes=self._routes)
+        given = self._facts.host
+        if given is not None:
+            own = (given.local_addresses or frozenset()) | (host.local_addresses or frozenset())
+            sysctls = MappingProxyType({**host.sysctls, **given.sysctls})
+            routes = self._routes if given.routes is None else given.routes
+            host = dataclasses.replace(given, local_addresses=own, sysctls=sysctls, routes=routes)
         if not self._facts.iptables.localhost_node_ports:
             return host
         return dataclasses.replace(host, sysctls=MappingProxyType({**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}))
@@ -98,7 +118,7 @@ class Packets:
         door: Door,
         *,
         origin: str = ARRIVING,
-        interface: str = "eth0",
+        interface: str = "",
         mark: int = 0,
         flags: int = SYN,
     ) -> Packet:
@@ -112,7 +132,7 @@ class Packets:
             CLIENT_PORT,
             door.port,
             tcp_flags=flags if protocol == TCP else None,
-            in_interface=interface if origin == ARRIVING else "",
+            in_interface=(interface or self.uplink) if origin == ARRIVING else "",
             in_port="",
             out_port="",
             mark=mark,
@@ -133,6 +153,15 @@ class Packets:
 
     def _candidate(self, packet: Packet, *own: str, connection: Connection | None = None) -> Candidate:
         return Candidate.of(Situation(packet, self.host(*own), connection or Connection()))
+
+    def arriving_by(self, found: Candidate, interfaces: Iterable[str]) -> Iterator[Candidate]:
+        """The same packet, and where it comes from outside of the node the same by other interfaces."""
+        yield found
+        situation = found.iptables
+        if situation.packet.origin == ARRIVING:
+            for name in interfaces:
+                packet = situation.packet.replace(in_interface=name)
+                yield Candidate(*(dataclasses.replace(each, packet=packet) for each in (situation, found.nftables)))
 
     def usual(self) -> Iterator[Candidate]:
         """Beginnings and answers of connections to each Service, and between pods and the world."""
@@ -175,7 +204,7 @@ class Packets:
         address = InterfaceAddress(self._family, own, 64)
         anycast = format_address(address.network.address, self._family)
         found = self.outside(Door(anycast, port.protocol, port.node_port))
-        host = dataclasses.replace(found.iptables.host, interfaces={"eth0": Interface("eth0", (address,))})
+        host = dataclasses.replace(found.iptables.host, interfaces={self.uplink: Interface(self.uplink, (address,))})
         return Candidate.of(dataclasses.replace(found.iptables, host=host))
 
     def localhost_node_ports(self) -> Iterator[Candidate]:
@@ -270,7 +299,7 @@ class Packets:
             return not is_node_port, door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
 
         for port, endpoint, door in sorted(ways, key=rank)[:_MOST]:
-            for interface in ("eth0", self.pod_interface):
+            for interface in (self.uplink, self.pod_interface):
                 found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
                 yield self._with_memory(port, found, {}, {})
 
@@ -291,7 +320,7 @@ class Packets:
             networks = map(ipaddress.ip_network, sources)
             yield from (self._candidate(self.packet(str(network[0]), door)) for network in networks)
             for source in (*OUTSIDE[self._family], self.pod):
-                packet = self.packet(source, door, interface=self.pod_interface if source == self.pod else "eth0")
+                packet = self.packet(source, door, interface=self.pod_interface if source == self.pod else "")
                 yield self._candidate(packet, connection=Connection(RELATED))
 
     def refused(self) -> Iterator[Candidate]:

@@ -26,6 +26,7 @@ from kproxy.dataplane.model.packet import LOCAL
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.iptables.codec import UINT32
 
 _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
 FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
@@ -334,6 +335,7 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
     candidate = witness.candidate
     traces = (witness.iptables, witness.nftables)
     situation = candidate.iptables if to_nftables else candidate.nftables
+    by_device = len({devices for each in traces for outcome in each.outcomes if (devices := _devices(outcome))}) > 1
     today, then = traces if to_nftables else traces[::-1]
     packet, family = situation.packet, situation.packet.family
     own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
@@ -357,8 +359,8 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
         ctstate=situation.connection.state or "",
         local_addresses=tuple(own_texts),
         setting=setting,
-        today=fates(today),
-        then=fates(then),
+        today=fates(today, by_device=by_device, by_marks=witness.by_marks),
+        then=fates(then, by_device=by_device, by_marks=witness.by_marks),
         service=service,
         address_kind=address_kind,
         hypothetical=hypothetical,
@@ -391,12 +393,18 @@ def situation_text(situation: Situation) -> str:
     return ", ".join(parts)
 
 
-def fates(result: TraceResult) -> tuple[Fate, ...]:
-    """What becomes of the packet, likeliest first; outcomes that read alike are one."""
+def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = False) -> tuple[Fate, ...]:
+    """What becomes of the packet, likeliest first; outcomes that read alike are one. `by_device` says by which
+    interface it leaves, `by_marks` with which marks it ends."""
     chances: dict[tuple[str, str], Fraction] = {}
     first: dict[tuple[str, str], Outcome] = {}
     for outcome in result.outcomes:
-        key = (outcome.verdict, _outcome_text(outcome))
+        text = _outcome_text(outcome)
+        if by_device and (devices := _devices(outcome)):
+            text += f", by {devices}"
+        if by_marks and outcome.verdict == ACCEPT:
+            text += f", {_marks_text(outcome)}"
+        key = (outcome.verdict, text)
         chances[key] = chances.get(key, Fraction(0)) + outcome.probability
         first.setdefault(key, outcome)
     rounded = {key: chance.limit_denominator(10_000) for key, chance in chances.items()}
@@ -411,6 +419,19 @@ def _fate(outcome: Outcome, chance: str, text: str) -> Fate:
     if outcome.verdict != ACCEPT:
         return Fate(chance, outcome.verdict, text, path)
     return Fate(chance, outcome.verdict, text, path, outcome.src, outcome.dst, outcome.via == "local")
+
+
+def _devices(outcome: Outcome) -> str:
+    """By which interface it leaves, or may leave; "" if it does not or that is not known."""
+    return " or ".join(sorted({each.device for each in outcome.possible or (outcome,)} - {""}))
+
+
+def _marks_text(outcome: Outcome) -> str:
+    packet, entry = outcome.packet, outcome.connection
+    text = f"mark 0x{packet.mark:x}"
+    if unsure := ~packet.mark_known & UINT32:
+        text += f", or with 0x{unsure:x} in it"
+    return f"{text}, connection mark 0x{entry.mark:x}" if entry is not None and entry.mark else text
 
 
 def _outcome_text(outcome: Outcome) -> str:

@@ -36,11 +36,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A candidate whose traces differ."""
+    """A candidate whose traces differ; `by_marks` if they do so in marks alone."""
 
     candidate: Candidate
     iptables: TraceResult
     nftables: TraceResult
+    by_marks: bool = False
 
 
 class Judge:
@@ -97,6 +98,16 @@ def fates_differ(first: TraceResult, second: TraceResult) -> bool:
     return _summed(first, _fate) != _summed(second, _fate)
 
 
+def marks_differ(but: int) -> Differs:
+    """Whether packets, or their connections, end with other marks; or may, in one mode. Bits of `but` do not count."""
+
+    def marked(outcome: Outcome) -> tuple[object, ...]:
+        packet, entry = outcome.packet, outcome.connection
+        return *_rewritten(outcome), packet.mark & ~but, packet.mark_known & ~but, entry.mark if entry else 0
+
+    return lambda first, second: _summed(first, marked) != _summed(second, marked)
+
+
 def returns_differ(first: TraceResult, second: TraceResult) -> bool:
     """Whether what is sent back to its sender is masqueraded in one mode only."""
     sets = [
@@ -120,7 +131,7 @@ def _summed(result: TraceResult, key: Callable[[Outcome], tuple[object, ...]]) -
 def _end(outcome: Outcome) -> tuple[object, ...]:
     if outcome.verdict != ACCEPT:
         return outcome.verdict, outcome.reject
-    return outcome.verdict, outcome.via, outcome.dst
+    return outcome.verdict, outcome.via, outcome.dst, outcome.device
 
 
 def _rewritten(outcome: Outcome) -> tuple[object, ...]:

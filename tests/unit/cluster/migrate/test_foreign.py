@@ -9,8 +9,11 @@ import pytest
 from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
+from kproxy.cluster.migrate.report import witness_record
 from kproxy.cluster.migrate.witness import sources_differ
 from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.dataplane import Host
+from kproxy.dataplane.model.hostfile import parse_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Jump, Rule
 from kproxy.render import Features, RenderedTarget, select_target
@@ -34,14 +37,15 @@ FILTER = """*filter
 %s
 COMMIT
 """
+CNI_MARK = "-A PREROUTING -i eni+ ! -d 10.71.0.0/16 -j MARK --set-xmark 0x80/0x80"
 MARKS = "table inet mine { chain a { type filter hook forward priority 0; %s; } }"
 
 
-def run(directory: Path, *texts: str, quiet: bool = True) -> tuple[NodeFacts, list[Found]]:
+def run(directory: Path, *texts: str, quiet: bool = True, host: Host | None = None) -> tuple[NodeFacts, list[Found]]:
     cluster_path, config_path = write(directory, NODE_PORT, QUIET if quiet else {"clusterCIDR": "10.244.0.0/16"})
     config = read_config(str(config_path), lambda _note: None)
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
-    facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features())
+    facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features(), host=host)
     rules = HostRules([read_rule_file(text, f"dump {number}") for number, text in enumerate(texts)])
     done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
     assert done.undecided == ()
@@ -74,11 +78,35 @@ def run(directory: Path, *texts: str, quiet: bool = True) -> tuple[NodeFacts, li
         (MARKS % "meta mark set ct mark", {ids.FOREIGN_MARK}),
         (MARKS % "meta mark vmap { 0x10 : accept }", {ids.FOREIGN_MARK}),
         ("table inet mine { chain a { type filter hook forward priority 10; policy drop; } }", set()),
+        # Marks: behind kube-proxy's jump packets that it translates do not meet the rule; in nftables mode they may.
+        (KUBE % CNI_MARK, {ids.FOREIGN_ORDER}),
+        ("*mangle\n:PREROUTING ACCEPT [0:0]\n" + CNI_MARK + "\nCOMMIT\n", set()),
+        (KUBE % "-A PREROUTING -i eni+ -j CONNMARK --set-xmark 0x80/0x80", {ids.FOREIGN_ORDER}),
     ],
 )
 def test_rules_of_others(tmp_path: Path, text: str, reasons: set[str]) -> None:
     _, found = run(tmp_path, text)
     assert {each.id for each in found} == OURS | reasons
+
+
+def test_a_mark_that_routes_is_shown_by_where_packets_leave(tmp_path: Path) -> None:
+    """`--host`: the policy rules of the node send marked packets elsewhere."""
+    host = parse_host({
+        "interfaces": [{"name": "ens5", "addresses": ["172.18.0.2/16"]}, {"name": "eni0"}, {"name": "wg0"}],
+        "routes": [
+            {"to": "default", "via": "172.18.0.1", "dev": "ens5"},
+            {"to": "10.244.0.0/16", "dev": "eni0"},
+            {"to": "0.0.0.0/0", "dev": "wg0", "table": "80"},
+        ],
+        "rules": [{"fwmark": "0x80/0x80", "table": "80", "priority": 100}],
+    })  # fmt: skip
+    facts, found = run(tmp_path, KUBE % CNI_MARK, host=host)
+    (order,) = [each for each in found if each.id == ids.FOREIGN_ORDER]
+    assert order.witness is not None and order.reason is not None
+    record = witness_record(facts, order, order.witness, True, "")
+    assert record.in_ == "eni0"
+    assert all(each.text.endswith(", by eni0") for each in record.today)
+    assert all(each.text.endswith(", by eni0 or wg0") for each in record.then)
 
 
 def test_the_rules_are_named(tmp_path: Path) -> None:
