@@ -102,7 +102,7 @@ def test_a_mark_that_routes_is_shown_by_where_packets_leave(tmp_path: Path) -> N
     })  # fmt: skip
     facts, found = run(tmp_path, KUBE % CNI_MARK, host=host)
     (order,) = [each for each in found if each.id == ids.FOREIGN_ORDER]
-    assert order.witness is not None and order.reason is not None
+    assert order.witness is not None
     record = witness_record(facts, order, order.witness, True, "")
     assert record.in_ == "eni0"
     assert all(each.text.endswith(", by eni0") for each in record.today)
