@@ -266,4 +266,5 @@ def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) 
 
 def _other(difference: Difference) -> Found:
     candidate = Candidate(*difference.situations)
-    return Found(None, Witness(candidate, *difference.traces), difference)
+    one, other = difference.traces
+    return Found(None, Witness(candidate, one, other), difference)
