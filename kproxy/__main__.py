@@ -24,6 +24,8 @@ def main(*, plugin: bool = False) -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        os.write(2, b"kproxy: interrupted\n")
     os._exit(128 + number)
 
 

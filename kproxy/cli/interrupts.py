@@ -64,7 +64,8 @@ def at_once() -> Iterator[None]:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
-    os.write(2, b"kproxy: interrupted\n")
+    if number == signal.SIGINT:
+        os.write(2, b"kproxy: interrupted\n")
     os._exit(128 + number)
 
 

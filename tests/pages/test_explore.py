@@ -237,7 +237,10 @@ spec: {clusterIP: 10.96.0.98, ports: [{port: 80000, targetPort: 80}]}
 
 def manifest(page: Page) -> Any:
     """The field for a manifest, unfolded."""
-    next(item for item in page.all(".panel summary") if item.text == "Paste a manifest").click()
+    fields = page.until(
+        lambda: [item for item in page.all(".panel summary") if item.text == "Paste a manifest"], "the field"
+    )
+    fields[0].click()
     return page.one("#manifest")
 
 
