@@ -93,7 +93,7 @@ def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path, number: s
         assert begun.stdout.readline() == "importing\n"
         begun.send_signal(number)
         _, text = begun.communicate(timeout=60)
-    assert (begun.returncode, text) == (code, "")
+    assert (begun.returncode, text) == (code, said(number))
 
 
 SWALLOWED = """
