@@ -80,8 +80,15 @@ def test_held_signals_come_where_they_are_asked_for() -> None:
     assert [signal.getsignal(number) for number in interrupts.SIGNALS] == before
 
 
+def said(number: int) -> str:
+    """A person who interrupts is told; a service manager that ends a process is not."""
+    return "kproxy: interrupted\n" if number == signal.SIGINT else ""
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_entry_point_ends_quietly_while_it_imports(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_the_entry_point_ends_without_a_traceback_while_it_imports(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
     """The import is made long here; Python would print a traceback of it."""
     (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -118,4 +125,4 @@ def test_a_signal_inside_of_the_import_system_is_not_forgotten(name: str, code: 
     done = subprocess.run(
         [sys.executable, "-c", SWALLOWED.format(name=name)], capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.returncode, done.stderr) == (code, "kproxy: interrupted\n")
+    assert (done.returncode, done.stderr) == (code, said(signal.Signals[name]))
