@@ -21,7 +21,8 @@ from kproxy.cli.options import (
     only_family_options,
     tell_unused_options,
 )
-from kproxy.cli.output import output_option, working
+from kproxy.cli.output import output_option, report_note, working
+from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
@@ -103,6 +104,8 @@ class NodeArguments(msgspec.Struct, frozen=True):
         with working("reading the cluster"):
             config, cluster = self.source.read(self.config_path, self.mode, node=self.node, remark_config=not compared)
         tell_unused_options(config.mode)
+        for remark in remark_claimed_twice(cluster):
+            report_note(remark)
         return NodeRequest(
             select_target(cluster.nodes, config, self.node),
             config,

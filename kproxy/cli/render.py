@@ -25,7 +25,8 @@ from kproxy.cli.options import (
     manifest_options,
     tell_unused_options,
 )
-from kproxy.cli.output import OutputError, check_is_file, working, write_files, write_output, write_page
+from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
+from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
 from kproxy.render import (
     Features,
@@ -125,6 +126,8 @@ def command(
     if config.mode == MODE_NFTABLES and (output_format == "list" or table):
         raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
     tell_unused_options(config.mode)
+    for remark in remark_claimed_twice(cluster):
+        report_note(remark)
     if output_dir is not None:
         _render_all_nodes(cluster, config, features, Path(output_dir), nft)
         return

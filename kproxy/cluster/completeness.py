@@ -11,7 +11,10 @@ from typing import Final
 from kproxy.api import Manifests, Service
 from kproxy.api.load.reader import RawObject
 from kproxy.cluster.allocate import is_unallocated
+from kproxy.services.claims import claim_in_words, claimed_twice
+from kproxy.services.names import IPFamily
 from kproxy.services.node import host_ips
+from kproxy.services.serviceport import service_ports
 
 _SHOWN: Final = 3
 
@@ -54,6 +57,16 @@ def remark_no_slices(cluster: Manifests) -> Iterator[str]:
         f"no EndpointSlices{where}, though {count} {were}: the rules are those of Services without endpoints; add what "
         "`kubectl get endpointslices -A -o yaml` prints (`kubectl get all` leaves it out)"
     )
+
+
+def remark_claimed_twice(cluster: Manifests) -> Iterator[str]:
+    """Addresses that more than one Service claims."""
+    for family in IPFamily:
+        if not any(service.spec.external_ips or service.ingress for service in cluster.services):
+            return  # cluster IPs and node ports are each a Service's own
+        ports = (port for service in cluster.services for port in service_ports(service, family).values())
+        for door, claimants in claimed_twice(ports).items():
+            yield claim_in_words(door, claimants)
 
 
 def remark_no_config(cluster: Manifests, objects: Iterable[RawObject]) -> Iterator[str]:

@@ -52,6 +52,8 @@ class RenderOptions(msgspec.Struct, frozen=True):
         localhost_node_ports: whether IPv4 node ports work on 127.0.0.0/8.
         drop_invalid: whether packets that conntrack calls INVALID are dropped (not with tcpBeLiberal).
         service_cidrs: the networks of this family that ClusterIPs come from, sorted; nftables mode only.
+        favoured: the Service, `namespace/name`, that gets what several claim; kube-proxy leaves that to chance, and
+            rules that are rendered to be written to the order of names ("").
     """
 
     family: IPFamily = IPFamily.IPV4
@@ -67,6 +69,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
     drop_invalid: bool = True
     service_cidrs: tuple[str, ...] = ()
     features: Features = Features()
+    favoured: str = ""
 
     @property
     def mark(self) -> str:

@@ -125,8 +125,9 @@ def render_target(
     endpoint_slices: Iterable[EndpointSlice],
     config: KubeProxyConfiguration | None = None,
     features: Features | None = None,
+    favoured: str = "",
 ) -> RenderedTarget:
-    """Renders the iptables rules of one family on one node from scratch.
+    """Renders the iptables rules of one family on one node from scratch. `favoured`: see `RenderOptions`.
 
     Raises:
         ModeError: the configuration asks for nftables mode.
@@ -136,7 +137,7 @@ def render_target(
         raise ModeError("mode nftables: these are iptables mode's rules; render_table makes nftables mode's table")
     options = render_options(config, family, target.node_name, target.node, features)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    return RenderedTarget.of(state, options)
+    return RenderedTarget.of(state, msgspec.structs.replace(options, favoured=favoured))
 
 
 def render_table(
@@ -147,10 +148,11 @@ def render_table(
     config: KubeProxyConfiguration,
     features: Features | None = None,
     service_cidrs: Iterable[ServiceCIDR] = (),
+    favoured: str = "",
 ) -> RenderedTable:
-    """Renders the nftables table of one family on one node from scratch."""
+    """Renders the nftables table of one family on one node from scratch. `favoured`: see `RenderOptions`."""
     from kproxy.render.nftables.table import RenderedTable
 
     options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    return RenderedTable.of(state, options)
+    return RenderedTable.of(state, msgspec.structs.replace(options, favoured=favoured))

@@ -30,7 +30,7 @@ from kproxy.dataplane import DataplaneError, IpSet
 from kproxy.dataplane.concrete.given import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
-from kproxy.dataplane.query.report import Report, report
+from kproxy.dataplane.query.report import Report, one_of, report
 from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
@@ -430,8 +430,16 @@ def _report(
 ) -> Report:
     question = asked.question
     try:
-        index = source.index(question.packet.family)
-        return report(index, source.around(question), question, paths=paths, limit=limit, assumed=assumed, told=told)
+        family = question.packet.family
+        answer_of = partial(
+            report, surroundings=source.around(question), question=question, paths=paths, limit=limit,
+            assumed=assumed, told=told,
+        )  # fmt: skip
+        claim = source.claim(question) if isinstance(source, ManifestSource) else None
+        if claim is None:
+            return answer_of(source.index(family))
+        assert isinstance(source, ManifestSource)
+        return one_of([answer_of(source.index_of(family, service)) for service in claim.services], claim.words)
     except InputError as error:
         if not asked.source:
             raise

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
@@ -45,12 +45,16 @@ from kproxy.dataplane.query.assumptions import (
 )
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, render_table, render_target
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
+from kproxy.services.claims import Door, claim_in_words, claimed_twice
+from kproxy.services.serviceport import ServicePort, service_ports
 
 
 class Source(Protocol):
@@ -150,6 +154,13 @@ def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
     return dataclasses.replace(host, sets=MappingProxyType({**host.sets, **sets})) if sets else host
 
 
+class Claim(NamedTuple):
+    """The Services, `namespace/name`, that claim one address, port and protocol, and what follows, as a sentence."""
+
+    services: tuple[str, ...]
+    words: str
+
+
 class ManifestSource:
     """The rules that kube-proxy would program on a node."""
 
@@ -172,7 +183,8 @@ class ManifestSource:
         self._features = features
         self._host = host
         self._local_ips = tuple(local_ips)
-        self._indexes: dict[Family, Index] = {}
+        self._indexes: dict[tuple[Family, str], Index] = {}
+        self._claims: dict[Family, Mapping[Door, tuple[ServicePort, ...]]] = {}
         self._tables: dict[Family, NftRuleset] = {}
         self._hosts: dict[Family, Host] = {}
 
@@ -181,10 +193,29 @@ class ManifestSource:
         return f"node {self._target.node_name}"
 
     def index(self, family: Family) -> Index:
-        if family not in self._indexes:
+        return self.index_of(family, "")
+
+    def index_of(self, family: Family, favoured: str) -> Index:
+        """The rules of a family in which a Service, `namespace/name`, gets what several claim."""
+        if (family, favoured) not in self._indexes:
             with working("rendering"):
-                self._indexes[family] = self._render(family)
-        return self._indexes[family]
+                self._indexes[family, favoured] = self._render(family, favoured)
+        return self._indexes[family, favoured]
+
+    def claim(self, question: Question) -> Claim | None:
+        """What several Services claim, if the packet is sent to that."""
+        packet = question.packet
+        if packet.dst is None or packet.dport is None or packet.protocol is None:
+            return None
+        family = packet.family
+        if family not in self._claims:
+            ports = (port for each in self._cluster.services for port in service_ports(each, family).values())
+            self._claims[family] = claimed_twice(ports)
+        door = Door(format_address(packet.dst, family), protocol_name(packet.protocol), packet.dport)
+        claimants = self._claims[family].get(door)
+        if claimants is None:
+            return None
+        return Claim(tuple(port.name.service for port in claimants), claim_in_words(door, claimants))
 
     def around(self, question: Question) -> Surroundings:
         if self._host is not None:
@@ -216,7 +247,7 @@ class ManifestSource:
         found = (*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices), *self._lacking.unseen(name))
         return self._assumed.left(found)
 
-    def _render_table(self, family: Family) -> Index:
+    def _render_table(self, family: Family, favoured: str) -> Index:
         cluster = self._cluster
         rendered = render_table(
             self._target,
@@ -226,10 +257,11 @@ class ManifestSource:
             self._config,
             self._features,
             cluster.service_cidrs,
+            favoured,
         )
         from kproxy.render.nftables.save import nft_ruleset
 
-        self._tables[family] = nft_ruleset(rendered.restore_text)
+        table = self._tables[family] = nft_ruleset(rendered.restore_text)
         origins = rendered.rule_origins()
 
         def note(_table: str, chain: str, number: int) -> str | None:
@@ -237,11 +269,11 @@ class ManifestSource:
             return str(found[number - 1]) if number <= len(found) else None
 
         opened = self._opened((), family)
-        return index_ruleset(opened, note, nftables=self._tables[family], family=family)
+        return index_ruleset(opened, note, nftables=table, family=family)
 
-    def _render(self, family: Family) -> Index:
+    def _render(self, family: Family, favoured: str) -> Index:
         if self._config.mode == MODE_NFTABLES:
-            return self._render_table(family)
+            return self._render_table(family, favoured)
         cluster = self._cluster
         rendered = render_target(
             self._target,
@@ -250,6 +282,7 @@ class ManifestSource:
             cluster.endpoint_slices,
             self._config,
             self._features,
+            favoured,
         )
         ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
         origins = jump_origins() | rendered.renderer.origins(rendered.state)

@@ -17,6 +17,7 @@ from kproxy.dataplane.model.packet import parse_ip
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.nftables.names import TABLE
+from kproxy.services.claims import claim_in_words
 
 _FULL: Final = 0.9
 _FORWARDING: Final = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.all.forwarding"}
@@ -38,7 +39,7 @@ def observe_host(node: AuditedNode) -> Iterator[Observation]:
     yield from _stale_flows(node)
     yield from _no_endpoints(node)
     yield from _no_local_endpoints(node)
-    yield from _shared_addresses(node)
+    yield from _claimed_twice(node)
 
 
 def families(node: AuditedNode) -> list[Family]:
@@ -222,11 +223,9 @@ def _no_local_endpoints(node: AuditedNode) -> Iterator[Observation]:
                     )
 
 
-def _shared_addresses(node: AuditedNode) -> Iterator[Observation]:
+def _claimed_twice(node: AuditedNode) -> Iterator[Observation]:
     for family in families(node):
         for door, ports in node.facts(family).shared_doors.items():
-            where = (
-                f"{door.protocol} {join_host_port(door.address, door.port) if door.address else f'port {door.port}'}"
-            )
+            words = claim_in_words(door, ports)
             for port in ports:
-                yield Observation("shared-address", node.name, where, where, str(port.name))
+                yield Observation("claimed-twice", node.name, str(door), words, str(port.name))

@@ -119,6 +119,10 @@ _ROWS: Final = (
         "stale-flow", _ERROR, "Connections without an end are kept to endpoints that are gone, or past them",
         "conntrack -D -p udp --orig-dst ADDRESS on the node.",
     ),
+    Kind(
+        "claimed-twice", _ERROR, "Several Services claim one address and port: which one answers is random",
+        "Give each Service an address or a port of its own.",
+    ),
     Kind("proxy-unhealthy", _ERROR, "kube-proxy says that it is not healthy", _RESTART),
     Kind("proxy-behind", _WARNING, "kube-proxy has not brought its rules up to date", _RESTART),
     Kind(
@@ -137,10 +141,6 @@ _ROWS: Final = (
     Kind(
         "no-local-endpoints", _INFO, "Traffic policy Local, and no endpoint on the node: traffic is dropped there",
         "Meant so for load balancers that ask the health check port; else run a Pod on each node.",
-    ),
-    Kind(
-        "shared-address", _INFO, "Several Services claim one address and port: which one answers is not defined",
-        "Give each its own.",
     ),
 )  # fmt: skip
 

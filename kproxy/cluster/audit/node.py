@@ -19,7 +19,7 @@ from kproxy.cluster.audit.states import States
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
-from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.cluster.pods import Pod
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
@@ -40,6 +40,7 @@ from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render import Target, render_options
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
+from kproxy.services.claims import Door, doors_of
 from kproxy.services.names import LABEL_SERVICE_NAME
 from kproxy.services.serviceport import ServicePort
 
@@ -292,7 +293,7 @@ class AuditedNode:
         """Where Services answer."""
         if family not in self._doors:
             facts = self.facts(family)
-            self._doors[family] = {door: port for port in facts.service_ports for door in facts.doors(port)}
+            self._doors[family] = {door: port for port in facts.service_ports for door in doors_of(port)}
         return self._doors[family]
 
     def facts(self, family: Family) -> NodeFacts:

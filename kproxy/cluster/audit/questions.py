@@ -16,13 +16,14 @@ from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
 from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, LOCAL, SYN, TCP, parse_ip
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
+from kproxy.services.claims import Door
 from kproxy.services.serviceport import ServicePort
 
 POD_HERE: Final = "a pod here"

@@ -17,7 +17,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
 from kproxy.cluster.audit.node import AuditedNode, dispatches, without_clients
-from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.cluster.migrate.steps import nftables_text
 from kproxy.dataplane import Index
@@ -42,6 +42,7 @@ from kproxy.render.iptables.chains import (
 )
 from kproxy.render.iptables.save import jump_text, save_text
 from kproxy.render.nftables.save import nft_ruleset
+from kproxy.services.claims import Door
 from kproxy.services.names import ServicePortName
 from kproxy.services.serviceport import ServicePort
 

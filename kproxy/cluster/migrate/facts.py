@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.render import Features, RenderOptions, Target, render_options
 from kproxy.render.decisions import Decisions, decide, is_node_allowed
+from kproxy.services.claims import Door, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName, family_of
 from kproxy.services.serviceport import ServicePort
@@ -26,14 +27,6 @@ from kproxy.services.tracker import ServiceState
 
 AddressKind = Literal["ClusterIP", "external IP", "load-balancer IP", "node port", "health-check node port", ""]
 """Which of a Service's addresses a packet is sent to; "" if it is none's."""
-
-
-class Door(NamedTuple):
-    """An address, protocol and port at which a ServicePort answers; `address` is "" for a node port."""
-
-    address: str
-    protocol: str
-    port: int
 
 
 @dataclass(frozen=True)
@@ -127,14 +120,6 @@ class NodeFacts:
         """Every port of a ClusterIP that a Service has."""
         return frozenset(Door(port.cluster_ip, port.protocol, port.port) for port in self.service_ports)
 
-    def doors(self, port: ServicePort) -> tuple[Door, ...]:
-        """Where a ServicePort answers."""
-        addresses = (port.cluster_ip, *port.external_ips, *port.load_balancer_vips)
-        found = [Door(address, port.protocol, port.port) for address in addresses]
-        if port.node_port:
-            found.append(Door("", port.protocol, port.node_port))
-        return tuple(dict.fromkeys(found))
-
     def addressed(self, address: str, number: int | None, protocol: str) -> tuple[str, AddressKind]:
         """The Service, `namespace/name`, that an address and port are of; of an address it may be any of its ports."""
         for port in self.service_ports:
@@ -154,11 +139,7 @@ class NodeFacts:
     @cached_property
     def shared_doors(self) -> Mapping[Door, tuple[ServicePort, ...]]:
         """Where more than one ServicePort answers, and which do."""
-        claims: dict[Door, list[ServicePort]] = {}
-        for port in self.service_ports:
-            for door in self.doors(port):
-                claims.setdefault(door, []).append(port)
-        return {door: tuple(ports) for door, ports in claims.items() if len(ports) > 1}
+        return claimed_twice(self.service_ports)
 
     @cached_property
     def restricted(self) -> tuple[tuple[Door, tuple[str, ...], ServicePort], ...]:

@@ -9,7 +9,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.witness import Candidate
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
@@ -20,6 +20,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
 from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
+from kproxy.services.claims import Door, doors_of
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName
 from kproxy.services.node import LOOPBACK
@@ -290,7 +291,7 @@ class Packets:
         ways = [
             (port, endpoint, door if door.address else door._replace(address=self.own[0]))
             for port, endpoint in firsts.values()
-            for door in facts.doors(port)
+            for door in doors_of(port)
         ]
 
         def rank(way: tuple[ServicePort, Endpoint, Door]) -> tuple[bool, bool, int]:
@@ -380,7 +381,7 @@ class Packets:
         """From a client outside to all doors but the ClusterIP, at an address where both modes have node ports."""
         facts = self._facts
         node = next(iter(facts.node_port_addresses(facts.nftables) or self.own))
-        for door in facts.doors(port):
+        for door in doors_of(port):
             if door.address != port.cluster_ip:
                 yield self.outside(door._replace(address=door.address or node), node)
 

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.facts import Door, NodeFacts
+from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table
@@ -36,6 +36,7 @@ from kproxy.render.iptables.chains import (
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.nftables.save import nft_ruleset
 from kproxy.render.nftables.table import RenderedTable
+from kproxy.services.claims import Door, doors_of
 
 _LOOPBACK_NETWORK: Final = {Family.IPV4: "127.0.0.0/8", Family.IPV6: "::1/128"}
 _NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
@@ -125,7 +126,7 @@ def _unallocated_dropped(facts: NodeFacts, _options: RenderOptions) -> str:
     served += [
         f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN"
         for port in facts.service_ports
-        for door in facts.doors(port)
+        for door in doors_of(port)
         if door.address and door.address != port.cluster_ip
     ]
     return _refuse_first(_UNALLOCATED, served, facts.nftables.service_cidrs, "DROP")

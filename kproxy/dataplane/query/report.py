@@ -4,8 +4,9 @@ they agree, and each outcome's reply followed back."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.reply import trace_reply
@@ -135,6 +136,22 @@ def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> l
     hints = (_hint(why), *(hint for hint in only.hints if hint.startswith("--assume ") and unseen))
     possible = _possible([only, *differing])
     return [dataclasses.replace(only, reason=why, reasons=(why, *unseen), hints=hints, possible=possible)]
+
+
+def one_of(reports: Sequence[Report], why: str) -> Report:
+    """The answer of which it is not known which of some rule sets a host has: INDETERMINATE, unless they agree. `why`
+    says what that depends on."""
+    first = reports[0]
+    kinds = {frozenset((essence(each.outcome), each.outcome.probability) for each in item.outcomes) for item in reports}
+    if len(kinds) == 1:
+        return first
+    differing = [each.outcome for item in reports for each in item.outcomes]
+    only = dataclasses.replace(
+        differing[0], probability=Fraction(1), verdict=INDETERMINATE, packet=first.question.packet, dnat=False,
+        masquerade=False, snat=False, hook="", via="", reject="", reason=why, reasons=(why,),
+        possible=_possible(differing), connection=None, steps=(), hints=(),
+    )  # fmt: skip
+    return dataclasses.replace(first, outcomes=(Reported(only, None),))
 
 
 def _possible(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

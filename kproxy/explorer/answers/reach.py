@@ -21,6 +21,7 @@ from kproxy.explorer.model.model import CLIENT, CLIENT6, Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
+from kproxy.services.claims import doors_of
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
@@ -96,7 +97,7 @@ def matrix_of(
     used = [each for port in ports for each in facts.selected[port.name].reachable]
     clients = tuple(_clients(model, host.name, facts.family, used, owners, differing))
     homes = list(dict.fromkeys(node.removeprefix("node/") for each in used if (node := owners.target(each.ip)[1])))
-    doors = [door for port in ports for door in facts.doors(port)]
+    doors = [door for port in ports for door in doors_of(port)]
     of_nodes = sum(not door.address for door in doors)
     room = min(_MOST_NODES, max(2, (MAX_ADDRESSES - len(doors) + of_nodes) // max(1, of_nodes)))
     nodes, left = _some_nodes(model, host.name, homes, differing, room, facts.family)
@@ -188,7 +189,7 @@ def _addresses(
     facts: NodeFacts, ports: Iterable[ServicePort], nodes: Sequence[tuple[str, str]]
 ) -> Iterator[MatrixAddress]:
     for port in ports:
-        for door in facts.doors(port):
+        for door in doors_of(port):
             kind = "clusterIP" if door.address == port.cluster_ip else "externalIP"
             kind = "loadBalancerIP" if door.address in port.load_balancer_vips else kind
             for name, address in nodes if not door.address else ((None, door.address),):

@@ -16,6 +16,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.client import RestClient
+from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.inputs import read_config
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
@@ -70,7 +71,8 @@ class ClusterSource:
         config = None if self._config_path is None else read_config(self._config_path, warnings.append)
         cluster = RenderedCluster(files, config, self._features, self._mode, tell=warnings.append)
         return Known(
-            self.label, cluster, files, rendered=True, warnings=tuple(warnings), config=config, mode=self._mode,
+            self.label, cluster, files, rendered=True,
+            warnings=(*warnings, *remark_claimed_twice(cluster.manifests)), config=config, mode=self._mode,
             features=self._features,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from kproxy.api import KubeProxyConfiguration
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.manifests import SUFFIXES, read_files
 from kproxy.cluster.allocate import Network
-from kproxy.cluster.completeness import remark_no_cluster_ips, remark_no_slices
+from kproxy.cluster.completeness import remark_claimed_twice, remark_no_cluster_ips, remark_no_slices
 from kproxy.cluster.inputs import named_file, read_config
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster, host_names
@@ -209,7 +209,8 @@ class ManifestSource(Still):
         cluster = RenderedCluster(files, config, self._features, self._mode, self._allocate, tell=warnings.append)
         cluster.label = self.label
         cluster.inferred = InferredConfigs(self._hosts(), cluster.manifests.nodes)
-        warnings += [*remark_no_cluster_ips(cluster.manifests), *remark_no_slices(cluster.manifests)]
+        found = cluster.manifests
+        warnings += [*remark_no_cluster_ips(found), *remark_no_slices(found), *remark_claimed_twice(found)]
         return Known(
             self.label,
             cluster,

@@ -80,7 +80,8 @@ class Renderer:
         """
         previous = self._chains
         self._large_cluster = self._is_large(state)
-        self._names = sorted(state.service_ports)
+        favoured = self._options.favoured
+        self._names = sorted(state.service_ports, key=lambda name: (name.service != favoured, name))
         self._rules = {name: self._render(state, name) for name in self._names}
         self._endpoint_count = sum(rules.endpoint_count for rules in self._rules.values())
         self._dispatch = [[self._rules[name].dispatch[i] for name in self._names] for i in range(len(DISPATCH))]

@@ -105,7 +105,8 @@ class Renderer:
         """Renders everything anew."""
         self._objects, self._claims = {}, {}
         elements: dict[ElementRef, ElementValue] = {}
-        for name in sorted(state.service_ports, key=_order):
+        favoured = self._options.favoured
+        for name in sorted(state.service_ports, key=lambda name: (name.service == favoured, _order(name))):
             self._objects[name] = objects = self._render(state, name)
             claim = (_order(name), name)
             for ref, value in objects.elements.items():

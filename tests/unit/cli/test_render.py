@@ -433,3 +433,16 @@ def test_the_cluster_s_own_configmap_is_its_configuration(kproxy: Run, tmp_path:
     done = kproxy("render", "-f", "-", "--node", "n1", stdin=f"{SERVICE}---{CONFIG_MAP.replace('nftables', 'other')}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "ConfigMap kube-system/kube-proxy, config.conf: line 3" in done.stderr
+
+
+def test_an_address_that_two_services_claim_is_noted(kproxy: Run, tmp_path: Path) -> None:
+    spec = "externalIPs: [198.51.100.7], ports: [{port: 80}]"
+    items = [
+        f"{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{clusterIP: 10.96.0.{name}, {spec}}}}}"
+        for name in ("9", "10")
+    ]
+    path = tmp_path / "services.yaml"
+    path.write_text("\n---\n".join(each.replace("name: ", "name: s", 1) for each in items))
+    told = kproxy("render", "-f", path, "--node", "n1")
+    assert told.returncode == 0
+    assert "198.51.100.7:80/TCP is claimed by 2 Services, default/s10 and default/s9" in told.stderr

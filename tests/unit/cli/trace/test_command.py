@@ -116,6 +116,42 @@ def test_rejections_and_drops(kproxy: Run) -> None:
     assert (item["verdict"], item["hook"]) == ("DROP", "FORWARD")
 
 
+TWICE = """\
+{apiVersion: v1, kind: List, items: [
+{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}},
+{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop},
+ spec: {clusterIP: 10.96.0.9, externalIPs: [198.51.100.7], ports: [{port: 80}]}},
+{apiVersion: v1, kind: Service, metadata: {name: b, namespace: shop},
+ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30081}]},
+ status: {loadBalancer: {ingress: [{ip: 198.51.100.7}]}}},
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a-4, namespace: shop,
+ labels: {kubernetes.io/service-name: a}}, addressType: IPv4, ports: [{port: 8080}],
+ endpoints: [{addresses: [10.244.1.5], nodeName: n1}]},
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: b-4, namespace: shop,
+ labels: {kubernetes.io/service-name: b}}, addressType: IPv4, ports: [{port: 8080}],
+ endpoints: [{addresses: [10.244.1.6], nodeName: n1, conditions: {ready: READY}}]}]}
+"""
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_what_two_services_claim_is_open(kproxy: Run, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(TWICE.replace("READY", "true"))
+    config = tmp_path / "config.yaml"
+    config.write_text("{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration}")
+    given = ("-f", path, "--config", config, "--mode", mode, "--src", "203.0.113.7")
+    (item,) = outcomes(kproxy, *given, "--dst", "198.51.100.7:80")
+    assert item["verdict"] == "INDETERMINATE"
+    assert "claimed by 2 Services, shop/a and shop/b" in item["reasons"][0]
+    assert {each["dst"] for each in item["possible"]} == {"10.244.1.5:8080", "10.244.1.6:8080"}
+    (own,) = outcomes(kproxy, *given, "--dst", "10.96.0.10:80")
+    assert (own["verdict"], own["dst"]) == ("ACCEPT", "10.244.1.6:8080")
+    # Translation comes before refusals: who has endpoints gets the traffic, in either order.
+    path.write_text(TWICE.replace("READY", "false"))
+    (only,) = outcomes(kproxy, *given, "--dst", "198.51.100.7:80")
+    assert (only["verdict"], only["dst"]) == ("ACCEPT", "10.244.1.5:8080")
+
+
 def test_origin_mark_and_paths(kproxy: Run) -> None:
     local = ("--src", "192.168.49.2", "--dst", "10.97.142.21:443", "--origin", "local")
     (item,) = outcomes(kproxy, "--rules", RULES, *NODE, *local)

@@ -45,6 +45,25 @@ def test_a_service_without_endpoints_is_named(mode: str) -> None:
     assert (finding.severity, finding.services, finding.nodes) == ("info", (DNS,), ("n1", "n2", "n3"))
 
 
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_an_address_that_two_services_claim(mode: str) -> None:
+    files = audited.cluster(mode)
+    objects = json.loads(files["objects/Service.json"])
+    web, edge = (
+        next(item for item in objects["items"] if item["metadata"]["name"] == name) for name in ("web", "edge")
+    )
+    number = next(each["port"] for each in edge["spec"]["ports"] if each["name"] == "tls")
+    next(each for each in web["spec"]["ports"] if each["name"] == "http")["port"] = number
+    for each in (web, edge):
+        each["spec"]["externalIPs"] = ["198.51.100.77"]
+    files["objects/Service.json"] = json.dumps(objects).encode()
+    (finding,) = (each for each in judged(files).findings if each.kind == "claimed-twice")
+    assert (finding.severity, finding.services, finding.nodes) == ("error", (EDGE, WEB), ("n1", "n2", "n3"))
+    assert any(
+        f"198.51.100.77:{number}/TCP is claimed by 2 Services, {EDGE} and {WEB}" in each for each in finding.details
+    )
+
+
 def change(pattern: str, text: str, file: str = "iptables-save", nodes: str = "1") -> Callable[[Files], None]:
     """Replaces the first match of a pattern in a file of some nodes."""
 
