@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,8 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 
 _CROWD: Final = 32
 """Watchers of one resource that are woken at once, always."""
+_TRY_AGAIN: Final = 1.0
+"""Seconds after which a disk that had no space is tried again."""
 _TURN: Final = 0.0001
 """Seconds between turns for each watcher of a larger crowd."""
 _LONGEST_TURN: Final = 0.25
@@ -309,16 +312,22 @@ class Store:
     def _committed(self, revisions: Iterable[int], error: Exception | None) -> None:
         touched: dict[str, Table] = {}
         futures: list[asyncio.Future[None]] = []
+        if error is None and self.failed is not None:
+            self.failed = None
+            self._next = self.revision  # nobody has seen the revisions that were refused, and the log has no gaps
+            self._tell("storage: writing works again")
+        elif error is not None and self.failed is None:
+            self.failed = error
+            until = "there is space again" if _is_full(error) else "the server is started again"
+            self._tell(f"{self.why_failed}: all writes are refused until {until}")
         for revision in revisions:
             table, event = self._events.pop(revision)
             futures += (self._futures.pop(revision), *self._followers.pop(revision, ()))
-            if error is not None:
-                if self.failed is None:
-                    self.failed = error
-                    self._tell(f"{self.why_failed}: all writes are refused until the server is started again")
-                continue
             if table.pending.get(event.entry.key) is event:
                 del table.pending[event.entry.key]
+            if error is not None:
+                table.scratch.clear()
+                continue
             table.apply(event)
             self.revision = revision
             touched[table.resource] = table
@@ -332,6 +341,8 @@ class Store:
         for table in touched.values():
             table.scratch.clear()
             self._wake(table)
+        if error is not None and _is_full(error) and not (self._events or self._gathered):
+            self._loop.call_later(_TRY_AGAIN, self._log.resume, self.revision)
 
     def _wake(self, table: Table) -> None:
         """Wakes watchers: at once, but a crowd not again before it has had time to be served.
@@ -404,6 +415,13 @@ class Store:
             return [state[key] for key in sorted(state)]
         rows = self._log.at(table.resource, revision)
         return sorted((self.entry(table, row) for row in rows), key=lambda entry: entry.key)
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether a disk without space refused the write: SQLite says so itself, or calls it an I/O error."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 __all__ = ["Entry", "Event", "StorageError", "Store", "Table"]
