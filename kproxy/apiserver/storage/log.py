@@ -77,8 +77,8 @@ class _Resume:
 
 
 class Log:
-    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed; with no
-    rows it tells whether writing works again.
+    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed; with
+    no rows it tells whether writing works again.
 
     Attributes:
         notes: what is to be said of how it was found, as sentences.
@@ -158,7 +158,7 @@ class Log:
         self._queue.put(revision)
 
     def resume(self, revision: int) -> None:
-        """Lets the writer try again after a failure: changes after `revision` were refused, and go if one got to disk."""
+        """Lets the writer try again after a failure. Changes after `revision` were refused; one that got to disk goes."""
         self._queue.put(_Resume(revision))
 
     def close(self) -> None:
