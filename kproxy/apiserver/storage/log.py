@@ -158,7 +158,7 @@ class Log:
         self._queue.put(revision)
 
     def resume(self, revision: int) -> None:
-        """Lets the writer try again after a failure. Changes after `revision` were refused; one that got to disk goes."""
+        """Lets the writer try again after a failure; a refused change, after `revision`, that got to disk goes."""
         self._queue.put(_Resume(revision))
 
     def close(self) -> None:
