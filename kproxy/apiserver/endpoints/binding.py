@@ -20,8 +20,10 @@ from kproxy.apiserver.schema.types import named
 _SCHEMA = "io.k8s.api.core.v1.Binding"
 
 
-async def handle_binding(registry: Registry, request: Request, pods: Resource, negotiated: MediaType) -> Response:
-    """Binds the Pod that the path or, for `bindings`, the Binding names.
+async def handle_binding(
+    registry: Registry, request: Request, resource: Resource, pods: Resource, negotiated: MediaType
+) -> Response:
+    """Binds the Pod that the path or, for the `resource` bindings, the Binding names.
 
     Raises:
         ApiError: 400 for a body that is no Binding, 422 for one without a node (kube-apiserver says 500), 404 without
@@ -41,6 +43,10 @@ async def handle_binding(registry: Registry, request: Request, pods: Resource, n
         raise conflict("", "pods", name, why)
     if meta.get("resourceVersion") and meta["resourceVersion"] != str(entry.revision):
         raise stale("", "pods", name)
+    where = request.target
+    request.warnings += registry.admit(
+        resource, where.namespace, name, where.subresource, binding, None, request.user, dry_run=request.dry_run()
+    )
     if problem := bind(value, binding, timestamp(registry.now())):
         raise _refused(name, problem)
     if not request.dry_run():

@@ -77,7 +77,7 @@ class ResourceHandler:
             return await self._create(request, resource)
         negotiated = negotiate_for(request, resource)
         if resource.storage == "bindings":
-            return await handle_binding(self._registry, request, self._pods, negotiated)
+            return await handle_binding(self._registry, request, resource, self._pods, negotiated)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
         value, request.warnings = self._reviews.review(
             resource, request.target.namespace, body, text, request.options(), request.user
@@ -198,16 +198,22 @@ class ResourceHandler:
             raise refusal(self._registry, request, resource)
         negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
-            return await handle_binding(self._registry, request, resource, negotiated)
+            return await handle_binding(self._registry, request, resource, resource, negotiated)
         if target.subresource == "eviction":
             return await handle_eviction(self._registry, request, resource, negotiated)
         if target.subresource == "scale":
             return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
-            value, request.warnings = self._reviews.token_request(
+            if isinstance(body, dict):
+                request.warnings += self._registry.admit(
+                    resource, target.namespace, target.name, "token", body, None, request.user,
+                    dry_run=request.dry_run(),
+                )  # fmt: skip
+            value, warnings = self._reviews.token_request(
                 resource, target.namespace, target.name, body, text, request.options(), request.user
             )
+            request.warnings += warnings
             made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
             return encoded_response(negotiation.encode(made), negotiated, 201)
         if verb == "get":

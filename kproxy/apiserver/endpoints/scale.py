@@ -32,7 +32,8 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
     entry = registry.head(resource, target.namespace, target.name)
     path = ((resource.scale or {}).get("specReplicasPath") or ".spec.replicas").strip(".").split(".")
     if request.method in ("PUT", "PATCH"):
-        body = _new_scale(request, resource, scale_of(resource, entry.value))
+        current = scale_of(resource, entry.value)
+        body = _new_scale(request, resource, current)
         meta = body.get("metadata") or {}
         if meta.get("name", target.name) != target.name:
             given = meta["name"]
@@ -41,6 +42,9 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         if wanted < 0:
             errors = [invalid_field("spec.replicas", wanted, "must be greater than or equal to 0")]
             raise invalid("autoscaling", "Scale", target.name, errors)
+        request.warnings += registry.admit(
+            resource, target.namespace, target.name, "scale", body, current, request.user, dry_run=request.dry_run()
+        )
         version = meta.get("resourceVersion", "")
         if request.method == "PATCH" and version == str(entry.revision):
             version = ""

@@ -140,10 +140,9 @@ class Policies:
                     warnings.append(said + denial.message)
 
     def _denials(self, spec: Json, version: str, params: Json | None, request: Request) -> list[Denial]:
-        resource = request.resource
         values: Json = {
-            "object": _shown(resource, version, request.value),
-            "oldObject": _shown(resource, version, request.old),
+            "object": _object(request, version, request.value),
+            "oldObject": _object(request, version, request.old),
             "request": _attributes(request, version),
             "namespaceObject": self._namespace(request),
             "authorizer": authorizer(),
@@ -175,7 +174,8 @@ class Policies:
             return None
         selector = match.get("objectSelector") or {}
         if selector:
-            labelled = [each["metadata"].get("labels") or {} for each in (request.value, request.old) if each]
+            objects = (each.get("metadata") or {} for each in (request.value, request.old) if each)
+            labelled = [each.get("labels") or {} for each in objects]
             if not any(selector_matches(selector, labels) for labels in labelled):
                 return None
         resource = request.resource
@@ -266,6 +266,14 @@ def _rule_matches(rule: Json, request: Request, version: str) -> bool:
     )
 
 
+def _object(request: Request, version: str, value: Json | None) -> Json | None:
+    """The object of a request, in a version; of a subresource with a kind of its own (Scale, Binding), as it was sent."""
+    form = request.resource.subresource(request.subresource)
+    if value is None or form is None or form.kind == request.resource.kind:
+        return _shown(request.resource, version, value)
+    return {**value, "apiVersion": "/".join(filter(None, (form.group, form.version or "v1"))), "kind": form.kind}
+
+
 def _shown(resource: Resource, version: str, value: Json | None) -> Json | None:
     """An object as a version shows it."""
     if value is None:
@@ -279,9 +287,12 @@ def _attributes(request: Request, version: str) -> Json:
     """admission.k8s.io/v1 AdmissionRequest, without the objects."""
     resource = request.resource
     kind = {"group": resource.group, "version": version, "kind": resource.kind}
+    form = resource.subresource(request.subresource)
+    if form is not None and form.kind != resource.kind:
+        kind = {"group": form.group, "version": form.version or "v1", "kind": form.kind}
     about = {"group": resource.group, "version": version, "resource": resource.plural}
     found: Json = {
-        "uid": str(uuid.uuid4()), "kind": kind, "resource": about, "requestKind": kind | {"version": resource.version},
+        "uid": str(uuid.uuid4()), "kind": kind, "resource": about, "requestKind": kind if form else kind | {"version": resource.version},
         "requestResource": about | {"version": resource.version}, "name": request.name,
         "namespace": request.namespace if resource.namespaced else "", "operation": request.operation,
         "userInfo": request.user.info, "dryRun": request.dry_run, "options": None,

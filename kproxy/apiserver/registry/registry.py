@@ -355,7 +355,21 @@ class Registry:
         meta["resourceVersion"] = str(entry.revision)
         return self._replace(resource, entry, value, options, subresource, warnings, user, applied=True)
 
-    # --- scale ---
+    # --- subresources ---
+
+    def admit(
+        self, resource: Resource, namespace: str, name: str, subresource: str, value: Json, old: Json | None, user: Any,
+        *, dry_run: bool,
+    ) -> list[str]:  # fmt: skip
+        """Asks the admission policies about what is sent to a subresource with a kind of its own: Binding, Eviction,
+        Scale, TokenRequest. `old` is what was there, of an update. Returns warnings.
+
+        Raises:
+            ApiError: a policy denies it.
+        """
+        operation = "CREATE" if old is None else "UPDATE"
+        asked = Request(resource, operation, namespace, name, value, old, user, subresource, dry_run)
+        return self._policies.check(asked)
 
     def set_replicas(
         self, resource: Resource, entry: Entry, path: list[str], replicas: int, options: Options, version: str

@@ -268,3 +268,47 @@ def test_a_policy_that_was_stored_uncompiled_fails() -> None:
     (denial,) = denials(spec("object.x +"), {"object": OBJECT})
     assert "resulted in error: compilation failed: ERROR: <input>:1:11: Syntax error" in denial.message
     assert denials(spec("object.x +", failurePolicy="Ignore"), {"object": OBJECT}) == []
+
+
+@pytest.mark.parametrize(
+    ("rules", "expression", "method", "path", "body"),
+    [
+        (
+            {**DEPLOYMENTS, "resources": ["deployments/scale"]}, "object.spec.replicas < 3 && oldObject.kind == 'Scale'",
+            "PUT", "/apis/apps/v1{}/deployments/marker/scale", {"metadata": {"name": "marker"}, "spec": {"replicas": 9}},
+        ),
+        (
+            {**DEPLOYMENTS, "resources": ["*/*"]}, "request.subResource != 'scale' || request.kind.kind != 'Scale'",
+            "PATCH", "/apis/apps/v1{}/deployments/marker/scale", {"spec": {"replicas": 9}},
+        ),
+        (
+            {**MAPS, "resources": ["pods/binding"]}, "object.target.name != 'n1'",
+            "POST", "/api/v1{}/pods/one/binding", {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
+        ),
+        (
+            {**MAPS, "resources": ["bindings"]}, "object.target.name != 'n1'",
+            "POST", "/api/v1{}/bindings", {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
+        ),
+        (
+            {**MAPS, "resources": ["pods/eviction"]}, "object.kind != 'Eviction' || object.apiVersion != 'policy/v1'",
+            "POST", "/api/v1{}/pods/one/eviction", {"metadata": {"name": "one"}},
+        ),
+        (
+            {**MAPS, "resources": ["serviceaccounts/token"]}, "object.spec.audiences.all(each, each != 'vault')",
+            "POST", "/api/v1{}/serviceaccounts/default/token", {"spec": {"audiences": ["vault"]}},
+        ),
+    ],
+)  # fmt: skip
+def test_subresources_with_kinds_of_their_own_are_asked(
+    shared: Api, rules: Any, expression: str, method: str, path: str, body: Any
+) -> None:
+    pod = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    name = f"sub-{path.rpartition('/')[2]}-{method.lower()}"
+    with bound(shared, policy(name, expression, rules=rules)) as space:
+        shared.ok("POST", f"/apis/apps/v1{space}/deployments", deployment("marker", 1))
+        shared.eventually(f"/api/v1{space}/serviceaccounts", lambda found: found["items"])
+        shared.ok("POST", f"/api/v1{space}/pods", pod)
+        media = MERGE if method == "PATCH" else "application/json"
+        status, answer = shared(method, path.format(space), body, media)
+        assert (status, answer["reason"]) == (422, "Invalid")
+        assert f"'{name}' with binding '{name}-binding' denied request" in answer["message"]
