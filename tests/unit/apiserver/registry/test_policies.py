@@ -274,8 +274,10 @@ def test_a_policy_that_was_stored_uncompiled_fails() -> None:
     ("rules", "expression", "method", "path", "body"),
     [
         (
-            {**DEPLOYMENTS, "resources": ["deployments/scale"]}, "object.spec.replicas < 3 && oldObject.kind == 'Scale'",
-            "PUT", "/apis/apps/v1{}/deployments/marker/scale", {"metadata": {"name": "marker"}, "spec": {"replicas": 9}},
+            {**DEPLOYMENTS, "resources": ["deployments/scale"]},
+            "object.spec.replicas < 3 && oldObject.kind == 'Scale'",
+            "PUT", "/apis/apps/v1{}/deployments/marker/scale",
+            {"metadata": {"name": "marker"}, "spec": {"replicas": 9}},
         ),
         (
             {**DEPLOYMENTS, "resources": ["*/*"]}, "request.subResource != 'scale' || request.kind.kind != 'Scale'",
@@ -283,14 +285,17 @@ def test_a_policy_that_was_stored_uncompiled_fails() -> None:
         ),
         (
             {**MAPS, "resources": ["pods/binding"]}, "object.target.name != 'n1'",
-            "POST", "/api/v1{}/pods/one/binding", {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
+            "POST", "/api/v1{}/pods/one/binding",
+            {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
         ),
         (
             {**MAPS, "resources": ["bindings"]}, "object.target.name != 'n1'",
-            "POST", "/api/v1{}/bindings", {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
+            "POST", "/api/v1{}/bindings",
+            {"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "n1"}},
         ),
         (
-            {**MAPS, "resources": ["pods/eviction"]}, "object.kind != 'Eviction' || object.apiVersion != 'policy/v1'",
+            {**MAPS, "resources": ["pods/eviction"]},
+            "object.kind != 'Eviction' || object.apiVersion != 'policy/v1'",
             "POST", "/api/v1{}/pods/one/eviction", {"metadata": {"name": "one"}},
         ),
         (
