@@ -267,7 +267,7 @@ def _rule_matches(rule: Json, request: Request, version: str) -> bool:
 
 
 def _object(request: Request, version: str, value: Json | None) -> Json | None:
-    """The object of a request, in a version; of a subresource with a kind of its own (Scale, Binding), as it was sent."""
+    """The object of a request, in a version; of a subresource with a kind of its own (Scale, say), as it was sent."""
     form = request.resource.subresource(request.subresource)
     if value is None or form is None or form.kind == request.resource.kind:
         return _shown(request.resource, version, value)
@@ -287,12 +287,13 @@ def _attributes(request: Request, version: str) -> Json:
     """admission.k8s.io/v1 AdmissionRequest, without the objects."""
     resource = request.resource
     kind = {"group": resource.group, "version": version, "kind": resource.kind}
+    first = kind | {"version": resource.version}
     form = resource.subresource(request.subresource)
     if form is not None and form.kind != resource.kind:
-        kind = {"group": form.group, "version": form.version or "v1", "kind": form.kind}
+        kind = first = {"group": form.group, "version": form.version or "v1", "kind": form.kind}
     about = {"group": resource.group, "version": version, "resource": resource.plural}
     found: Json = {
-        "uid": str(uuid.uuid4()), "kind": kind, "resource": about, "requestKind": kind if form else kind | {"version": resource.version},
+        "uid": str(uuid.uuid4()), "kind": kind, "resource": about, "requestKind": first,
         "requestResource": about | {"version": resource.version}, "name": request.name,
         "namespace": request.namespace if resource.namespaced else "", "operation": request.operation,
         "userInfo": request.user.info, "dryRun": request.dry_run, "options": None,
