@@ -20,7 +20,7 @@ _TOKEN: Final = re.compile(
     r'[^\s{}(),;=!<>&|^"#\[\]@$\\]+|[{},;\n]|"[^"\n]*"|#[^\n]*|[@$][^\s{}(),;=!<>&|^"#\[\]@$\\]*|[!=<>]=|<<|>>'
     r"|[()=!<>&|^\[\]]|\\\n|\S"
 )
-_KEPT_COMMENT: Final = re.compile(r"# (?:handle \d+|Warning: table |progname )|# xt_")
+_KEPT_COMMENT: Final = re.compile(r"# (?:handle [0-9]{1,20}\s*$|Warning: table |progname )|# xt_")
 
 END: Final = ""
 """The token after the last one."""

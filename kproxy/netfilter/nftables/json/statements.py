@@ -9,6 +9,7 @@ from typing import Any, Final
 from kproxy.netfilter.nftables.json.fields import (
     WORD,
     MalformedError,
+    UnknownError,
     as_list,
     as_object,
     joined_names,
@@ -164,8 +165,10 @@ def _flow(writer: Writer, body: Any) -> str:
 
 
 def _reset(writer: Writer, body: Any) -> str:
-    option = as_object(body).get("tcp option")
-    return f"reset tcp option {text_field(as_object(option), 'name')}"
+    option = as_object(as_object(body).get("tcp option"))
+    if "base" in option:
+        raise UnknownError("tcp option")
+    return f"reset tcp option {text_field(option, 'name')}"
 
 
 def _xt(writer: Writer, body: Any) -> str:

@@ -169,6 +169,8 @@ class Writer:
         if isinstance(value, int):
             return str(value)
         if isinstance(value, str):
+            if value.endswith("[invalid type]"):  # of several protocols' ports: nft does not read it either
+                raise UnknownError(value)
             return value if value == "*" or (value[:1] == "@" and WORD.fullmatch(value[1:])) else word(value)
         if isinstance(value, list):
             return ",".join(self.value(item) for item in value)

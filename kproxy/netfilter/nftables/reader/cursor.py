@@ -139,7 +139,7 @@ class Cursor:
         if token[:9] != "# handle ":
             return None
         self.i += 1
-        return int(token[9:].split()[0])
+        return int(token[9:])
 
     def program(self) -> str | None:
         """The name in a `# progname NAME` comment, if one stands here."""

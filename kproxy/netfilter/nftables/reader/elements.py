@@ -29,6 +29,7 @@ from kproxy.netfilter.nftables.value import CATCH_ALL, CatchAll, Prefix, Range, 
 PLAIN_VERDICTS: Final = frozenset({"accept", "drop", "continue", "return"})
 CHAIN_VERDICTS: Final = frozenset({"jump", "goto"})
 _PUNCTUATION: Final = frozenset("{}(),;=!<>&|^[]") | STOPS | {"==", "!=", "<=", ">=", "<<", ">>", ":", "."}
+_AFTER_VALUES: Final = frozenset({",", ":", ".", "}"})
 _FAST_FROM: Final = 12
 
 
@@ -60,6 +61,8 @@ def read_single(cursor: Cursor, kind: DataType) -> Single:
     if token in _PUNCTUATION:
         if token == "(":
             return _read_parenthesis(cursor, kind)
+        if kind.form is Form.TIME and token in _AFTER_VALUES:
+            return 0  # of which nft 1.0.6 prints nothing
         cursor.fail(f"a value of type {kind.name} expected")
     cursor.i += 1
     following = cursor.tokens[cursor.i]
@@ -149,7 +152,7 @@ def read_elements(
     elements: list[Element] = []
     while True:
         cursor.skip_lines()
-        if cursor.accept("}"):
+        if (elements or types[0].form is not Form.TIME) and cursor.accept("}"):
             return Elements(elements)
         if cursor.accept("{"):  # a variable that holds a set itself
             elements += read_elements(cursor, types, data_types, objects=objects)

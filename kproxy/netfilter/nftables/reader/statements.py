@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -19,7 +20,7 @@ from kproxy.netfilter.nftables.expression import (
 )
 from kproxy.netfilter.nftables.lexer import END
 from kproxy.netfilter.nftables.objects import OBJECT_WORDS
-from kproxy.netfilter.nftables.reader.cursor import Cursor
+from kproxy.netfilter.nftables.reader.cursor import Cursor, UnexpectedError
 from kproxy.netfilter.nftables.reader.elements import read_elements, read_verdict, take_duration
 from kproxy.netfilter.nftables.reader.expressions import (
     read_argument,
@@ -64,7 +65,8 @@ ALL_LOG_FLAGS: Final = frozenset({"tcp sequence", "tcp options", "ip options", "
 def read_rule(cursor: Cursor) -> Rule:
     """A rule up to its end, which is not taken.
 
-    From the first word that kproxy does not know, the rest of the rule is an `OpaqueStatement`.
+    From the first word that kproxy does not know, the rest of the rule is an `OpaqueStatement`; so it is from a statement
+    that nft lists in a way in which it does not take it.
 
     Raises:
         UnexpectedError: something stands there that nft would not take.
@@ -84,16 +86,32 @@ def read_rule(cursor: Cursor) -> Rule:
         try:
             reader = _STATEMENTS.get(token)
             statement = read_expression_statement(cursor) if reader is None else reader(cursor)
+            if cursor.peek() == "[":
+                cursor.fail("a statement expected")
             if isinstance(statement, Reject) and statement.kind == "tcp reset" and not _is_tcp(statements):
                 statements.insert(0, _TCP)
             statements.append(statement)
-        except UnknownNameError:
+        except (UnknownNameError, UnexpectedError) as error:
             cursor.i = start
+            if isinstance(error, UnexpectedError) and not _is_unreadable(cursor):
+                raise
             opaque, comment = _read_opaque(cursor)
             statements.append(opaque)
     if cursor.peek().startswith("# xt_"):
         statements.append(Xt("match", cursor.take()[5:].split()[0]))
     return Rule(tuple(statements), comment, cursor.handle(), line)
+
+
+_UNREADABLE: Final = re.compile(r'\[invalid type\]|ct expiration\s*(?:[!=<>]=?\s*)?(?:$|[a-z#"])')
+"""What nft (1.0.6) prints and does not take: values of a type that it has not worked out (`ct original proto-dst` of
+several protocols), and durations of 0, of which it prints nothing."""
+
+
+def _is_unreadable(cursor: Cursor) -> bool:
+    end = cursor.i
+    while cursor.tokens[end] not in ("\n", END):
+        end += 1
+    return _UNREADABLE.search(cursor.source.between(cursor.i, end)) is not None
 
 
 _TCP: Final = Match(Meta("l4proto"), Operator.EQ, 6)

@@ -209,3 +209,39 @@ def test_what_is_referred_to_must_be_there() -> None:
         "line 2: table ip t: map m: jump to a chain that does not exist: gone",
         "line 6: table ip t: chain a: a loop of jumps: a -> b -> a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ("ct expiration > ", "ct expiration >"),
+        ("ct expiration ", "ct expiration"),
+        ("ct expiration !=  counter accept # handle 5", "ct expiration !=  counter accept"),
+        ("ct original proto-dst 0x35 [invalid type]", None),
+        ("ct reply proto-src { 0x35 [invalid type], 0x36 [invalid type] }", None),
+        ("ct original proto-dst & 0x3 [invalid type] == 0x1 [invalid type] drop", None),
+    ],
+)
+def test_a_rule_that_nft_lists_and_does_not_take_is_opaque(rule: str, kept: str | None) -> None:
+    """As nft 1.0.6 prints `ct expiration > 0s` and `ct protocol { tcp, udp } ct original proto-dst 53`."""
+    text = f"table ip t {{\n\tchain c {{\n\t\ttcp dport 1 {rule}\n\t\taccept\n\t}}\n}}\n"
+    rules = parse_nft(text).tables[0].chains[0].rules
+    assert rules[0].statements[1:] == (OpaqueStatement("ct", kept or rule),)
+    assert rules[1].statements == (Verdict("accept"),)
+    with pytest.raises(NftSyntaxError):
+        parse_nft(text.replace(rule, "ct original proto-dst ["))
+
+
+def test_a_duration_of_0_in_a_set_is_printed_as_nothing() -> None:
+    text = (
+        "table ip t {{\n\tset s {{\n\t\ttypeof ct expiration\n\t\telements = {{ {} }}\n\t}}\n\n"
+        "\tchain c {{\n\t\tct expiration vmap {{ {} : accept, 10s : drop }}\n\t}}\n}}\n"
+    )
+    assert parse_nft(text.format(", 10s", "")) == parse_nft(text.format("0s, 10s", "0s"))
+    assert parse_nft(text.format("", "")) == parse_nft(text.format("0s", "0s"))
+
+
+@pytest.mark.parametrize("comment", ["# handle 1.5", "# handle 2X", f"# handle {'9' * 5000}", "# handle \u0663"])
+def test_a_comment_that_only_begins_as_a_handle_is_a_comment(comment: str) -> None:
+    text = f"{comment}\ntable ip t {{ {comment}\n\tchain c {{ {comment}\n\t\taccept {comment}\n\t}} {comment}\n}}\n"
+    assert parse_nft(text) == parse_nft(text.replace(comment, ""))
