@@ -21,6 +21,7 @@ from kproxy.dataplane.model.packet import ICMP, ICMPV6, SYN, TCP, parse_endpoint
 from kproxy.dataplane.query.spec import PacketError, Question, read_question
 from kproxy.errors import InputError
 from kproxy.extras import missing_extra
+from kproxy.words import counted
 
 _ACK_SYN_RST_FIN: Final = 0x17
 _EXTENSIONS: Final = 8
@@ -29,13 +30,14 @@ _ECHO_REPLY: Final = {ICMP: 0, ICMPV6: 129}
 
 
 def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
-    """Reads the IP packets of a capture, but for those that end before their ports; `common` are fields that hold for
-    all of them, such as `in` and `ctstate`.
+    """Reads the IP packets of a capture, but for those that end before their ports, and those of which nothing can be
+    asked, as of protocol 0; `common` are fields that hold for all of them, such as `in` and `ctstate`.
 
     Raises:
-        InputError: it cannot be read, or holds no IP packet.
+        InputError: it cannot be read, or holds no IP packet that can be asked for.
     """
     found: list[Asked] = []
+    refused: list[str] = []
     others = 0
     seen: set[tuple[object, ...]] = set()
     for number, frame in enumerate(_frames(named_file(path)), 1):
@@ -46,12 +48,16 @@ def read_capture(path: str, common: Mapping[str, object]) -> list[Asked]:
         try:
             question = read_question({**fields, **common})
         except PacketError as error:
-            raise InputError(f"{path}: packet {number}: {error}") from error
+            refused.append(f"{path}: packet {number}: {error}")
+            continue
         if "ctstate" not in common:
             question = _with_state(question, seen)
         found.append(Asked(question, f"{path}: packet {number}"))
     if not found:
-        raise InputError(f"{path}: no IP packets")
+        raise InputError(refused[0] if refused else f"{path}: no IP packets")
+    if refused:
+        more = f" (and {counted(len(refused) - 1, 'other packet')})" if len(refused) > 1 else ""
+        report_note(f"skipped {refused[0]}{more}")
     if others:
         report_note(f"{path}: skipped {others} packets that are no IP packets, or are cut short")
     return found
@@ -78,10 +84,13 @@ def _frames(path: Path) -> Iterator[Any]:
 
 def _fields(frame: Any) -> dict[str, object] | None:
     layer = frame.getlayer("IP") or frame.getlayer("IPv6")
-    if layer is None:
+    six = layer is not None and layer.name == "IPv6"
+    if layer is None or layer.version != (6 if six else 4):
         return None
-    six = layer.name == "IPv6"
-    protocol, offset = _ipv6_protocol(layer) if six else (int(layer.proto), int(layer.frag))
+    above = _ipv6_protocol(layer) if six else (int(layer.proto), int(layer.frag))
+    if above is None:
+        return None
+    protocol, offset = above
     fields: dict[str, object] = {"proto": protocol}
     fields["ttl"] = int(layer.hlim if six else layer.ttl)
     fields["tos"] = int(layer.tc if six else layer.tos)
@@ -106,14 +115,16 @@ def _fields(frame: Any) -> dict[str, object] | None:
     return {**fields, "src": src, "dst": dst}
 
 
-def _ipv6_protocol(layer: Any) -> tuple[int, int]:
-    """The protocol behind the extension headers, and the fragment's offset."""
+def _ipv6_protocol(layer: Any) -> tuple[int, int] | None:
+    """The protocol behind the extension headers, and the fragment's offset; None if the packet ends before them."""
     number, offset, header = int(layer.nh), 0, layer.payload
     for _ in range(_EXTENSIONS):
+        if number not in (0, 43, 44, 60):
+            break
+        if not hasattr(header, "nh"):  # scapy made no header of what there is
+            return None
         if number == 44:
             offset = int(header.offset)
-        elif number not in (0, 43, 60):
-            break
         number, header = int(header.nh), header.payload
     return number, offset
 

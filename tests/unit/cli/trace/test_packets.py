@@ -211,3 +211,32 @@ def test_what_is_no_capture(kproxy: Run, tmp_path: Path) -> None:
         done = kproxy("trace", *SOURCE, "--pcap", name)
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr
+
+
+def test_a_capture_with_a_packet_that_cannot_be_asked_for_and_one_that_is_no_ip_packet(
+    kproxy: Run, tmp_path: Path
+) -> None:
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+    from scapy.packet import Packet
+    from scapy.utils import wrpcap
+
+    odd = b"\x14\x06\x40\x00" + bytes(60)  # not of version 6; and extension headers of which nothing is there
+    cut = b"\x60" + bytes(5) + b"\x00\x40" + bytes(32) + b"\x2c\x00"
+    frames: list[Packet] = [
+        Ether() / IP(src="10.244.0.9", dst="10.244.0.2", proto=0),
+        Ether(type=0x86DD) / odd,
+        Ether(type=0x86DD) / cut,
+        Ether() / IP(src="10.244.0.9", dst="10.244.0.2") / UDP(sport=1, dport=53),
+    ]
+    wrpcap(str(tmp_path / "odd.pcap"), [Ether(bytes(frame)) for frame in frames])
+    done = kproxy("trace", *SOURCE, "--pcap", "odd.pcap", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert [answer["source"] for answer in lines_of(done.stdout)] == ["odd.pcap: packet 4"]
+    assert "skipped odd.pcap: packet 1: proto: a number from 1 to 255 expected, not 0" in done.stderr
+    assert "skipped 2 packets that are no IP packets, or are cut short" in done.stderr
+
+    wrpcap(str(tmp_path / "odd.pcap"), frames[:1])
+    done = kproxy("trace", *SOURCE, "--pcap", "odd.pcap")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "packet 1: proto: a number from 1 to 255 expected, not 0" in done.stderr
