@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.octets import read_octets
 from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource
 from kproxy.cli.evidence import assume_option, unseen_lines
@@ -133,7 +133,7 @@ def _write_page(
     from kproxy.explorer.export.commands import explain_page
     from kproxy.explorer.model.model import Model
 
-    stdin = sys.stdin.buffer.read() if "-" in source.filenames else b""
+    stdin = read_octets("-") if "-" in source.filenames else b""
     with working("reading the cluster"):
         known = source.explored(*rendering, stdin).read()
     for note in known.warnings:

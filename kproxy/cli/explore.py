@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kproxy.api.octets import read_octets
 from kproxy.cli import names
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.options import feature_option, mode_option, parse_listen, snapshot_source
@@ -123,7 +124,7 @@ def _sources(
         raise click.UsageError("--config, --mode and --feature go with -f, --kubeconfig or --context")
     if [*source.filenames, *rule_files, *against].count("-") > 1:
         raise click.UsageError("only one input can be standard input")
-    stdin = sys.stdin.buffer.read() if "-" in (*source.filenames, *rule_files, *against) else b""
+    stdin = read_octets("-") if "-" in (*source.filenames, *rule_files, *against) else b""
     second = None
     if against:
         second = source_named(against, config_path, mode, features, stdin, source.allocate)

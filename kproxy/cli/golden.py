@@ -236,7 +236,7 @@ def _render(cluster: Manifests, config: KubeProxyConfiguration, modes: Sequence[
 
 def _expected(scenario: Path, modes: Sequence[str]) -> dict[str, str]:
     files = (path for mode in modes for path in (scenario / EXPECTED).glob(f"*.{EXTENSIONS[mode]}"))
-    return {path.name: read_text(path) for path in sorted(files)}
+    return {path.name: read_text(path, rules=True) for path in sorted(files)}
 
 
 def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[FileDifference]:

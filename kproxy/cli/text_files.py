@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 
 from kproxy.cli.output import working
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.inputs import named_file, read_text
 from kproxy.cluster.rules import HostRules, read_rule_file
-from kproxy.errors import InputError
 
 
 def text_label(path: str) -> str:
@@ -17,18 +15,10 @@ def text_label(path: str) -> str:
     return "standard input" if path == "-" else path
 
 
-def read_text_of(path: str) -> str:
-    """Reads it.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8.
-    """
-    if path != "-":
-        return read_text(named_file(path))
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input: not UTF-8 text: {error.reason} at byte {error.start}") from error
+def read_text_of(path: str, *, rules: bool = False) -> str:
+    """Reads it, as `read_text` does. Raises InputError: it cannot be read, or is not UTF-8."""
+    named_file(path)
+    return read_text(path, rules=rules)
 
 
 def read_rule_files(
@@ -46,5 +36,5 @@ def read_rule_files(
         InputError: one cannot be read, or two say the same.
     """
     with working(f"reading {label}"):
-        files = [read_rule_file(read_text_of(path), text_label(path), path) for path in paths]
+        files = [read_rule_file(read_text_of(path, rules=True), text_label(path), path) for path in paths]
         return HostRules(files, assumed=assumed, sets=sets, more=more)

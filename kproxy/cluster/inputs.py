@@ -17,12 +17,16 @@ from kproxy.api.kubeproxyconfig.decode import decode_config, load_config
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.api.octets import MOST, read_octets
 from kproxy.cluster.allocate import Network, allocate_cluster_ips
 from kproxy.cluster.completeness import remark_no_cluster_ips
 from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
 
+MAX_RULES: Final = 50_000_000
+"""Octets of one file of rules."""
+_MAX_RULE_LINE: Final = 1_000_000
 _GZIP: Final = b"\x1f\x8b"
 _Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
 _Cluster = TypeVar("_Cluster")
@@ -39,21 +43,46 @@ def named_file(name: str) -> Path:
     return Path(name)
 
 
-def read_text(path: Path) -> str:
-    """Reads a UTF-8 file.
+def read_text(name: str | Path, *, rules: bool = False) -> str:
+    """Reads a UTF-8 file, `-` for standard input; of `rules` (or ipsets) within `check_rule_size`.
 
     Raises:
         InputError: it cannot be read.
     """
+    label = "standard input" if name == "-" else str(name)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return file.read()
+        data = read_octets(name, most=MAX_RULES if rules else MOST)
+        if rules:
+            check_rule_size(data, label)
+        return data.decode("utf-8")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+        raise InputError(f"{label}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         if error.object[:2] == _GZIP:
-            raise InputError(f"{path}: a gzip archive: text expected, and no snapshot") from error
-        raise InputError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+            raise InputError(f"{label}: a gzip archive: text expected, and no snapshot") from error
+        raise InputError(f"{label}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except ValueError as error:
+        raise InputError(f"{label}: {error}") from error
+
+
+def check_rule_size(data: bytes, label: str) -> None:
+    """Refuses what no node's rules are: more than 50 MB, or a line of more than 1 MB, but for JSON, which nft prints as
+    one line. 10,000 Services with 10 endpoints each are 34 MB.
+
+    Raises:
+        InputError: it is larger.
+    """
+    if len(data) > MAX_RULES:
+        raise InputError(f"{label}: larger than {MAX_RULES // 1_000_000} MB: one node's rules expected")
+    if data[:4096].lstrip()[:1] == b"{":
+        return
+    start = 0
+    while len(data) - start > _MAX_RULE_LINE:
+        end = data.rfind(b"\n", start, start + _MAX_RULE_LINE + 1)
+        if end < 0:
+            line = data.count(b"\n", 0, start) + 1
+            raise InputError(f"{label}: line {line}: longer than 1 MB: one node's rules expected")
+        start = end + 1
 
 
 def read_document(path: Path) -> Document:

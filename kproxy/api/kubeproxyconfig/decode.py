@@ -20,9 +20,7 @@ A field that is absent or null takes kube-proxy's default, and so does a zero wh
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
@@ -67,6 +65,7 @@ from kproxy.api.kubeproxyconfig.validate import (
     unsupported,
     validate_config,
 )
+from kproxy.api.octets import read_octets
 from kproxy.errors import Location
 from kproxy.family import join_host_port
 
@@ -99,7 +98,7 @@ def load_config(path: str, mode: str | None = None) -> LoadedConfig:
 def read_bytes(path: str) -> bytes:
     """What the file at `path` ("-": standard input) holds. Raises ConfigError when it cannot be read."""
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return read_octets(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error

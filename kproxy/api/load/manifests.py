@@ -11,7 +11,6 @@ generically, to find every error in it and the line of each. All problems of all
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import BinaryIO, Final
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.mirror import mirror_endpoints
 from kproxy.api.load.reader import RawObject, Reader
+from kproxy.api.octets import read_octets
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
@@ -125,7 +125,7 @@ def read_files(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem
         return
     if name == "-":
         try:
-            yield name, stdin if isinstance(stdin, bytes) else (stdin or sys.stdin.buffer).read()
+            yield name, stdin if isinstance(stdin, bytes) else read_octets(name, stdin)
         except (OSError, ValueError) as error:
             problems.append(Problem(Location(name), _reason(error)))
         return
@@ -146,7 +146,7 @@ def read_files(name: str, stdin: BinaryIO | bytes | None, problems: list[Problem
         return
     for file in files:
         try:
-            data = Path(file).read_bytes()
+            data = read_octets(file)
         except (OSError, ValueError) as error:
             problems.append(Problem(Location(file), _reason(error)))
         else:

@@ -291,7 +291,7 @@ def _assumptions(texts: Sequence[str]) -> _Assumptions:
 def _sets(paths: Sequence[str]) -> dict[str, IpSet]:
     found: dict[str, IpSet] = {}
     for path in paths:
-        found |= read_ipsets(read_text_of(path), text_label(path))
+        found |= read_ipsets(read_text_of(path, rules=True), text_label(path))
     return found
 
 

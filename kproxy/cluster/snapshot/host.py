@@ -35,6 +35,7 @@ from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
 from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
 from kproxy.cluster.facts.links import Link, parse_fdb, parse_learned, parse_links, parse_neighbours
 from kproxy.cluster.facts.recent import parse_lists
+from kproxy.cluster.inputs import check_rule_size
 from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_file
 from kproxy.cluster.snapshot import layout
 from kproxy.cluster.snapshot.files import Files
@@ -115,17 +116,19 @@ class HostFacts:
         """What messages call one of the host's files."""
         return f"{self._files.label}: {layout.host_file(self.name, file)}"
 
-    def text(self, file: str) -> str | None:
+    def text(self, file: str, *, rules: bool = False) -> str | None:
         """A file's text, None if it is not there; octets that are no UTF-8 as lone surrogates, as iptables' comments
-        may hold them. Raises InputError."""
+        may hold them. Raises InputError: it cannot be read, or is too large for `rules`."""
         data = self._files.read(layout.host_file(self.name, file))
+        if rules and data is not None:
+            check_rule_size(data, self.path(file))
         return None if data is None else data.decode("utf-8", "surrogateescape")
 
     # --- rules ---
 
     def rule_texts(self) -> dict[str, str]:
         """The files of rules that say something, by the name that messages call them. Raises InputError."""
-        texts = ((name, self.text(name)) for name in layout.RULES)
+        texts = ((name, self.text(name, rules=True)) for name in layout.RULES)
         return {self.path(name): text for name, text in texts if text is not None and _says_something(text)}
 
     @cached_property

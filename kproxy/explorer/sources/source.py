@@ -14,9 +14,10 @@ from typing import Final, Protocol
 from kproxy.api import KubeProxyConfiguration
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.manifests import SUFFIXES, read_files
+from kproxy.api.octets import read_octets
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_claimed_twice, remark_no_cluster_ips, remark_no_slices
-from kproxy.cluster.inputs import named_file, read_config
+from kproxy.cluster.inputs import MAX_RULES, check_rule_size, named_file, read_config
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster, host_names
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, open_files
@@ -280,9 +281,12 @@ class RulesSource(Still):
 
     def _text(self, path: str) -> str:
         try:
-            data = self._stdin if path == "-" else named_file(path).read_bytes()
+            data = self._stdin if path == "-" else read_octets(named_file(path), most=MAX_RULES)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from error
+        check_rule_size(data, path)
         return data.decode("utf-8", "surrogateescape")
 
     def away(self) -> str:

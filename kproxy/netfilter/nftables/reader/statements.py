@@ -65,8 +65,8 @@ ALL_LOG_FLAGS: Final = frozenset({"tcp sequence", "tcp options", "ip options", "
 def read_rule(cursor: Cursor) -> Rule:
     """A rule up to its end, which is not taken.
 
-    From the first word that kproxy does not know, the rest of the rule is an `OpaqueStatement`; so it is from a statement
-    that nft lists in a way in which it does not take it.
+    From the first word that kproxy does not know, the rest of the rule is an `OpaqueStatement`; and so it is from a
+    statement that nft lists in a way in which it does not take it.
 
     Raises:
         UnexpectedError: something stands there that nft would not take.

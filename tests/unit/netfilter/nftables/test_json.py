@@ -92,13 +92,22 @@ def test_a_statement_that_is_not_known_is_kept_and_the_next_is_read() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        {"match": {"op": "==", "left": {"ct": {"key": "proto-dst", "dir": "original"}}, "right": "0x35 [invalid type]"}},
+        {
+            "match": {
+                "op": "==",
+                "left": {"ct": {"key": "proto-dst", "dir": "original"}},
+                "right": "0x35 [invalid type]",
+            }
+        },
         {"reset": {"tcp option": {"base": 99, "offset": 0, "len": 0}}},
     ],
 )
 def test_a_statement_that_nft_lists_and_does_not_take_is_opaque(statement: dict[str, object]) -> None:
     found = parse_nft(rule(statement, {"accept": None})).tables[0].chains[0].rules[0]
-    assert found.statements == (OpaqueStatement(*statement, json.dumps(statement), json=True), Verdict("accept"))
+    assert found.statements == (
+        OpaqueStatement(next(iter(statement)), json.dumps(statement), json=True),
+        Verdict("accept"),
+    )
 
 
 @pytest.mark.parametrize(
