@@ -46,6 +46,9 @@ class _Finder:
         if change.create is not None:
             yield self._make("table-missing", "there is no table, so no Service works", "")
             return
+        if change.wake:
+            yield self._make("table-dormant", "the kernel calls none of its chains, so no Service works", "")
+            return
         for chain in dict.fromkeys((*change.chains, *change.rules)):
             yield from self._chain(chain)
         for chain in change.stale_chains:

@@ -47,6 +47,7 @@ class Change(msgspec.Struct, frozen=True):
     Attributes:
         table: its name with its family.
         create: the definition of the table, if there is none yet; None if there is.
+        wake: whether the table is there and dormant, which `NftExecutor.wake` ends.
         chains: definitions of chains to add.
         replaced_chains: those of `chains` that are there with another definition, which only a new chain can have.
         rules: of chains that are new or whose rules differ: all their rules.
@@ -57,6 +58,7 @@ class Change(msgspec.Struct, frozen=True):
 
     table: str
     create: str | None = None
+    wake: bool = False
     chains: Mapping[str, str] = {}
     replaced_chains: frozenset[str] = frozenset()
     rules: Mapping[str, tuple[str, ...]] = {}
@@ -70,6 +72,7 @@ class Change(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(
             self.create is not None
+            or self.wake
             or self.chains
             or self.rules
             or self.sets

@@ -7,6 +7,7 @@ transaction after the other, and nft starts over when another one came between i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -24,6 +25,7 @@ TIMEOUT: Final = 300.0
 """Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
 
 _NOT_PERMITTED: Final = "Operation not permitted"
+_DORMANT: Final = re.compile(r"^\tflags [a-z, ]*dormant", re.MULTILINE)
 _NOT_THERE: Final = ("No such file or directory", "Protocol not supported", "Address family not supported")
 """How nft says that there is no such table, or that the kernel has no nf_tables, so that there can be none."""
 
@@ -104,7 +106,21 @@ class NftExecutor:
         Raises:
             LinuxError: it cannot be read.
         """
-        done = run(self._namespace, [self._nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
+        return self._list("-j")
+
+    def is_dormant(self) -> bool:
+        """Whether the table is there and the kernel calls none of its chains. Raises LinuxError: it cannot be read."""
+        return bool(_DORMANT.search(self._list("-t") or ""))
+
+    def wake(self, definition: str = "") -> None:
+        """Makes the kernel call the chains of a table that is dormant. Raises as `run`.
+
+        In a transaction of its own: the kernel takes no new base chain behind it (EINVAL, measured on 6.18).
+        """
+        self.run(f"add table {self.table} {definition}".rstrip() + "\n")
+
+    def _list(self, option: str) -> str | None:
+        done = run(self._namespace, [self._nft.path, option, "list", "table", *self.table.split()], timeout=TIMEOUT)
         if done.code == 0:
             return done.stdout
         self._refuse(done)

@@ -36,11 +36,13 @@ class Listing(msgspec.Struct, frozen=True):
         table: kube-proxy's own objects, spelled as the desired ones where both mean the same; None without a table.
         foreign: chains, sets and other objects in the table that kube-proxy does not make: `chain NAME`, say; sorted.
         foreign_rules: the rules of foreign chains, which may lead to ours.
+        dormant: whether the kernel calls none of the table's chains; then `table` may be None, as nft cannot list it.
     """
 
     table: TableText | None
     foreign: tuple[str, ...] = ()
     foreign_rules: tuple[str, ...] = ()
+    dormant: bool = False
 
 
 def read_table(executor: NftExecutor, desired: TableText | None = None) -> Listing:
@@ -53,11 +55,29 @@ def read_table(executor: NftExecutor, desired: TableText | None = None) -> Listi
         LinuxError: it cannot be read.
     """
     text = executor.list_table()
-    return Listing(None) if text is None else parse_listing(text, desired or TableText(executor.table))
+    if text is None:
+        return Listing(None)
+    try:
+        listing = parse_listing(text, desired or TableText(executor.table))
+    except UnreadableDumpError:
+        # nft 1.0.6 writes what happens to be in memory for the flags of a table, which may end its JSON.
+        if executor.is_dormant():
+            return Listing(None, dormant=True)
+        raise
+    return msgspec.structs.replace(listing, dormant=executor.is_dormant()) if listing.dormant else listing
+
+
+def read_awake(executor: NftExecutor, desired: TableText | None = None) -> tuple[Listing, bool]:
+    """Reads the table, woken if it was dormant, which it says, too. Raises as `read_table`."""
+    listing = read_table(executor, desired)
+    if not listing.dormant:
+        return listing, False
+    executor.wake("" if desired is None else desired.definition)
+    return read_table(executor, desired), True
 
 
 def parse_listing(text: str, desired: TableText) -> Listing:
-    """Reads what `nft -j list table` prints.
+    """Reads what `nft -j list table` prints; of a table with any flags, `dormant` is true.
 
     Raises:
         UnreadableDumpError: it is something else.
@@ -82,6 +102,7 @@ class _Reader:
         self._spellings = {name: {canonical(rule): rule for rule in own} for name, own in desired.rules.items()}
 
     def read(self, objects: list[dict[str, Any]]) -> Listing:
+        flagged = False
         for each in objects:
             ((kind, item),) = each.items()
             if kind == "chain":
@@ -90,13 +111,15 @@ class _Reader:
                 self._set(kind, item)
             elif kind == "rule":
                 self._rule(item)
-            elif kind not in ("metainfo", "table"):
+            elif kind == "table":
+                flagged = "flags" in item
+            elif kind != "metainfo":
                 self._foreign.append(f"{kind} {item.get('name', '')}".strip())
         rules = {chain: tuple(own) for chain, own in self._rules.items()}
         name, definition = self._desired.name, self._desired.definition
         table = TableText(name, definition, self._chains, rules, self._sets, self._elements)
         # nft 1.0 lists counters before chains, 1.1 after them.
-        return Listing(table, tuple(sorted(self._foreign)), tuple(self._foreign_rules))
+        return Listing(table, tuple(sorted(self._foreign)), tuple(self._foreign_rules), flagged)
 
     def _chain(self, item: dict[str, Any]) -> None:
         name = item["name"]

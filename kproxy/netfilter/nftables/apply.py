@@ -154,9 +154,10 @@ def _table(draft: _Draft, command: Command) -> None:
             if found is None:
                 draft.tables[key] = _TableDraft(item)
             else:
-                found.table = dataclasses.replace(
-                    found.table, flags=item.flags or found.table.flags, comment=found.table.comment or item.comment
-                )
+                # Without flags it wakes the table: nft always sends them (measured with 1.0.6).
+                flags = item.flags | (found.table.flags - {"dormant"})
+                comment = found.table.comment or item.comment
+                found.table = dataclasses.replace(found.table, flags=flags, comment=comment)
         case "delete" | "destroy":
             if found is None:
                 if command.verb == "delete":

@@ -12,6 +12,7 @@ from kproxy.linux.errors import ApplyFailedError, KernelState, RestoreFailedErro
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables import change
 from kproxy.linux.nftables.binary import find_nft
+from kproxy.linux.nftables.change import deletion_script
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables import reconcile
@@ -67,6 +68,15 @@ def test_any_start_leads_to_the_desired_table_and_a_second_time_does_nothing(fam
             for start in (make_table("", version), make_table("aBc1D", version, 60, 2)):
                 executor.run(f"delete table {table.name}\n{start.script}")
                 assert apply(executor, table).report.result == APPLIED
+                assert comparable(executor.list_table()) == expected
+            # A dormant one is woken once all is right, also where base chains are missing.
+            for start in (make_table("", version), table):
+                executor.run(f"delete table {table.name}\n{start.script}")
+                executor.run(deletion_script(table.name, ["filter-forward"]))
+                executor.run(f"add table {table.name} {{ flags dormant ; }}\n")
+                executor.scripts.clear()
+                assert apply(executor, table).report.result == APPLIED
+                assert executor.scripts[0].startswith(f"add table {table.name}")
                 assert comparable(executor.list_table()) == expected
             again = apply(executor, table).report
             assert (again.result, again.transactions, again.services) == (NOTHING, 0, ())
@@ -139,6 +149,21 @@ def test_a_failure_at_any_transaction_leaves_no_packet_a_half_state(
                 apply(executor, make_table("acD1"))
             assert raised.value.state is (KernelState.UNCHANGED if fail_at == 1 else KernelState.RESTORED)
             assert comparable(executor.list_table()) == before
+
+
+def test_a_failure_after_a_dormant_table_was_woken_says_so() -> None:
+    with made() as executor:
+        apply(executor, make_table("ab"))
+        executor.run(f"add table {executor.table} {{ flags dormant ; }}\n")
+        assert apply(executor, make_table("ab"), dry_run=True).report.result == WOULD_CHANGE
+        executor.scripts.clear()
+        executor.fail_at = 2
+        with pytest.raises(
+            ApplyFailedError, match="partly applied: the table was dormant and is not any more"
+        ) as raised:
+            apply(executor, make_table("abc"))
+        assert raised.value.state is KernelState.PARTLY_APPLIED
+        assert not executor.is_dormant()
 
 
 def test_another_programs_write_in_between_fails_the_verification_and_is_undone() -> None:

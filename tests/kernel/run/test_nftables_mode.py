@@ -40,6 +40,7 @@ DAMAGE = (
     "flush map ip kube-proxy service-ips",
     "add element ip kube-proxy cluster-ips { 10.250.250.9 }",
     "insert rule ip kube-proxy nat-postrouting return",
+    "add table ip kube-proxy { flags dormant ; }",
     "delete table ip kube-proxy",
 )
 FOREIGN = "table ip other {\n\tchain c {\n\t\ttcp dport 22 accept\n\t}\n}\n"

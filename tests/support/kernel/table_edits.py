@@ -166,6 +166,10 @@ class TableEditor:
         ]
         return Edit("flush map", self._lines(f"flush map {SERVICE_IPS}"), tuple(said))
 
+    def put_table_to_sleep(self) -> Edit:
+        text = f"add table {self._table.name} {{ flags dormant ; }}\n"
+        return Edit("put table to sleep", text, (Expected("table-dormant", ""),))
+
     def delete_table(self) -> Edit:
         return Edit("delete table", f"delete table {self._table.name}\n", (Expected("table-missing", ""),))
 

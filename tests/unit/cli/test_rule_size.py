@@ -99,7 +99,11 @@ def test_a_snapshot(kproxy: Run, tmp_path: Path, command: str) -> None:
     files = audited.cluster()
     files["nodes/n1/iptables-save"] += LONG
     snap = write_files(tmp_path / "snap", files)
-    more = {"trace": ("--from", "node/n1", "--to", "svc/shop/dns:dns"), "explore": ("--export", "page.html"), "audit": ()}[command]
+    more = {
+        "trace": ("--from", "node/n1", "--to", "svc/shop/dns:dns"),
+        "explore": ("--export", "page.html"),
+        "audit": (),
+    }[command]
     done = kproxy(command, snap, *more)
     assert "longer than 1 MB" in done.stdout + done.stderr, done.stderr
     assert done.returncode == (2 if command == "trace" else done.returncode)

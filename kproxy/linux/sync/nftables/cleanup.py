@@ -11,7 +11,7 @@ import json
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.ownership import keep_reachable
-from kproxy.linux.nftables.readback import Listing, read_table
+from kproxy.linux.nftables.readback import Listing, read_awake, read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.reconcile import MODE, delete_chains
 from kproxy.linux.sync.report import CleanedTables, KeptChain
@@ -25,6 +25,8 @@ def cleanup_table(executor: NftExecutor, *, dry_run: bool = False) -> CleanedTab
         ApplyFailedError: removing failed half-way.
     """
     listing = read_table(executor)
+    if listing.dormant and listing.table is None and not dry_run:
+        listing, _ = read_awake(executor)
     table = listing.table
     if table is None:
         return CleanedTables(executor.family.value, MODE)

@@ -34,7 +34,7 @@ from kproxy.linux.nftables.change import (
 )
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.ownership import keep_reachable
-from kproxy.linux.nftables.readback import Listing, read_table
+from kproxy.linux.nftables.readback import Listing, read_awake, read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
@@ -65,6 +65,12 @@ class TableDifference(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.change)
 
+    def after(self, woken: bool) -> TableDifference:
+        """The same, of a table that was dormant before."""
+        if not woken:
+            return self
+        return msgspec.structs.replace(self, change=msgspec.structs.replace(self.change, wake=True))
+
 
 class TableOutcome(msgspec.Struct, frozen=True):
     """What `reconcile_table` did."""
@@ -74,8 +80,10 @@ class TableOutcome(msgspec.Struct, frozen=True):
 
 
 def find_table_difference(desired: TableText, listing: Listing) -> TableDifference:
-    """Compares object by object."""
+    """Compares object by object; of a dormant table nothing else is said, since it has to be woken first."""
     table = listing.table
+    if listing.dormant:
+        return TableDifference(table, Change(desired.name, wake=True), foreign=listing.foreign)
     if table is None:
         return TableDifference(None, difference(None, desired))
     stale = [chain for chain in table.chains if chain not in desired.chains]
@@ -107,15 +115,21 @@ def reconcile_table(
     """
     watch = Stopwatch()
     with watch.step("read"):
-        listing = read_table(executor, desired.text)
+        listing, woken = (read_table(executor, desired.text), False) if dry_run else read_awake(executor, desired.text)
     with watch.step("compare"):
-        found = find_table_difference(desired.text, listing)
+        found = find_table_difference(desired.text, listing).after(woken)
         transactions = plan_transactions(found.change)
     notes: list[str] = []
     written = bool(found) and not dry_run
     deletions = 0
     if written:
-        deletions = _write_verified(executor, desired, found, transactions, watch, progress, notes, namespace)
+        try:
+            deletions = _write_verified(executor, desired, found, transactions, watch, progress, notes, namespace)
+        except ApplyFailedError as error:
+            if not woken or error.state is KernelState.APPLIED:
+                raise
+            detail = f"the table was dormant and is not any more{f'; {error.detail}' if error.detail else ''}"
+            raise ApplyFailedError(error.message, KernelState.PARTLY_APPLIED, detail) from error
     try:
         with watch.step("report"):
             services = table_service_changes(desired, found.before, found.change)
@@ -130,8 +144,8 @@ def reconcile_table(
         chains_written=len(change.rules.keys() | change.chains.keys()),
         chains_created=len(change.chains),
         chains_deleted=len(change.stale_chains),
-        transactions=len(transactions) + deletions if written else 0,
-        processes=len(transactions) + deletions if written else 0,
+        transactions=len(transactions) + deletions + woken if written else 0,
+        processes=len(transactions) + deletions + woken if written else 0,
         services=services,
         kept=tuple(KeptChain(desired.text.name, chain, "a rule of another program") for chain in found.kept),
         steps=tuple(watch.times),
@@ -277,6 +291,8 @@ def describe_change(change: Change) -> str:
     parts = []
     if change.create is not None:
         parts.append("there is no table")
+    if change.wake:
+        parts.append("the table was dormant")
     for what, names in (
         ("chains other than wanted", [*change.rules, *(name for name in change.chains if name not in change.rules)]),
         ("chains too many", change.stale_chains),

@@ -21,7 +21,7 @@ from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import STALE, Change, deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.readback import read_table
+from kproxy.linux.nftables.readback import read_awake
 from kproxy.linux.nftables.table import SetText
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.desired import table_text
@@ -86,9 +86,9 @@ class TableSyncer(FamilySyncer):
             desired = table_text(self._renderer)
         self._delete_stale(notes)
         with watch.step("read"):
-            listing = read_table(self._executor, desired)
+            listing, woken = read_awake(self._executor, desired)
         with watch.step("compare"):
-            found = find_table_difference(desired, listing)
+            found = find_table_difference(desired, listing).after(woken)
             # Chains that are empty already only wait for their deletion.
             change = found.change
             waiting = {chain for chain in change.stale_chains if chain in self._stale}

@@ -20,6 +20,7 @@ from kproxy.netfilter.nftables.json.fields import (
     text_field,
     word,
 )
+from kproxy.netfilter.nftables.ruleset import TABLE_FLAGS
 from kproxy.netfilter.nftables.statement import OpaqueStatement
 
 SCHEMA_VERSION: Final = 1
@@ -42,6 +43,8 @@ class Writer:
         expressions: Mapping[str, ItemWriter],
     ) -> None:
         self.opaque: list[OpaqueStatement] = []
+        self._unclear: set[tuple[object, object]] = set()
+        """Tables whose flags are not told: nft 1.0.6 writes what happens to be in memory, their name most often."""
         self._commands = commands
         self._statements = statements
         self._expressions = expressions
@@ -61,7 +64,10 @@ class Writer:
         header = f"add table {text_field(body, 'family')} {text_field(body, 'name')} {{{handle_comment(body)}"
         if "comment" in body:
             header += f"comment {quoted(body['comment'])}\n"
-        flags = [flag for flag in as_list(body.get("flags")) if flag in ("dormant", "owner", "persist")]
+        given = as_list(body.get("flags"))
+        flags = [flag for flag in given if flag in TABLE_FLAGS]
+        if len(flags) < len(given):
+            self._unclear.add((body.get("family"), body.get("name")))
         return header + (f"flags {','.join(flags)}\n" if flags else "") + "}"
 
     def _header(self, kind: str, body: dict[str, Any]) -> str:
@@ -80,6 +86,10 @@ class Writer:
                 text += f"policy {text_field(body, 'policy')}\n"
         if "comment" in body:
             text += f"comment {quoted(body['comment'])}\n"
+        if "hook" in body and (body.get("family"), body.get("table")) in self._unclear:
+            unclear = self._opaque("flags", "the table's flags, of which nft's JSON has something else")
+            name = f"{text_field(body, 'family')} {text_field(body, 'table')} {text_field(body, 'name')}"
+            return f"{text}}}\nadd rule {name} {unclear}"
         return text + "}"
 
     def rule(self, kind: str, body: dict[str, Any]) -> str:

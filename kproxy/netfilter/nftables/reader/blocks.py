@@ -30,7 +30,6 @@ from kproxy.netfilter.nftables.typeof import types_of
 CHAIN_TYPES: Final = frozenset({"filter", "nat", "route"})
 HOOKS: Final = frozenset({"prerouting", "input", "forward", "output", "postrouting", "ingress", "egress"})
 SET_FLAGS: Final = frozenset({"constant", "interval", "timeout", "dynamic"})
-TABLE_FLAGS: Final = frozenset({"dormant", "owner", "persist"})
 _OFFSET_PRIORITY: Final = re.compile(r"([a-z]+)([-+])([0-9]+)")
 
 

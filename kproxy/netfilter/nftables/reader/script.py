@@ -19,7 +19,6 @@ from kproxy.netfilter.nftables.errors import NftSyntaxError
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.objects import OBJECT_WORDS, NamedObject
 from kproxy.netfilter.nftables.reader.blocks import (
-    TABLE_FLAGS,
     block_lines,
     end_line,
     read_chain,
@@ -31,7 +30,7 @@ from kproxy.netfilter.nftables.reader.elements import read_elements
 from kproxy.netfilter.nftables.reader.objects import read_body, read_flowtable, read_object
 from kproxy.netfilter.nftables.reader.statements import read_rule
 from kproxy.netfilter.nftables.reader.variables import substitute
-from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFamily
+from kproxy.netfilter.nftables.ruleset import TABLE_FLAGS, Chain, NftRuleset, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
 
 FAMILIES: Final = MappingProxyType({family.value: family for family in TableFamily})

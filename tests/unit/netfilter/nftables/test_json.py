@@ -150,3 +150,22 @@ def test_bad_json_is_one_error_with_its_path(text: str, message: str) -> None:
     with pytest.raises(NftSyntaxError) as found:
         parse_nft(text, "f")
     assert str(found.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("flags", "dormant", "open_"), [("dormant", True, False), (["dormant"], True, False), ("t", False, True)]
+)
+def test_a_table_whose_flags_nft_does_not_tell_is_open(flags: object, dormant: bool, open_: bool) -> None:
+    """nft 1.0.6 gives the name of the table instead."""
+    place = {"family": "ip", "table": "t"}
+    text = document(
+        {"table": {"family": "ip", "name": "t", "handle": 1, "flags": flags}},
+        {"chain": {**place, "name": "c", "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+        {"chain": {**place, "name": "d"}},
+    )
+    table = parse_nft(text).tables[0]
+    assert ("dormant" in table.flags) is dormant
+    assert [len(chain.rules) for chain in table.chains] == [open_, 0]
+    if open_:
+        (statement,) = table.chains[0].rules[0].statements
+        assert isinstance(statement, OpaqueStatement)

@@ -245,3 +245,10 @@ def test_a_duration_of_0_in_a_set_is_printed_as_nothing() -> None:
 def test_a_comment_that_only_begins_as_a_handle_is_a_comment(comment: str) -> None:
     text = f"{comment}\ntable ip t {{ {comment}\n\tchain c {{ {comment}\n\t\taccept {comment}\n\t}} {comment}\n}}\n"
     assert parse_nft(text) == parse_nft(text.replace(comment, ""))
+
+
+def test_adding_a_table_without_flags_wakes_it() -> None:
+    """Measured with nft 1.0.6 on 6.18."""
+    dormant = parse_nft("table ip t { flags dormant; chain c { type filter hook input priority 0; drop; } }")
+    assert parse_nft("add table ip t", base=dormant).tables[0].flags == frozenset()
+    assert parse_nft("add chain ip t d", base=dormant).tables[0].flags == {"dormant"}
