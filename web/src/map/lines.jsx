@@ -64,7 +64,7 @@ export function ServiceLines({ map, layout, selected, asked, before, under }) {
         const bend = Math.max(30, (x2 - x1) / 2);
         const line = from.kind === "end" ? lineToEnd(layout, to, from) : from.kind === "outside" && layout.channel ? aroundNodes(layout, [x1, y1], [x2, y2]) : `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
         return (
-          <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : less ? " gone less" : ""}${wrong ? " wrong" : ""}`}>
+          <g key={key} class={`edge${strong ? " strong" : ""}${gone ? " gone" : less ? " gone less" : lost ? " part" : ""}${wrong ? " wrong" : ""}`}>
             <path d={line} stroke-width={under && !strong && layout.channel ? 1.2 : (1 + width * 4).toFixed(1)} />
             {lost && <path class="cross" d={`M${from.kind === "end" ? from.x - 13 : x1 + 3} ${y1 - 5}l10 10m0 -10l-10 10`} />}
           </g>
@@ -85,13 +85,13 @@ function aroundNodes(layout, [x1, y1], [x2, y2]) {
  *  they are below it; and beside a group of nodes on a phone are Services, so there they are in its heading. */
 function Shares({ layout, lines }) {
   const { slim } = layout;
-  const said = lines.map(({ key, host, from, gone, less, wrong, words }) => {
+  const said = lines.map(({ key, host, from, gone, less, wrong, lost, words }) => {
     const grouped = slim && from.zone !== undefined;
     const rows = words.map((text) => (grouped ? text.replace(/ \(.*/, "") : slim ? text.replace(/^.*→ /, "→ ") : text)).slice(0, grouped ? 1 : MOST_ROWS);
     const size = sizeOf(rows, slim);
     const y = (from.moreAt && from.more > 0 ? from.moreAt.y + 10 : from.y + from.h / 2) - size.h / 2;
     const first = slim && from.kind === "end" ? { x: from.x - size.w - 4, y } : grouped ? { x: from.x + from.w - size.w - 4, y: from.y + 4 } : from.kind === "outside" && !slim && layout.channel ? null : { x: from.x + from.w + 5, y };
-    return { key, rows, host, ...size, first, kind: gone ? " gone" : less ? " gone less" : wrong ? " wrong" : "" };
+    return { key, rows, host, ...size, first, kind: gone ? " gone" : less ? " gone less" : wrong ? " wrong" : lost ? " part" : "" };
   });
   const places = placed(layout, said);
   return said.map(({ key, rows, kind }, place) => places[place] && <Label key={key} at={places[place]} rows={rows} classes={`edge strong share${kind}`} slim={slim} />);

@@ -129,7 +129,7 @@ function Empty({ audited, total, alone }) {
         <ul class="hints">
           {alone ? <>
             <li>From left to right: who asks, the host with the Services that its rules name, and the endpoints that they choose. Packets meet the hooks in this order.</li>
-            <li>A green line leads to an endpoint that the rules send a client’s packets to; the wider it is, the more of them. Whether they arrive there one host’s rules do not tell.</li>
+            <li>A green line leads to an endpoint that the rules send packets to; the wider it is, the more of them. A Service is as it is for whom it serves worst: a Pod, the host, or a client outside; its list has a bar for each. A cross is where packets are lost. Whether they arrive there one host’s rules do not tell.</li>
           </> : <>
             <li>From left to right: who is outside, the network, nodes with their interfaces, rules and Pods, and Services.</li>
             <li>A green line joins a Service to a Pod that gets its packets; the wider it is, the more of them. Where no packet goes is no line. Of a large cluster the lines of what is chosen are drawn.</li>
