@@ -6,6 +6,9 @@ both sides that stand in one place and differ either in which packets they are f
 rule, changed (`_changed`). A rule that both sides have with another chance (`-m statistic`) is a cause only where
 nothing else is: when an endpoint comes or goes, the rules of the endpoints beside it change theirs. Base chains of one
 side alone are a cause unless the other side has some of its own, too: that is another program, and not a changed rule.
+What a witness meets is confirmed as its cause: with it alone undone, and those chances, the witness fares alike on both
+sides. Where that takes several, as in a chain that was written anew, it is the first rule of the chain with which alone
+undone, or without which alone not undone, this is so.
 Between a side of iptables and one of nftables there are no causes, also where a side's base chains are empty.
 """
 
@@ -13,9 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.elements import SideElements
+from kproxy.dataplane.compare.undo import ChainKey, Edit
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome, TraceResult
@@ -36,9 +40,8 @@ from kproxy.netfilter.nftables.statement import Match, Reject, Statement
 from kproxy.netfilter.nftables.value import Verdict
 
 _Item = TypeVar("_Item")
-ChainKey = tuple[str, str, str]
-"""A chain by its variant of iptables (empty where no side has two, and for native tables) and its table's and its own
-name; names of native tables have two words, so that none is both."""
+_MAX_MET: Final = 12
+"""So many differences that a witness meets are tried as its cause."""
 
 
 class Instead(NamedTuple):
@@ -125,6 +128,19 @@ class _Alone(NamedTuple):
     instead: int
 
 
+class _Met(NamedTuple):
+    """A difference of rules that a witness meets, and what undoes it, alone and with all of its chain; those with
+    another chance last."""
+
+    by_chance: bool
+    position: int
+    side: int
+    cause: Cause
+    key: ChainKey
+    edits: tuple[Edit, ...]
+    chain: Edit
+
+
 class Causes:
     """The rules of one side alone, for two sides. Chains are compared when a witness comes to them."""
 
@@ -139,10 +155,36 @@ class Causes:
         self._alone: dict[ChainKey, tuple[dict[int, _Alone], dict[int, _Alone]]] = {}
         self._elements = SideElements(sides, family)
 
-    def of(self, traces: tuple[TraceResult, TraceResult], situations: tuple[Situation, Situation]) -> Cause | None:
-        """The first rule or element of one side alone that a witness meets, one that the other side has with another
-        chance last; of those equally early, the first side's."""
-        found: list[tuple[bool, int, int, Cause]] = []
+    def of(
+        self,
+        traces: tuple[TraceResult, TraceResult],
+        situations: tuple[Situation, Situation],
+        alike: Callable[[Sequence[Edit]], bool],
+    ) -> Cause | None:
+        """The first rule or element of one side alone that a witness meets and that makes the difference, one that the
+        other side has with another chance last; of those equally early, the first side's.
+
+        Args:
+            alike: whether both sides treat the witness alike once these edits are made.
+        """
+        met = self._met(traces, situations)
+        confirmed = next((each for each in met if alike(each.edits)), None)
+        if confirmed is not None:
+            return confirmed.cause
+        chains = {each.key: each.chain for each in reversed(met)}
+        whole = next((each for each in met if alike([chains[each.key]])), None)
+        if whole is None and len(chains) > 1 and alike(list(chains.values())):
+            others = {key: [edit for each, edit in chains.items() if each != key] for key in chains}
+            whole = next((each for each in met if not alike(others[each.key])), None)
+        return None if whole is None else whole.cause
+
+    def _met(self, traces: tuple[TraceResult, TraceResult], situations: tuple[Situation, Situation]) -> Sequence[_Met]:
+        found: dict[Cause, _Met] = {}
+
+        def add(*met: Any) -> None:
+            one = _Met(*met)
+            found[one.cause] = min(one, found.get(one.cause, one), key=lambda each: each[:3])
+
         for side, result in enumerate(traces):
             for outcome in result.outcomes:
                 for position, step in enumerate(outcome.path):
@@ -150,13 +192,29 @@ class Causes:
                     key = "" if native else step.source or self._only[side], step.table, step.chain
                     alone = self._alone_in(key)[side].get(step.rule)
                     if alone is not None:
-                        found.append((alone.by_chance, position, side, self._cause(side, key, step.rule, alone)))
-                        if not alone.by_chance:
-                            break
+                        cause = self._cause(side, key, step.rule, alone)
+                        edits = self._edits(side, key, step.rule, alone)
+                        add(alone.by_chance, position, side, cause, key, edits, self._whole(key, side))
                     elif (met := self._element(side, key, step, outcome, situations[side])) is not None:
-                        found.append((False, position, side, met))
-                        break
-        return min(found)[3] if found else None
+                        edit = Edit(1, key, set=self._elements.set(0, key[1], met.set))
+                        add(False, position, side, met, key, (edit,), edit)
+        return sorted(found.values(), key=lambda each: each[:3])[:_MAX_MET]
+
+    def _whole(self, key: ChainKey, side: int) -> Edit:
+        """What takes all of a chain back; of one that only one side has, its rules."""
+        first, second = (each.get(key) for each in self._chains)
+        if first is None or second is None:
+            return Edit(side, key, rules=())
+        return Edit(1, key, rules=first.rules)
+
+    def _edits(self, side: int, key: ChainKey, number: int, alone: _Alone) -> tuple[Edit, ...]:
+        """What takes a rule back, and with it the chances of the rules beside it."""
+        first, second = (sides[key].rules if key in sides else () for sides in self._chains)
+        changed = {each.instead: place for place, each in self._alone_in(key)[0].items() if each.by_chance}
+        if alone.instead and not alone.by_chance:
+            changed |= {number: alone.instead} if side else {alone.instead: number}
+        found = [Edit(1, key, place, first[own - 1]) for place, own in changed.items() if place <= len(second)]
+        return (*found, Edit(side, key, number)) if not alone.instead else tuple(found)
 
     def _cause(self, side: int, key: ChainKey, number: int, alone: _Alone) -> Cause:
         if not alone.instead:

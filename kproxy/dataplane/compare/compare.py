@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.causes import Cause, Causes
@@ -82,9 +83,11 @@ class Difference:
     source_only: bool = field(default=False, compare=False, repr=False)
 
     @property
-    def rank(self) -> int:
-        """The fewer, the more usual packets meet it: to one address, under few conditions."""
-        return min((each.rank for each in self.places), default=0) + self.oddness
+    def rank(self) -> tuple[int, bool]:
+        """The less, the more usual packets meet it: to one address, as a Service's, under few conditions; among those,
+        what one side accepts and the other drops or refuses comes first."""
+        usual = min((each.rank for each in self.places), default=0) + self.oddness
+        return usual, not ("sent" in self.ends and {"dropped", "rejected"} & set(self.ends))
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -225,7 +228,7 @@ def _compare(
         key = _Key(finding.sources, conditions, *finding.general)
         merged.setdefault(key, {}).setdefault(where.of_host() if finding.to_host else where, finding)
     differences = tuple(sorted((_difference(key, found) for key, found in merged.items()), key=lambda each: each.rank))
-    differences = _with_causes(differences, sides, setup.family, (examiner.index(0), examiner.index(1)))
+    differences = _with_causes(differences, sides, setup.family, examiner)
     left = len(regions) - examined if regions else 0
     if not differences and not undecided:
         remarks += _mark_remarks(*sides)
@@ -249,15 +252,17 @@ def _with_causes(
     differences: tuple[Difference, ...],
     sides: tuple[SideRules, SideRules],
     family: Family,
-    indexes: tuple[Index, Index],
+    examiner: Examiner,
 ) -> tuple[Difference, ...]:
     if not differences:
         return ()
     causes = Causes(sides, family)
+    indexes = (examiner.index(0), examiner.index(1))
     found = []
     for item in differences:
         traces = trace_witness(indexes, item)
-        found.append(replace(item, cause=causes.of(traces, item.situations), traces=traces))
+        cause = causes.of(traces, item.situations, partial(examiner.alike, item.situations))
+        found.append(replace(item, cause=cause, traces=traces))
     return tuple(found)
 
 

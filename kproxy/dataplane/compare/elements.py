@@ -26,6 +26,7 @@ from kproxy.netfilter.nftables.expression import Expression, MapLookup, SetRefer
 from kproxy.netfilter.nftables.printer.expressions import print_element
 from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.ruleset import Rule
+from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.statement import Match, VerdictMap
 
 
@@ -78,6 +79,10 @@ class SideElements:
                 if other is not None:
                     return _described(1 - side, theirs, name, other)
         return None
+
+    def set(self, side: int, table: str, name: str) -> Set | None:
+        """A set or map of one side."""
+        return self._tables[side][table].table.set(name)
 
     def _changed(self, side: int, table: str) -> frozenset[str]:
         known = self._state.get((side, table))

@@ -7,7 +7,7 @@ difference; one that the evaluator does not confirm is undecided, and is said to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -24,8 +24,10 @@ from kproxy.dataplane.compare.fates import differ_in_source, distributions_text,
 from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
+from kproxy.dataplane.compare.undo import Edit, undone
 from kproxy.dataplane.compare.witness import Situation, Values, situation_of
 from kproxy.dataplane.concrete.index import Index
+from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import INDETERMINATE
@@ -414,6 +416,23 @@ class Examiner:
         if self._setup.outcomes.watched:
             for level in range(self._variables.mark, self._variables.connmark + 32):
                 yield {**values, level: 1 - values.get(level, 0)}
+
+    def alike(self, situations: tuple[Situation, Situation], edits: Sequence[Edit]) -> bool:
+        """Whether both sides treat a witness alike once these edits are made."""
+        touched = {each.side for each in edits}
+        sides = undone(self._rules, edits)
+        try:
+            first, second = (
+                observe(
+                    index_rules(sides[number], self._setup.family) if number in touched else self.index(number),
+                    situation,
+                    self._watches[number],
+                )
+                for number, situation in enumerate(situations)
+            )
+        except DataplaneError:  # a chain is not there then
+            return False
+        return first == second
 
     def index(self, number: int) -> Index:
         """A side's rules ready for traces."""

@@ -67,8 +67,10 @@ def changed(old: str, new: str) -> Callable[[], str]:
         ),
         pytest.param(
             changed(NODE_PORT, f"{NODE_PORT}  externalTrafficPolicy: Local\n"),
+            # Of packets that come with the mark the second one alone makes a difference.
             {"rule 1 of KUBE-EXT-67NZLRHBNDSAWJRO, jump to KUBE-MARK-MASQ (masquerade traffic for shop/web:http "
-             "external destinations), is changed in B"},
+             "external destinations), is changed in B",
+             "rule 2 of KUBE-EXT-67NZLRHBNDSAWJRO, jump to KUBE-SVC-67NZLRHBNDSAWJRO, is changed in B"},
             id="policy Local",
         ),
         pytest.param(
@@ -125,6 +127,34 @@ def test_a_changed_rule_is_one_cause(one: Sequence[str], other: Sequence[str], e
     assert found == expected
     if all(map(all, expected)):
         assert back == {(second, first) for first, second in expected}
+
+
+def test_a_rule_that_changes_nothing_for_the_witness_is_no_cause() -> None:
+    """A jump to an empty chain is met first, and is as well on one side alone; what drops is another rule."""
+    jumps = "".join(f"-A {hook} -j KUBE-PROXY-FIREWALL\n" for hook in ("INPUT", "FORWARD", "OUTPUT"))
+    common = "".join(f"-A {hook} -j KUBE-FIREWALL\n" for hook in ("INPUT", "FORWARD", "OUTPUT"))
+    drop = "-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n"
+    head = "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n:KUBE-FIREWALL -\n:KUBE-PROXY-FIREWALL -\n"
+    one, other = (parse_save(f"{head}{body}COMMIT\n") for body in (jumps + common + drop, common))
+    for sides, where in (((one, other), "A"), ((other, one), "B")):
+        found = compare(*sides, family=Family.IPV4)
+        assert {item.cause.words() for item in found.differences if item.cause} == {
+            f"rule 1 of KUBE-FIREWALL, `-j DROP`, is only in {where}"
+        }
+        assert all(item.cause for item in found.differences)
+
+
+def test_where_it_takes_two_the_first_is_the_cause() -> None:
+    """A Service that has lost its endpoints: it is not translated any more, and refused."""
+    head = "*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\n:S -\n"
+    nat = "-A PREROUTING -j S\n-A OUTPUT -j S\n"
+    to = "-A S -d 10.96.0.9 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.5:80\n"
+    refuse = "*filter\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n:R -\n-A FORWARD -j R\n-A OUTPUT -j R\n"
+    no = "-A R -d 10.96.0.9 -p tcp -m tcp --dport 80 -j REJECT\n"
+    one = parse_save(f"{head}{nat}{to}COMMIT\n{refuse}COMMIT\n")
+    other = parse_save(f"{head}{nat}COMMIT\n{refuse}{no}COMMIT\n")
+    causes_ = {item.cause.words() for item in compare(one, other, family=Family.IPV4).differences if item.cause}
+    assert "rule 1 of S, `-j DNAT --to-destination 10.244.1.5:80`, is only in A" in causes_
 
 
 def test_another_chance_is_a_cause_where_nothing_else_is() -> None:
