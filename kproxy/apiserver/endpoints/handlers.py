@@ -12,7 +12,7 @@ from kproxy.apiserver.endpoints.eviction import handle_eviction
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
 from kproxy.apiserver.endpoints.podstreams import PodStreams
-from kproxy.apiserver.endpoints.request import Request
+from kproxy.apiserver.endpoints.request import Request, Target
 from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.scale import handle_scale
@@ -29,6 +29,23 @@ from kproxy.apiserver.registry.patching import check_media
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import APPLY_PATCH, WriteResult
 from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
+
+
+def check_path(target: Target, resource: Resource) -> None:
+    """Refuses a path that authorization took for one in a namespace, or for one of the cluster, and that is none: who
+    may watch everything in `default` may not watch `/api/v1/namespaces/default/nodes`.
+
+    Raises:
+        ApiError: 404.
+    """
+    if resource.strategy.is_namespace:
+        fits = target.name == target.namespace or not target.namespace
+    elif resource.namespaced:
+        fits = bool(target.namespace) or not target.name
+    else:
+        fits = not target.namespace
+    if not fits or (target.rest and target.subresource != "proxy"):
+        raise no_resource()
 
 
 class ResourceHandler:
@@ -48,17 +65,11 @@ class ResourceHandler:
             ApiError: it is refused.
         """
         target = request.target
-        if (target.rest and target.subresource != "proxy") or (
-            target.namespace and not resource.namespaced and not resource.strategy.is_namespace
-        ):
-            raise no_resource()
-        if resource.strategy.is_namespace and target.namespace and target.name != target.namespace:
-            raise no_resource()
         if target.subresource:
             return await self._subresource(request, resource)
         if not target.name:
             return await self._collection(request, resource)
-        if not resource.stored or (resource.namespaced and not target.namespace):
+        if not resource.stored:
             raise no_resource()
         return await self._object(request, resource)
 
@@ -186,7 +197,7 @@ class ResourceHandler:
     async def _subresource(self, request: Request, resource: Resource) -> Response:
         target, method = request.target, request.method
         found = resource.subresource(target.subresource)
-        if found is None or (resource.namespaced and not target.namespace):
+        if found is None:
             raise no_resource()
         verb = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create",
                 "DELETE": "delete"}.get(method, "")  # fmt: skip

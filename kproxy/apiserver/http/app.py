@@ -18,7 +18,7 @@ from kproxy.apiserver.auth.authentication import Authenticator, User
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.handlers import ResourceHandler
+from kproxy.apiserver.endpoints.handlers import ResourceHandler, check_path
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.negotiation import negotiate_for
 from kproxy.apiserver.endpoints.nonresource import NonResourceHandler
@@ -114,7 +114,7 @@ class App:
         """Who asks and what for, if they may; None if the path names no known resource.
 
         Raises:
-            ApiError: 400, 401 or 403.
+            ApiError: 400, 401, 403 or 404.
         """
         request.path = _decoded_path(scope)
         request.query = parse_query(scope["query_string"])
@@ -126,7 +126,8 @@ class App:
         if target.group is None:
             return None
         resource = self._catalog.find(target.group, target.version, target.resource)
-        if resource is not None and resource.deprecation:
+        if resource is not None:
+            check_path(target, resource)
             request.deprecation = resource.deprecation
         return resource
 

@@ -64,6 +64,22 @@ def test_roles_are_enforced(shared: Api) -> None:
     assert rule(["get", "list", "watch"], "services") in answer["status"]["resourceRules"]
 
 
+def test_rights_in_a_namespace_watch_nothing_of_the_cluster(api: Api) -> None:
+    """What lies in no namespace is not reached through the path of one, where a Role would allow it."""
+    bob = api.as_user("bob-token")
+    allow(api, "everything", "bob", [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
+    for path in (
+        f"{RBAC}/namespaces/default/clusterroles?watch=1",
+        f"{RBAC}/watch/namespaces/default/clusterroles/cluster-admin?",
+        "/api/v1/namespaces/default/namespaces?watch=1",
+        "/api/v1/watch/namespaces/default/namespaces?",
+        "/api/v1/namespaces/default/namespaces/kube-system?watch=1",
+        "/api/v1/namespaces/default/nodes?watch=1",
+    ):
+        assert bob("GET", f"{path}&timeoutSeconds=1")[0] == 404, path
+    assert bob("GET", "/api/v1/namespaces/default?watch=1&timeoutSeconds=1")[0] == 200
+
+
 def binding_of(role: str, user: str) -> dict[str, Any]:
     """A binding of a ClusterRole to a user, named after both."""
     reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
