@@ -80,19 +80,6 @@ class Namespace:
         return cls(f"namespace {name}", path if "/" in name else name, lambda: _enter(path))
 
     @classmethod
-    def of_pid(cls, pid: int) -> Namespace:
-        """The namespace that a process is in.
-
-        Raises:
-            NamespaceError: there is no such process.
-            PrivilegeError: it may not be entered.
-        """
-        path = f"/proc/{pid}/ns/net"
-        if not os.path.exists(f"/proc/{pid}"):
-            raise NamespaceError(f"there is no process {pid}, so it has no network namespace")
-        return cls(f"the namespace of process {pid}", path, lambda: _enter(path))
-
-    @classmethod
     def scratch(cls) -> Namespace:
         """A new, empty, nameless namespace that vanishes when it is closed.
 

@@ -1,7 +1,7 @@
 """Constants as text: reading and writing the values of each data type.
 
-`read_constant` takes one word (or string in quotes) as it stands in a rule or an element; ranges and prefixes are part
-of the word. `write_constant` gives it back as nft prints it. Both work through one function per type, kept in a table,
+`constant_reader` makes a function that takes one word (or string in quotes) as it stands in a rule or an element;
+ranges and prefixes are part of the word. `write_constant` gives it back as nft prints it. Both work through one function per type, kept in a table,
 because a rule set holds hundreds of thousands of constants.
 """
 
@@ -276,11 +276,6 @@ def _split_range(text: str, kind: DataType) -> tuple[str, str, str]:
     while dash > 0 and names and text[:dash] not in names:
         dash = text.find("-", dash + 1)
     return (text[:dash], "-", text[dash + 1 :]) if 0 < dash < len(text) - 1 else (text, "", "")
-
-
-def read_constant(text: str, kind: DataType) -> Single:
-    """Read one constant of a type. Raises ValueError."""
-    return constant_reader(kind)(text)
 
 
 def _write_hex(kind: DataType) -> Callable[[int], str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -90,8 +90,3 @@ class Source:
             return " ".join(self.tokens[first:stop])
         spans = self._spans()
         return self.text[spans[first][0] : spans[stop - 1][1]]
-
-
-def find_lines(tokens: Iterable[str]) -> list[int]:
-    """The indexes of the tokens that end lines."""
-    return [index for index, token in enumerate(tokens) if token == "\n"]

@@ -158,11 +158,6 @@ class Plan(msgspec.Struct, frozen=True):
         return bool(self.base or self.deletions or any(self.service_ports.values()))
 
     @property
-    def chain_count(self) -> int:
-        """How many chains are written."""
-        return len(self.base) + sum(len(chains) for chains in self.service_ports.values())
-
-    @property
     def restore_text(self) -> str:
         """The whole plan as one text, laid out as kube-proxy does: the filter table, then the nat table."""
         nat = {ref[1]: text for ref, text in self.base.items() if ref[0] == NAT}

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -59,23 +58,12 @@ def test_errors_inside_come_out() -> None:
         namespace.call(lambda: 1 / 0)
 
 
-def test_by_process_and_by_path() -> None:
+def test_by_path() -> None:
     with fresh_namespace() as name:
         with Namespace.named(f"/run/netns/{name}") as namespace:
             inode = namespace.call(identity)
-        child = subprocess.Popen(["ip", "netns", "exec", name, "sleep", "30"])
-        try:
-            deadline = time.monotonic() + PATIENCE
-            while os.stat(f"/proc/{child.pid}/ns/net").st_ino != inode and time.monotonic() < deadline:
-                time.sleep(0.01)
-            with Namespace.of_pid(child.pid) as namespace:
-                assert namespace.call(identity) == inode
-                assert interface_addresses(namespace, IPFamily.IPV4) == ()
-        finally:
-            child.kill()
-            child.wait()
-    with pytest.raises(NamespaceError):
-        Namespace.of_pid(2**22 - 1)
+            assert interface_addresses(namespace, IPFamily.IPV4) == ()
+        assert inode != identity()
 
 
 def test_a_scratch_namespace_is_new_and_nameless() -> None:

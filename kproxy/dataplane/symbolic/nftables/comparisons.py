@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
 from kproxy.dataplane.symbolic.nftables.expressions import Expressions
@@ -36,14 +35,6 @@ from kproxy.netfilter.nftables.ruleset import Table
 from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.statement import Match, Operator
 from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Value
-
-
-class Selected(NamedTuple):
-    """An element that a key may select: for which packets, and with what chance."""
-
-    condition: Node
-    chance: Fraction
-    element: Element | None
 
 
 class Comparisons:
