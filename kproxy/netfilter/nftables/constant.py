@@ -1,8 +1,8 @@
 """Constants as text: reading and writing the values of each data type.
 
 `constant_reader` makes a function that takes one word (or string in quotes) as it stands in a rule or an element;
-ranges and prefixes are part of the word. `write_constant` gives it back as nft prints it. Both work through one function per type, kept in a table,
-because a rule set holds hundreds of thousands of constants.
+ranges and prefixes are part of the word. `write_constant` gives it back as nft prints it. Both work through one
+function per type, kept in a table, because a rule set holds hundreds of thousands of constants.
 """
 
 from __future__ import annotations
