@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Iterator
 
 import click
+import msgspec
 
+from kproxy.cli.gathering import AGAIN
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cluster.audit.settle import TIMES
 from kproxy.cluster.evidence.unseen import VARIANTS, Unseen
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
+from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from kproxy.words import counted
@@ -40,7 +45,12 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:
         with open_namespace(arguments.netns) as namespace:
-            report = find_drift(request, namespace, repair=repair)
+            live = arguments.source.is_live
+            report = find_drift(request, namespace, repair=repair and not live)
+            if live:
+                report = _settled(report, arguments, namespace)
+            if live and repair and report.findings:
+                report = find_drift(arguments.read_request(compared=True), namespace, repair=True)
     except ApplyFailedError:
         raise
     except LinuxError as error:
@@ -65,6 +75,21 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         other = "-6" if family == IPFamily.IPV4.value else "-4"
         what = f"its iptables is not installed ({other}: only the other family)"
         raise CannotTellError(f"whether there is drift in {family} is unknown: {what}")
+
+
+def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:
+    """The differences from a live cluster that are still there when it and the node are read again, twice: whoever
+    keeps the rules lags behind a change by a moment."""
+    first = len(report.findings)
+    for _ in range(TIMES):
+        if not report.findings:
+            break
+        time.sleep(AGAIN)
+        later = find_drift(arguments.read_request(compared=True), namespace)
+        still = {msgspec.structs.replace(each, rule=0) for each in later.findings}
+        stays = tuple(each for each in report.findings if msgspec.structs.replace(each, rule=0) in still)
+        report = msgspec.structs.replace(later, findings=stays)
+    return msgspec.structs.replace(report, moving=first - len(report.findings) or msgspec.UNSET)
 
 
 def describe(report: DriftReport, width: int | None = None) -> Iterator[str]:
@@ -102,6 +127,8 @@ def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:
     where = f"node {report.node} in {report.where}, {variant_words(report.variant)}"
     if report.unread:
         where += f", {' and '.join(report.unread)} not looked at"
+    if report.moving:
+        yield "", f"{counted(report.moving, 'change')} in motion: found at first, and gone when it was read again"
     if not report.findings:
         yield "", f"{where}: no drift"
         return

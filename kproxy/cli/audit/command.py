@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +13,7 @@ import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.evidence import assume_option, exit_with
-from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.gathering import AGAIN, Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import (
     ProgressLine,
@@ -90,7 +94,8 @@ def command(
             cluster = read_snapshot(snapshot, report_note, assumed)
     line = ProgressLine()
     try:
-        report = audit(cluster, lambda what: line.show(f"auditing {what}"), parts=in_processes)
+        again = None if snapshot is not None else partial(_again, connection, reading, assumed)
+        report = audit(cluster, lambda what: line.show(f"auditing {what}"), parts=in_processes, again=again)
     finally:
         line.clear()
     if html is not None:
@@ -106,6 +111,15 @@ def command(
         write_report(report_lines(report))
     unread = snapshot is None and report_unread(cluster.info)
     exit_with(found=unread or not report.is_well, undecided=False, unseen=report.unseen)
+
+
+def _again(connection: Connection, reading: Reading, assumed: Assumed, nodes: Collection[str]) -> Cluster:
+    """The cluster a while later, of these nodes."""
+    time.sleep(AGAIN)
+    if reading.chosen != "none":
+        named = {each.partition("=")[0]: each for each in reading.nodes}
+        reading = replace(reading, nodes=tuple(named.get(name, name) for name in nodes))
+    return _live(connection, reading, assumed)
 
 
 def _live(connection: Connection, reading: Reading, assumed: Assumed) -> Cluster:

@@ -24,6 +24,7 @@ def report_lines(report: Report) -> Iterator[str]:
     """The lines of the answer."""
     width = report_width()
     of = f" of {report.created}" if report.created else ""
+    of += f", read within {report.apart:.1f} s" if report.apart else ""
     yield from _wrapped(
         f"{report.source}{of}: {counted(len(report.nodes), 'node')}, {counted(report.services, 'Service')}, "
         f"{counted(report.questions, 'packet')} on {counted(len(report.judged), 'node')}", "", "", width,
@@ -36,6 +37,10 @@ def report_lines(report: Report) -> Iterator[str]:
     for number, finding in enumerate(report.findings, 1):
         yield ""
         yield from _finding(number, finding, report, width)
+    if report.moving:
+        yield ""
+        text = f"{counted(report.moving, 'change')} in motion: found at first, and gone when it was read again"
+        yield from _wrapped(text, "", "  ", width)
     if report.undecided:
         yield ""
         yield click.style("Not decided:", bold=True)
@@ -73,7 +78,8 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
         if names:
             yield from _labelled(label, _listed(names, "; " if label == "what" else ", "), width)
     if finding.since:
-        yield from _labelled("since", _listed(finding.since, "; "), width)
+        lag = ", while the cluster was read: it may be kube-proxy's usual lag" if finding.young else ""
+        yield from _labelled("since", _listed(finding.since, "; ") + lag, width)
     for index, rule in enumerate(finding.rules[:_MOST_RULES]):
         yield from _labelled("rule" if not index else "", rule.location, width)
         if rule.text != (finding.rules[index - 1].text if index else ""):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
+from kproxy.cluster.audit.settle import settle
 from kproxy.cluster.audit.wires import observe_wires
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, VARIANTS, Unseen
@@ -25,6 +26,7 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.save import collector_paused
 
 Tell = Callable[[str], None]
+Again = Callable[[Collection[str]], Cluster]
 SMALLEST: Final = 20
 """Nodes for which another process is worth its while."""
 _LARGEST: Final = 5
@@ -59,6 +61,7 @@ def audit(
     everything: bool = False,
     parts: Parts = map,
     smallest: int = SMALLEST,
+    again: Again | None = None,
 ) -> Report:
     """Audits a cluster.
 
@@ -68,19 +71,27 @@ def audit(
         parts: how the parts of a large cluster are done. The report is the same whichever way.
         smallest: nodes of a part. Parts are made by the number of nodes alone; what one part has been asked, the others
             do not know.
+        again: reads some nodes and the objects of a live cluster again, a while later. What is wrong then, too, stays.
 
     Raises:
         InputError: a file of a node cannot be read; it names file and line or entry.
     """
-    shared = AuditedCluster(cluster)
-    nodes = [AuditedNode(shared, host) for host in cluster.hosts.values() if host.has_node]
 
-    def do(some: range) -> Part:
-        with collector_paused():  # a collection walks the whole cluster
-            return _part(nodes, some, tell, everything=everything)
+    def observe(looked_at: Cluster) -> tuple[list[AuditedNode], list[Part]]:
+        shared = AuditedCluster(looked_at)
+        nodes = [AuditedNode(shared, host) for host in looked_at.hosts.values() if host.has_node]
 
-    done = list(parts(do, _ranges(len(nodes), smallest)))
-    found = [each for part in done for each in part.found]
+        def do(some: range) -> Part:
+            with collector_paused():  # a collection walks the whole cluster
+                return _part(nodes, some, tell, everything=everything)
+
+        return nodes, list(parts(do, _ranges(len(nodes), smallest)))
+
+    nodes, done = observe(cluster)
+    found, moving = [each for part in done for each in part.found], list[Observation]()
+    if again is not None:
+        read = again
+        found, moving = settle(found, lambda names: [each for part in observe(read(names))[1] for each in part.found])
     found += observe_all(nodes)
     undecided = [each for part in done for each in part.undecided]
     undecided += _policies(cluster)
@@ -96,6 +107,8 @@ def audit(
         gaps(undecided),
         gaps(_missing(cluster)),
         tuple(each for node in nodes for each in _unseen(node)),
+        len(group(moving)) or msgspec.UNSET,
+        cluster.info.apart or msgspec.UNSET,
     )
 
 

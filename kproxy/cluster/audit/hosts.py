@@ -60,10 +60,11 @@ def _sysctls(node: AuditedNode) -> Iterator[Observation]:
     for family in families(node):
         name = _FORWARDING[family]
         if sysctls.get(name) == 0:
-            yield Observation("ip-forward", node.name, name, f"{name} = 0")
+            yield Observation("ip-forward", node.name, name, f"{name} = 0", mend=f"sysctl -w {name}=1")
         name = _BRIDGED[family]
         if sysctls.get(name) == 0 and _has_bridged_pods(node, family):
-            yield Observation("bridge-nf", node.name, name, f"{name} = 0, and the node's pods are on a bridge")
+            detail = f"{name} = 0, and the node's pods are on a bridge"
+            yield Observation("bridge-nf", node.name, name, detail, mend=f"sysctl -w {name}=1")
         facts = node.facts(family)
         needed = node.mode == MODE_IPTABLES and node.config_known and facts.iptables.localhost_node_ports
         name = "net.ipv4.conf.all.route_localnet"
@@ -99,7 +100,8 @@ def _reverse_path(node: AuditedNode) -> Iterator[Observation]:
         values = [sysctls.get(f"net.ipv4.conf.{name}.rp_filter", 0) for name in ("all", item.name)]
         if max(values) == _STRICT:
             detail = f"rp_filter of {item.name} is 1, and the way back is by {back}"
-            yield Observation("rp-filter", node.name, detail, detail)
+            mend = f"sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{item.name}.rp_filter=2"
+            yield Observation("rp-filter", node.name, detail, detail, mend=mend)
 
 
 def _conntrack(node: AuditedNode) -> Iterator[Observation]:
@@ -198,7 +200,10 @@ def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
             to = join_host_port(each.flow.destination, each.flow.destination_port)
             where = f"{to} to {each.flow.endpoint}" if each.flow.is_translated else f"{to}, not translated"
             service = each.service.rpartition("/")[0]
-            yield Observation("stale-flow", node.name, where, f"{where}: {each.reason}", service)
+            six = " -f ipv6" if family is Family.IPV6 else ""
+            mend = f"conntrack -D{six} -p {each.flow.protocol} --orig-dst {each.flow.destination}"
+            mend += f" --orig-port-dst {each.flow.destination_port}"
+            yield Observation("stale-flow", node.name, where, f"{where}: {each.reason}", service, mend=mend)
 
 
 def _no_endpoints(node: AuditedNode) -> Iterator[Observation]:

@@ -170,6 +170,7 @@ class Judge:
                 address=address,
                 rule=rule,
                 since=self._node.since(port) if first.kind in _OLD else "",
+                young=first.kind in _OLD and self._node.is_young(port),
             )
 
     def _here(self, rule: BlamedRule) -> BlamedRule | None:

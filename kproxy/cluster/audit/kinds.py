@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 
 class Kind(NamedTuple):
-    """A kind of finding. `hint` says what to do."""
+    """A kind of finding. `hint` says what to do; `{mend}` in it stands for the commands of its observations."""
 
     id: str
     severity: Severity
@@ -82,18 +82,18 @@ _ROWS: Final = (
         "leftover-rules", _WARNING, "Rules of kube-proxy are left from another mode or variant",
         "`kube-proxy --cleanup` (or `kproxy cleanup`) on the node, then restart kube-proxy.",
     ),
-    Kind("ip-forward", _ERROR, "The node does not forward packets", "sysctl -w NAME=1, and in /etc/sysctl.d."),
+    Kind("ip-forward", _ERROR, "The node does not forward packets", "{mend}, and the same in /etc/sysctl.d."),
     Kind(
         "route-localnet", _WARNING, "Node ports do not answer at 127.0.0.1",
         "kube-proxy sets route_localnet when it starts; something has reset it.",
     ),
     Kind(
         "rp-filter", _WARNING, "The reverse-path filter drops clients from outside",
-        "Set rp_filter of the interface, and of all, to 0 or 2, or mend the routes.",
+        "{mend}, or mend the routes.",
     ),
     Kind(
         "bridge-nf", _ERROR, "Bridged packets do not pass through the rules",
-        "modprobe br_netfilter; sysctl -w NAME=1: answers between pods of a node miss the client.",
+        "modprobe br_netfilter; {mend}: answers between pods of a node miss the client.",
     ),
     Kind(
         "conntrack-full", _ERROR, "The connection tracking table is nearly full: new connections will be lost",
@@ -117,7 +117,7 @@ _ROWS: Final = (
     ),
     Kind(
         "stale-flow", _ERROR, "Connections without an end are kept to endpoints that are gone, or past them",
-        "conntrack -D -p udp --orig-dst ADDRESS on the node.",
+        "On the node: {mend}",
     ),
     Kind(
         "claimed-twice", _ERROR, "Several Services claim one address and port: which one answers is random",

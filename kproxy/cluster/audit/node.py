@@ -25,6 +25,7 @@ from kproxy.cluster.pods import Pod
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
+from kproxy.cluster.snapshot.info import seconds_of
 from kproxy.dataplane import DataplaneError, Host
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.host import SHORT_SYSCTLS
@@ -197,6 +198,14 @@ class AuditedNode:
         if changed:
             return f"the endpoints changed last at {changed}"
         return f"kube-proxy wrote rules last at {self.synced}" if self.synced else ""
+
+    def is_young(self, port: ServicePort) -> bool:
+        """Whether a ServicePort's endpoints changed so shortly before the node was read that the objects may be of
+        another time: the controllers' times are of whole seconds."""
+        changed = seconds_of(self._shared.triggers.get(f"{port.name.namespace}/{port.name.name}", ""))
+        info = self.cluster.info
+        read = seconds_of(info.nodes[self.name].started) if self.name in info.nodes else None
+        return changed is not None and read is not None and read - changed - 1 < info.apart
 
     # --- rules ---
 

@@ -70,6 +70,8 @@ class Observation(msgspec.Struct, frozen=True):
         address: where the Service answers, as the witness asked it.
         client: who asked.
         since: since when it is so, in words, as far as it is known.
+        young: whether that was while the cluster was read.
+        mend: the command that mends it, for `{mend}` in the kind's hint.
     """
 
     kind: str
@@ -82,3 +84,5 @@ class Observation(msgspec.Struct, frozen=True):
     rule: BlamedRule | None = None
     witness: Witness | None = None
     since: str = ""
+    young: bool = False
+    mend: str = ""

@@ -27,6 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
         rules: those to blame, one of each node.
         witness: a packet that shows it, of the first node.
         since: since when it is so, in words, as far as the snapshot tells; each once.
+        young: whether what it is about changed while the cluster was read, so that it may be kube-proxy's usual lag.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
     rules: tuple[BlamedRule, ...]
     witness: Witness | None
     since: tuple[str, ...] = ()
+    young: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -68,6 +70,8 @@ class Report(msgspec.Struct, frozen=True):
         findings: the worst first.
         undecided: questions that could not be answered. missing: what is not there.
         unseen: what was not seen of the nodes; what is suspected of it leaves questions undecided.
+        moving: how many more things a live audit found at first, and not when it read them again.
+        apart: seconds from when the objects were read to when the last node was, as far as that is known.
     """
 
     version: int
@@ -81,6 +85,8 @@ class Report(msgspec.Struct, frozen=True):
     undecided: tuple[Gap, ...]
     missing: tuple[Gap, ...]
     unseen: tuple[Unseen, ...] = ()
+    moving: int | msgspec.UnsetType = msgspec.UNSET
+    apart: float | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_well(self) -> bool:
@@ -124,7 +130,7 @@ def _finding(found: Sequence[Observation]) -> Finding:
         kind.id,
         kind.severity,
         kind.title,
-        kind.hint,
+        kind.hint.replace("{mend}", "; ".join(dict.fromkeys(each.mend for each in found if each.mend))),
         _sorted(each.node for each in found),
         _sorted(each.service for each in found),
         _sorted(each.client for each in found),
@@ -133,6 +139,7 @@ def _finding(found: Sequence[Observation]) -> Finding:
         tuple(rules[key] for key in sorted(rules))[:_MAX_RULES],
         next((each.witness for each in found if each.witness is not None), None),
         _sorted(each.since for each in found),
+        all(each.young for each in found) or msgspec.UNSET,
     )
 
 

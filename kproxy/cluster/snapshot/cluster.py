@@ -123,6 +123,8 @@ class Cluster:
         found = []
         for kind, then in _WANTED.items():
             path = f"{OBJECTS}/{kind}.json"
+            if kind == "EndpointSlice" and "Endpoints" in self._kinds:
+                continue  # they were mirrored
             if kind not in self._kinds and (kind not in self._files_of_objects or path in self._why):
                 found.append(Missing(path, self._why.get(path, ""), then))
         return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -48,6 +49,22 @@ class SnapshotInfo(msgspec.Struct, frozen=True, rename="camel"):
     redacted: bool = False
     nodes: dict[str, NodeInfo] = msgspec.field(default_factory=dict)
     failed: tuple[Failure, ...] = ()
+
+    @property
+    def apart(self) -> float:
+        """Seconds from when the objects began to be read to when the last node's rules had been; 0 if not known."""
+        begun = seconds_of(self.created)
+        ends = [(seconds_of(each.started), each.seconds) for each in self.nodes.values()]
+        found = [start + took - begun for start, took in ends if start is not None and begun is not None]
+        return round(max([0.0, *found]), 3)
+
+
+def seconds_of(time: str) -> float | None:
+    """A time of RFC 3339 in seconds, None if it is none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None
 
 
 UNKNOWN: Final = SnapshotInfo(version=0)

@@ -73,6 +73,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
         repaired: whether it was mended; None if that was not asked for.
         unread: families whose rules could not be looked at, although the host may have some: their iptables is not
             installed. `notes` say more.
+        moving: how many more differences from a live cluster were gone when it was read again, if there are some.
     """
 
     node: str
@@ -84,6 +85,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     packets: tuple[str, ...] = ()
     repaired: bool | None = None
     unread: tuple[str, ...] = ()
+    moving: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def find_drift(request: NodeRequest, namespace: Namespace, *, repair: bool = False) -> DriftReport:

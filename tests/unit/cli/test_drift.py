@@ -8,9 +8,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
+from kproxy.cli import drift
 from kproxy.cli.drift import describe
 from kproxy.linux.drift.find import DriftReport
 from kproxy.linux.drift.finding import Finding
@@ -198,6 +201,21 @@ def test_a_family_whose_iptables_is_not_installed(kproxy: Run, namespace: str, t
     run("iptables-nft", "-t", "nat", "-D", "KUBE-SVC-GCRHHKL6ZB4XAFBC", "1", namespace=namespace)
     done = kproxy("drift", *MINI, "--netns", namespace, prefix=machine)
     assert (done.returncode, "1 difference" in done.stdout) == (1, True)
+
+
+def test_what_a_live_cluster_outgrows_is_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two differences at first, one of which stays, at another number; both readings wait for a moment."""
+    lasting = Finding("IPv4", "nft", "rule-missing", "nat", "KUBE-SERVICES", "", "shop/web", 3)
+    passing = Finding("IPv4", "nft", "chain-missing", "nat", "KUBE-SVC-A", "", "shop/dns")
+    moved = msgspec.structs.replace(lasting, rule=4)
+    reports = [DriftReport("n1", "here", "nft", "", found) for found in ((moved, passing), (moved,))]
+    waits: list[float] = []
+    monkeypatch.setattr(drift, "find_drift", lambda *_args: reports.pop(0))
+    monkeypatch.setattr("time.sleep", waits.append)
+    first = DriftReport("n1", "here", "nft", "", (lasting, passing))
+    settled = drift._settled(first, Mock(), Mock())
+    assert (settled.findings, settled.moving, waits) == ((lasting,), 1, [2.0, 2.0])
+    assert "1 change in motion: found at first, and gone when it was read again" in describe(settled)
 
 
 def test_lines_fit_a_terminal() -> None:

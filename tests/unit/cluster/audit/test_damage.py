@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from msgspec import UNSET
 
 from kproxy.cluster.audit import Finding, Report, audit
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -385,3 +386,40 @@ def test_dumps_are_read_however_they_were_printed() -> None:
         files[f"nodes/n{number}/iptables-save"] = files[f"nodes/n{number}/iptables-save"].replace(old, new)
     report = judged(files)
     assert (report.findings, report.judged) == ((), ("n1", "n2", "n3"))
+
+
+def test_advice_names_the_thing() -> None:
+    files = audited.cluster("iptables")
+    sysctl("net.ipv4.ip_forward", 0)(files)
+    (finding,) = judged(files).findings
+    assert finding.hint == "sysctl -w net.ipv4.ip_forward=1, and the same in /etc/sysctl.d."
+
+
+def test_endpoints_instead_of_slices_are_known() -> None:
+    files = audited.cluster("iptables")
+    del files["objects/EndpointSlice.json"]
+    subsets = [{"addresses": [{"ip": "10.244.2.6"}], "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}]
+    objects = [
+        {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "dns", "namespace": "shop"}, "subsets": subsets}
+    ]
+    files["objects/Endpoints.json"] = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
+    report = judged(files)
+    assert report.judged == ("n1", "n2", "n3")
+    assert not any("EndpointSlice" in each.what for each in (*report.undecided, *report.missing))
+
+
+def test_changes_while_the_snapshot_was_read_are_marked() -> None:
+    files = audited.cluster("iptables")
+    nodes = {"n1": {"started": "2026-01-31T12:00:05Z", "seconds": 1.5, "via": "exec"}}
+    info = {"version": 1, "created": "2026-01-31T12:00:00Z", "nodes": nodes}
+    files["snapshot.json"] = json.dumps(info).encode()
+    for time, young in (("2026-01-31T12:00:02Z", True), ("2026-01-31T11:00:00Z", False)):
+        objects = json.loads(files["objects/EndpointSlice.json"])
+        for each in objects["items"]:
+            each["metadata"].setdefault("annotations", {})["endpoints.kubernetes.io/last-change-trigger-time"] = time
+        files["objects/EndpointSlice.json"] = json.dumps(objects).encode()
+        damaged = dict(files)
+        change(r"--to-destination 10\.244\.2\.6:53", "--to-destination 10.244.2.99:53")(damaged)
+        report = judged(damaged)
+        assert report.apart == 6.5
+        assert [each.young for each in report.findings if each.kind == "endpoint-stale"] == [young or UNSET]
