@@ -73,7 +73,7 @@ def report_text(report: Report, label: str, unseen: Sequence[str] = ()) -> str:
     lines = [click.style(packet_words(report.question), bold=True)]
     width = max(len(percent(item.outcome.probability)) for item in report.outcomes)
     for reported in report.outcomes:
-        lines += _summary(reported, width)
+        lines += _summary(reported, width, report.question.packet.in_interface)
     hints = dict.fromkeys(hint for item in report.outcomes for hint in item.outcome.hints)
     lines += [click.style(f"would settle it: {hint}", fg="yellow") for hint in hints]
     lines += unseen
@@ -118,7 +118,7 @@ def _verdict(verdict: str) -> str:
     return click.style(verdict, fg=COLOURS[verdict], bold=True)
 
 
-def _summary(reported: Reported, width: int) -> Iterator[str]:
+def _summary(reported: Reported, width: int, came_by: str | None) -> Iterator[str]:
     item = reported.outcome
     yield f"  {percent(item.probability):>{width}}  {_verdict(item.verdict)}  {outcome_words(reported)}"
     margin = " " * (width + 4)
@@ -134,7 +134,7 @@ def _summary(reported: Reported, width: int) -> Iterator[str]:
     if len(item.possible) > _MAX_POSSIBLE:
         yield f"{margin}and {counted(len(item.possible) - _MAX_POSSIBLE, 'more possibility')} (-o json lists all)"
     if reported.reply is not None:
-        yield f"{margin}reply: {reply_words(reported.reply)}"
+        yield f"{margin}reply: {reply_words(reported.reply, came_by)}"
 
 
 def _add_way(root: _Branch, steps: Sequence[Step]) -> None:

@@ -86,7 +86,7 @@ def _last_rule(steps: Sequence[Step]) -> str:
     return ""
 
 
-def reply_words(reply: Reply | None) -> str:
+def reply_words(reply: Reply | None, came_by: str | None = None) -> str:
     """What comes back."""
     if reply is None:
         return "no reply"
@@ -94,6 +94,8 @@ def reply_words(reply: Reply | None) -> str:
     if reply.verdict == ACCEPT:
         if reply.received != reply.sent:
             text += f", received as {reply.received[0]} → {reply.received[1]}"
+        if reply.out_interface and came_by and reply.out_interface != came_by:
+            text += f", leaves by {reply.out_interface}, though the packet came by {came_by}"
         return text
     if reply.verdict == INDETERMINATE:
         return f"{text}; what becomes of it on its way back is open{f': {reply.reason}' if reply.reason else ''}"

@@ -154,6 +154,7 @@ class Causes:
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
         self._alone: dict[ChainKey, tuple[dict[int, _Alone], dict[int, _Alone]]] = {}
         self._elements = SideElements(sides, family)
+        self._anew: dict[tuple[str, str], Cause] = {}
 
     def of(
         self,
@@ -176,7 +177,14 @@ class Causes:
         if whole is None and len(chains) > 1 and alike(list(chains.values())):
             others = {key: [edit for each, edit in chains.items() if each != key] for key in chains}
             whole = next((each for each in met if not alike(others[each.key])), None)
-        return None if whole is None else whole.cause
+        if whole is None:
+            return None
+        return self._anew.setdefault((whole.cause.table, whole.cause.chain), whole.cause)
+
+    def joined(self, cause: Cause | None) -> Cause | None:
+        """A cause, or in a chain of which several rules together made differences the first of those: it was written
+        anew, which is one change."""
+        return None if cause is None else self._anew.get((cause.table, cause.chain), cause)
 
     def _met(self, traces: tuple[TraceResult, TraceResult], situations: tuple[Situation, Situation]) -> Sequence[_Met]:
         found: dict[Cause, _Met] = {}

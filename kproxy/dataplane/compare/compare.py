@@ -263,7 +263,7 @@ def _with_causes(
         traces = trace_witness(indexes, item)
         cause = causes.of(traces, item.situations, partial(examiner.alike, item.situations))
         found.append(replace(item, cause=cause, traces=traces))
-    return tuple(found)
+    return tuple(replace(item, cause=causes.joined(item.cause)) for item in found)
 
 
 def trace_witness(

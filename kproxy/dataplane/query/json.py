@@ -29,7 +29,8 @@ class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer: as it is sent (`src`, `dst`), and as the sender of the packet gets it."""
+    """The answer: as it is sent (`src`, `dst`), and as the sender of the packet gets it; `out` is the interface that it
+    leaves by, where known."""
 
     kind: str
     verdict: str
@@ -38,6 +39,7 @@ class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     received_src: str
     received_dst: str
     reason: str = ""
+    out: str = ""
 
 
 class Possibility(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
@@ -127,4 +129,4 @@ def _possibility(item: Outcome) -> Possibility:
 
 
 def _reply(reply: Reply) -> ReplyRecord:
-    return ReplyRecord(reply.kind, reply.verdict, *reply.sent, *reply.received, reply.reason)
+    return ReplyRecord(reply.kind, reply.verdict, *reply.sent, *reply.received, reply.reason, reply.out_interface)

@@ -31,6 +31,8 @@ class Reply:
         received: the same as it leaves this host, or reaches the process here that waits for it; `?` where open.
         verdict: what becomes of it on this host.
         reason: why, if it is not accepted.
+        out_interface: by which interface it leaves this host, several with ` or ` between; "" if it does not leave, or
+            that is not known. Routes decide, so it may be another one than the packet came by.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Reply:
     received: tuple[str, str]
     verdict: str
     reason: str = ""
+    out_interface: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +236,13 @@ def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, b
         return Reply(kind, sent, ("?", "?"), INDETERMINATE, str(error))
     sent = (result.packet.source, result.packet.destination)
     found = merge(result.outcomes)
+    leaves = " or ".join(dict.fromkeys(each.device for item in found for each in (item, *item.possible) if each.device))
     if len(found) == 1:
         only = found[0]
-        return Reply(kind, sent, (only.src, only.dst), only.verdict, only.reason or "; ".join(only.reasons))
+        return Reply(kind, sent, (only.src, only.dst), only.verdict, only.reason or "; ".join(only.reasons), leaves)
     verdicts = {item.verdict for item in found}
     received = {(item.src, item.dst) for item in found}
     if len(verdicts) == len(received) == 1:
-        return Reply(kind, sent, received.pop(), verdicts.pop())
+        return Reply(kind, sent, received.pop(), verdicts.pop(), out_interface=leaves)
     reasons = dict.fromkeys(reason for item in found for reason in (item.reason, *item.reasons) if reason)
     return Reply(kind, sent, ("?", "?"), INDETERMINATE, "; ".join(reasons) or "it depends on chance")

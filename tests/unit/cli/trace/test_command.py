@@ -152,6 +152,29 @@ def test_what_two_services_claim_is_open(kproxy: Run, tmp_path: Path, mode: str)
     assert (only["verdict"], only["dst"]) == ("ACCEPT", "10.244.1.5:8080")
 
 
+def test_by_which_interface_the_reply_leaves(kproxy: Run, tmp_path: Path) -> None:
+    """Routes lead back to the client by another interface, which a loose reverse-path filter allows."""
+    rules, host = tmp_path / "rules", tmp_path / "host.yaml"
+    rules.write_text(
+        "*nat\n:PREROUTING ACCEPT\n-A PREROUTING -p tcp --dport 80 -j DNAT --to-destination 10.244.1.5\nCOMMIT\n"
+    )
+    host.write_text("""\
+interfaces:
+- {name: eth0, addresses: [192.0.2.10/24]}
+- {name: eth1, addresses: [198.51.100.10/24]}
+- {name: cni0, addresses: [10.244.1.1/24]}
+routes: [{to: default, via: 198.51.100.1, dev: eth1}]
+sysctls: {ip_forward: 1, rp_filter: 2}
+""")
+    given = ("--rules", rules, "--host", host, "--src", "203.0.113.7", "--dst", "192.0.2.10:80", "--in", "eth0")
+    (item,) = outcomes(kproxy, *given)
+    assert (item["out"], item["reply"]["verdict"], item["reply"]["out"]) == ("cni0", "ACCEPT", "eth1")
+    assert "leaves by eth1, though the packet came by eth0" in kproxy("trace", *given).stdout
+    (item,) = outcomes(kproxy, *given[:-1], "eth1")
+    assert item["reply"]["out"] == "eth1"
+    assert "though the packet came by" not in kproxy("trace", *given[:-1], "eth1").stdout
+
+
 def test_origin_mark_and_paths(kproxy: Run) -> None:
     local = ("--src", "192.168.49.2", "--dst", "10.97.142.21:443", "--origin", "local")
     (item,) = outcomes(kproxy, "--rules", RULES, *NODE, *local)
