@@ -28,7 +28,7 @@ from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.patching import check_media
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import APPLY_PATCH, WriteResult
-from kproxy.apiserver.schema.decode import media_type, parse_body, parse_json, parse_yaml
+from kproxy.apiserver.schema.decode import is_yaml, media_type, parse_body, parse_json, parse_yaml, read_yaml
 
 
 def check_path(target: Target, resource: Resource) -> None:
@@ -65,6 +65,8 @@ class ResourceHandler:
             ApiError: it is refused.
         """
         target = request.target
+        if is_yaml(request.header("content-type")):
+            request.body = await asyncio.to_thread(read_yaml, request.body)
         if target.subresource:
             return await self._subresource(request, resource)
         if not target.name:

@@ -9,7 +9,7 @@ from kproxy.apiserver.errors import Json, bad_request
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.writes import Options
 from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError
-from kproxy.apiserver.schema.strict import Yaml, merged, pairs_of, strict_errors, warnings_of, yaml_errors
+from kproxy.apiserver.schema.strict import Yaml, merged, pairs_of, strict_errors, warnings_of
 
 
 def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tuple[Json, list[str]]:
@@ -30,8 +30,8 @@ def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tupl
         found = strict_errors(pairs) + strict_errors(None, unknown)
     else:
         found = strict_errors(pairs, unknown)
-    if isinstance(text, Yaml) and (twice := yaml_errors(text)):
-        found.insert(0, twice)
+    if isinstance(text, Yaml) and text.twice:
+        found.insert(0, text.twice)
     if found and options.field_validation == "Strict":
         raise DecodeError(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
     return value, options.note(warnings_of(found))

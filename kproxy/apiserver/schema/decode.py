@@ -7,6 +7,7 @@ pointers filled in.
 
 from __future__ import annotations
 
+import math
 import re
 from base64 import b64decode
 from collections.abc import Iterator
@@ -18,24 +19,62 @@ import yaml
 from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
 from kproxy.apiserver.schema.protobuf import decoder
 from kproxy.apiserver.schema.quantity import canonical_quantity
-from kproxy.apiserver.schema.strict import Yaml
+from kproxy.apiserver.schema.strict import Yaml, pairs_of, yaml_errors
 from kproxy.apiserver.schema.types import Node, Prop
 
 ACCEPTED: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-_MAX_NODES: Final = 500_000
-"""Values that a YAML document may expand to: aliases multiply."""
+_MAX_NODES: Final = 200_000
+"""Values that a YAML document that is not JSON may have, and may expand to: aliases multiply."""
+_TOO_LARGE: Final = "the document is too large or contains itself"
+_YAML: Final = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 _DEEPEST: Final = 200
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML without timestamps: a date stays text, as in Go's YAML to JSON conversion."""
+    """YAML without what Go's does not know: a date and `1:30` stay text. It has at most _MAX_NODES values, and as many
+    in the mappings that are merged."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self._nodes = 0
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        self._count(1)
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return "tag:yaml.org,2002:str" if tag in _NUMBERS and ":" in value else tag
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        self._count(len(node.value))
+
+    def _count(self, more: int) -> None:
+        self._nodes += more
+        if self._nodes > _MAX_NODES:
+            raise yaml.YAMLError(_TOO_LARGE)
+
+    def number(self, node: yaml.ScalarNode) -> int | float:
+        """A number as JSON may have it. A tag can still ask for one to the base of 60, which takes quadratic time."""
+        try:
+            number: float = _NUMBERS[node.tag](self, node) if ":" not in node.value else math.nan
+            number = number if -(1 << 63) <= number < 1 << 64 else float(number)
+        except (ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise yaml.YAMLError(f"{node.value[:40]} is no number")
+        return number
 
 
+_NUMBERS: Final[dict[str, Any]] = {
+    "tag:yaml.org,2002:int": yaml.CSafeLoader.construct_yaml_int,
+    "tag:yaml.org,2002:float": yaml.CSafeLoader.construct_yaml_float,
+}
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+for _tag in _NUMBERS:
+    _Loader.add_constructor(_tag, _Loader.number)
 
 
 def media_type(header: str) -> str:
@@ -69,13 +108,39 @@ def parse_yaml(body: bytes) -> Any:
     Raises:
         ValueError: it is not YAML, has no JSON value, or expands to too much.
     """
+    text = body if isinstance(body, Yaml) else read_yaml(body)
+    if text.problem:
+        raise ValueError(f"error converting YAML to JSON: {text.problem}")
+    return text.value
+
+
+def read_yaml(body: bytes) -> Yaml:
+    """Reads YAML text, which for some megabytes takes seconds: not on the event loop."""
+    text = Yaml(body)
     try:
-        value = yaml.load(body, Loader=_Loader)
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    else:  # most clients send JSON, which is YAML
+        if pairs_of(body, value) is None:
+            text.value = value
+            return text
+    try:
+        loader = _Loader(body)
+        root = loader.get_single_node()
+        twice = yaml_errors(root)  # before mappings are merged
+        value = None if root is None else loader.construct_document(root)
+        if sum(1 for _ in _walk(value)) >= _MAX_NODES:
+            raise ValueError(_TOO_LARGE)
+        text.value, text.twice = _jsonable(value), twice
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"error converting YAML to JSON: {str(error).splitlines()[0]}") from error
-    if sum(1 for _ in _walk(value)) >= _MAX_NODES:
-        raise ValueError("error converting YAML to JSON: the document is too large or contains itself")
-    return _jsonable(value)
+        text.problem = str(error).splitlines()[0]
+    return text
+
+
+def is_yaml(content_type: str) -> bool:
+    """Whether a body of this type is read as YAML."""
+    return media_type(content_type) in _YAML
 
 
 def _walk(value: Any) -> Iterator[None]:
@@ -93,14 +158,14 @@ def _walk(value: Any) -> Iterator[None]:
 
 def _jsonable(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
-        raise ValueError("error converting YAML to JSON: exceeded max depth")
+        raise ValueError("exceeded max depth")
     if isinstance(value, dict):
         return {_key(key): _jsonable(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_jsonable(item, depth + 1) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise ValueError(f"error converting YAML to JSON: {type(value).__name__} is no JSON value")
+    raise ValueError(f"{type(value).__name__} is no JSON value")
 
 
 def _sorted(value: Any) -> Any:
@@ -117,7 +182,7 @@ def _key(key: Any) -> str:
         return "true" if key else "false"
     if isinstance(key, int | float):
         return str(key)
-    raise ValueError("error converting YAML to JSON: a key that is not a string")
+    raise ValueError("a key that is not a string")
 
 
 def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
@@ -130,8 +195,9 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
     try:
         if media == "application/json":
             return parse_json(body), body
-        if media in ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml"):
-            return _sorted(parse_yaml(body)), Yaml(body)
+        if media in _YAML:
+            text = body if isinstance(body, Yaml) else read_yaml(body)
+            return _sorted(parse_yaml(text)), text
         if media == decoder.MEDIA_TYPE:
             return decoder.decode_envelope(body), b""
     except ValueError as error:

@@ -27,7 +27,12 @@ _OPERATION: Final = frozenset({"op", "path", "from", "value"})
 
 
 class Yaml(bytes):
-    """The text of a body in YAML; other text is JSON."""
+    """The text of a body in YAML, which has been read; other text is JSON. `value` is that of the document, `twice`
+    tells of keys that stand twice in it, `problem` says why it has no value."""
+
+    value: Any = None
+    twice: str = ""
+    problem: str = ""
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -107,19 +112,8 @@ def json_patch_errors(text: bytes, operations: Any) -> list[str]:
 # --- YAML ---
 
 
-def yaml_errors(text: bytes) -> str:
-    """The keys that stand twice in a YAML document, as one error of several lines; "" if there are none."""
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    else:  # most clients send JSON, which is YAML
-        if pairs_of(text, value) is None:
-            return ""
-    try:
-        root = yaml.compose(bytes(text), Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, RecursionError):
-        return ""
+def yaml_errors(root: Any) -> str:
+    """The keys that stand twice in a YAML document, given by its node, as one error of several lines; "" for none."""
     lines = list(_duplicate_lines(root))[:_MAX]
     return _YAML_ERRORS + "\n".join(f"  {line}" for line in lines) if lines else ""
 
@@ -167,5 +161,4 @@ def warnings_of(errors: Iterable[str]) -> list[str]:
 
 def applied_error(text: bytes) -> str:
     """What strict decoding says of the body of a server-side apply, "" for nothing."""
-    found = yaml_errors(text)
-    return f"{_TO_JSON}{found}" if found else ""
+    return f"{_TO_JSON}{text.twice}" if isinstance(text, Yaml) and text.twice else ""

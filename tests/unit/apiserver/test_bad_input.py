@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -144,6 +145,20 @@ def test_yaml_bombs_are_refused(shared: Api) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     assert shared("POST", MAPS, "\n".join(lines).encode(), "application/yaml")[0] == 400
+
+
+def test_a_long_yaml_text_holds_nobody_up(shared: Api) -> None:
+    """While two megabytes of YAML are read, others are answered."""
+    text = b"data: {" + b"".join(b"k%d: v, " % number for number in range(200_000)) + b"}"
+    answered = 0
+    with ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(shared, "POST", MAPS, text, "application/yaml")
+        while not refused.done():
+            assert shared("GET", MAPS)[0] == 200
+            answered += 1
+    assert refused.result()[0] == 400
+    assert "too large" in refused.result()[1]["message"]
+    assert answered > 3
 
 
 def _padded(size: int) -> bytes:

@@ -34,13 +34,28 @@ EVENT = named("io.k8s.api.core.v1.Event")
         ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
         ("", None),
         ('{"a": "b"}', {"a": "b"}),
+        ('{"a": 1e3}', {"a": 1000.0}),
+        ("a: 1:30\nb: 1:30.5", {"a": "1:30", "b": "1:30.5"}),
+        ("a: 0x10\nb: -5\nc: 1.5", {"a": 16, "b": -5, "c": 1.5}),
+        ("a: 18446744073709551616", {"a": 18446744073709551616.0}),
     ],
 )
 def test_yaml(text: str, value: Any) -> None:
     assert parse_yaml(text.encode()) == value
 
 
-@pytest.mark.parametrize("text", ["a: [", "\t- x", "a: !!python/object:os.system {}", "? [a]\n: b", "a: !!binary eA=="])
+_MERGED = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: 1}}\n" for n in range(1, 5000))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [", "\t- x", "a: !!python/object:os.system {}", "? [a]\n: b", "a: !!binary eA==", "a: .inf", "a: !!int x",
+        pytest.param("a: !!int 1" + ":59" * 900_000, id="base 60"), pytest.param("a: 0x" + "f" * 10_000, id="hex"),
+        pytest.param("a: " + "9" * 10_000, id="digits"), pytest.param(_MERGED, id="merged"),
+        pytest.param("[" + "a," * 1_400_000 + "]", id="values"),
+    ],
+)  # fmt: skip
 def test_bad_yaml(text: str) -> None:
     with pytest.raises(ValueError, match="error converting YAML to JSON"):
         parse_yaml(text.encode())
@@ -53,6 +68,12 @@ def test_bad_yaml(text: str) -> None:
 def test_bad_json(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_json(text.encode())
+
+
+def test_times_in_yaml_are_no_numbers_to_the_base_of_60() -> None:
+    """Those of three megabytes took minutes to compute."""
+    text = "1" + ":59" * 900_000
+    assert parse_yaml(f"a: {text}".encode()) == {"a": text}
 
 
 def test_deep_json() -> None:

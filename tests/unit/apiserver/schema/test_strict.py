@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.schema.strict import json_patch_errors, merged, pairs_of, strict_errors, yaml_errors
+from kproxy.apiserver.schema.decode import read_yaml
+from kproxy.apiserver.schema.strict import json_patch_errors, merged, pairs_of, strict_errors
 from tests.support.apiserver.server import Api
 
 SERVICES = "/api/v1/namespaces/default/services"
@@ -61,7 +62,7 @@ def test_objects_under_one_key_are_merged() -> None:
 )  # fmt: skip
 def test_yaml(text: str, lines: list[str]) -> None:
     expected = "yaml: unmarshal errors:\n" + "\n".join(f"  {line}" for line in lines)
-    assert yaml_errors(text.encode()) == (expected if lines else "")
+    assert read_yaml(text.encode()).twice == (expected if lines else "")
 
 
 def test_json_patches() -> None:
