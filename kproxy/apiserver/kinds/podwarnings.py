@@ -234,15 +234,18 @@ def _overlaps(volume: Json) -> Iterator[str]:
             of = f" {show(source.get('secretName' if kind == 'secret' else field, ''))}" if field else ""
             yield from _colliding(_paths(source), f"volume {name} ({shown}{of}): overlapping paths")
     before: list[str] = []
-    for source in (volume.get("projected") or {}).get("sources") or ():
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    files = sum(len(_projected(source, "")[0]) for source in sources)
+    for source in sources:
         if not source:
             yield f"volume {name} (Projected) has no sources provided"
             continue
         paths, text = _projected(source, name)
         yield from _colliding(paths, text)
+        if not paths or len(sources) * files > _MAX_COMPARED:
+            continue
         unique = list(dict.fromkeys(paths))
-        if unique:
-            yield from _colliding(sorted([*unique, *before]), text)
+        yield from _colliding(sorted([*unique, *before]), text)
         before = list(dict.fromkeys([*before, *unique]))
 
 
@@ -265,15 +268,28 @@ def _paths(source: Json) -> list[str]:
 
 
 def _colliding(paths: Iterable[str], text: str) -> Iterator[str]:
+    """What to say of each path that is, holds or is held by one before it; takes time linear in the paths."""
     seen: list[str] = []
-    for path in (each.rstrip("/") for each in paths):
-        for other in seen:
-            if (
-                path
-                and other
-                and (path == other or f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/"))
-            ):
-                yield f"{text}: {show(path)} with {show(other)}"
-                break
-        if path not in seen:
+    root: dict[str, Any] = {}
+    for path in filter(None, (each.rstrip("/") for each in paths)):
+        node, found, parts = root, len(seen), path.split("/")
+        for part in parts:
+            node = node.setdefault(part, {})
+            found = min(found, node.get(_HERE, found))
+        found = min(found, node.get(_BELOW, found))
+        if found < len(seen):
+            yield f"{text}: {show(path)} with {show(seen[found])}"
+        if _HERE not in node:
+            node[_HERE] = len(seen)
+            node = root
+            for part in parts:
+                node = node[part]
+                node.setdefault(_BELOW, len(seen))
             seen.append(path)
+
+
+_HERE: Final = "/here"
+_BELOW: Final = "/below"
+"""The first path that ends at a place, or at it or below: no part of a path has a slash."""
+_MAX_COMPARED: Final = 5000
+"""Sources times files of a projected volume up to which its sources are compared with each other."""
