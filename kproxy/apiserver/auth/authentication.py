@@ -137,7 +137,7 @@ class ServiceAccountTokens:
             (found for key in (self.public, *self._others) if (found := _claims(token, key, audiences))), None
         )
         if claims is None:
-            return self._check_legacy(token)
+            return self._check_legacy(token) if ISSUER in audiences else None
         private = claims.get("kubernetes.io") or {}
         namespace = private.get("namespace", "")
         account = private.get("serviceaccount") or {}
@@ -192,6 +192,15 @@ def _claims(token: str, key: PublicKey, audiences: tuple[str, ...]) -> Json | No
     return found
 
 
+def audiences_of(token: str) -> Sequence[str]:
+    """For whom a token is that has been found good: one that says nothing of it is for this server."""
+    try:
+        found = jwt.decode(token, options={"verify_signature": False}).get("aud")
+    except jwt.PyJWTError:
+        found = None
+    return [found] if isinstance(found, str) else found or [ISSUER]
+
+
 class Authenticator:
     """Finds the user of a request."""
 
@@ -227,7 +236,7 @@ class Authenticator:
         """The user of a bearer token, None if it is unknown."""
         for known, user in self._tokens.items():
             if secrets.compare_digest(known.encode(), token.encode()):
-                return user
+                return user if ISSUER in audiences else None
         return self._accounts.check(token, audiences) if token.count(".") == 2 else None
 
     def _of_certificate(self, der: bytes) -> User:

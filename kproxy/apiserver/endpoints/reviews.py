@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kproxy.api.fielderror import invalid as invalid_field
 from kproxy.api.fielderror import required
-from kproxy.apiserver.auth.authentication import ISSUER, Authenticator, ServiceAccountTokens, User
+from kproxy.apiserver.auth.authentication import ISSUER, Authenticator, ServiceAccountTokens, User, audiences_of
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer, rules_review
 from kproxy.apiserver.errors import Json, bad_request, conflict, invalid, not_found
 from kproxy.apiserver.kinds.resources import Resource
@@ -95,11 +95,12 @@ class Reviews:
         return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}
 
     def _token(self, spec: Json) -> Json:
-        audiences = tuple(spec.get("audiences") or ())
-        user = self._authenticator.of_token(spec.get("token", ""), audiences or (ISSUER,))
+        audiences, token = tuple(spec.get("audiences") or (ISSUER,)), spec.get("token", "")
+        user = self._authenticator.of_token(token, audiences)
         if user is None:
             return {"user": {}, "error": "invalid bearer token, token lookup failed"}
-        return {"authenticated": True, "user": user.info, "audiences": list(audiences or (ISSUER,))}
+        meant = set(audiences_of(token))
+        return {"authenticated": True, "user": user.info, "audiences": [each for each in audiences if each in meant]}
 
     def token_request(
         self, resource: Resource, namespace: str, name: str, body: Any, text: bytes, options: Options, user: User

@@ -206,6 +206,21 @@ def test_service_account_tokens(shared: Api) -> None:
     assert robot("GET", "/api")[0] == 401
 
 
+def test_a_token_review_names_the_audiences_that_a_token_has(shared: Api) -> None:
+    """A server that finds itself among them would else take tokens that are for others."""
+    asked = {"spec": {"audiences": ["vault", "other"]}}
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    token = shared.ok("POST", path, asked)["status"]["token"]
+    for given, audiences, expected in (
+        (token, ["vault", "shop"], ["vault"]), (token, ["shop"], None), (token, [], None),
+        ("bob-token", ["shop"], None), ("bob-token", [], ["https://kubernetes.default.svc"]),
+    ):  # fmt: skip
+        review = {"spec": {"token": given, "audiences": audiences}}
+        status = shared.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]
+        assert status.get("audiences") == expected
+        assert status.get("authenticated", False) is (expected is not None)
+
+
 def test_the_issuer_of_service_account_tokens_is_discovered(shared: Api) -> None:
     """ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer."""
     shared.eventually(
