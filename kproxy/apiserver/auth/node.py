@@ -79,6 +79,8 @@ class NodeRights:
         self._pods: Table = store.table("pods")
         self._claims: Table = store.table("persistentvolumeclaims")
         self._attachments: Table = store.table("volumeattachments.storage.k8s.io")
+        self._slices: Table = store.table("resourceslices.resource.k8s.io")
+        self._nodes: Table = store.table("nodes")
 
     def objection(self, node: str, verb: str, resource: str, namespace: str, name: str) -> str:
         """Why a kubelet may not do what NODE_RULES allow, "" if nothing is against it. `resource` is that of a rule:
@@ -92,6 +94,9 @@ class NodeRights:
                 return self._related(node, resource, "", name)
             case "volumeattachments":
                 entry = self._attachments.head(name)
+                return "" if entry is not None and entry.value["spec"].get("nodeName") == node else _unrelated(node)
+            case "resourceslices" if verb in ("get", "update", "patch", "delete"):
+                entry = self._slices.head(name)
                 return "" if entry is not None and entry.value["spec"].get("nodeName") == node else _unrelated(node)
             case "leases":
                 if namespace != _LEASES:
@@ -108,7 +113,7 @@ class NodeRights:
         return ""
 
     def _related(self, node: str, plural: str, namespace: str, name: str) -> str:
-        if not name:
+        if not name or (not namespace and plural != "persistentvolumes"):
             return "can only read namespaced object of this type" if plural != "persistentvolumes" else _unrelated(node)
         if plural == "persistentvolumes":
             for entry in self._claims.in_namespace(""):
@@ -132,13 +137,46 @@ class NodeRights:
             case "", "nodes":
                 why = _node_objection(node, value, old)
             case "", "pods":
-                why = _pod_objection(node, value, old)
+                why = self._pod_objection(node, value, old)
+            case "", "persistentvolumeclaims" if old is not None and _fixed_claim(value) != _fixed_claim(old):
+                why = f'node "{node}" is not allowed to update fields other than status.capacity and status.conditions'
+            case "resource.k8s.io", "resourceslices" if value["spec"].get("nodeName") != node:
+                why = "can only write and delete ResourceSlices with the same NodeName as the requesting node"
             case "coordination.k8s.io", "leases":  # whose name the request for a new one does not have
                 why = _own(node, name, "", "node lease")
             case "storage.k8s.io", "csinodes":
                 why = _own(node, name, "", "CSINode")
         if why:
             raise forbidden(resource.group, resource.plural, name, why)
+
+    def _pod_objection(self, node: str, value: Json, old: Json | None) -> str:
+        if old is not None:
+            mine, theirs = (each["metadata"].get("labels") or {} for each in (value, old))
+            if mine != theirs:
+                return f'node "{node}" cannot update labels through pod status'
+            mine, theirs = ((each.get("status") or {}).get("resourceClaimStatuses") or [] for each in (value, old))
+            return f'node "{node}" cannot update resource claim statuses' if mine != theirs else ""
+        if _MIRROR not in (value["metadata"].get("annotations") or {}):
+            return f'pod does not have "{_MIRROR}" annotation, node "{node}" can only create mirror pods'
+        if value["spec"].get("nodeName") != node:
+            return f'node "{node}" can only create pods with spec.nodeName set to itself'
+        head = self._nodes.head(node)
+        itself = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": head.uid if head else "", "controller": True}
+        owners = value["metadata"].get("ownerReferences") or []
+        if [{key: each for key, each in owner.items() if each is not False} for owner in owners] != [itself]:
+            return f'node "{node}" can only create pods with an owner reference set to itself'
+        for plural, name in references(value):
+            if name and not (
+                plural == "serviceaccounts" and name == "default" and "serviceAccountName" not in value["spec"]
+            ):
+                return f'node "{node}" can not create pods that reference {plural}'
+        sources = (each for volume in value["spec"].get("volumes") or ()
+                   for each in (volume.get("projected") or {}).get("sources") or ())  # fmt: skip
+        if any("clusterTrustBundle" in each for each in sources):
+            return f'node "{node}" can not create pods that reference clustertrustbundles'
+        if value["spec"].get("resourceClaims"):
+            return f'node "{node}" can not create pods that reference resourceclaims'
+        return ""
 
     def check_token(self, user: Any, namespace: str, account: str, bound: Json | None) -> None:
         """Refuses a kubelet a token that is not bound to a Pod on its node.
@@ -175,6 +213,8 @@ def _node_objection(node: str, value: Json, old: Json | None) -> str:
     name = value["metadata"].get("name", "")
     if name != node:
         return f'node "{node}" is not allowed to modify node "{name}"'
+    if value["spec"].get("configSource") != ((old or {}).get("spec") or {}).get("configSource"):
+        return f'node "{node}" is not allowed to modify configSource'
     mine = value["metadata"].get("labels") or {}
     theirs = ((old or {}).get("metadata") or {}).get("labels") or {}
     changed = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key) and _is_restricted(key))
@@ -198,20 +238,17 @@ def _is_restricted(label: str) -> bool:
     return ours and label not in _KUBELET_LABELS and not namespace.endswith(_KUBELET_SPACES)
 
 
-def _pod_objection(node: str, value: Json, old: Json | None) -> str:
-    if old is not None:
-        mine, theirs = (each["metadata"].get("labels") or {} for each in (value, old))
-        return f'node "{node}" cannot update labels through pod status' if mine != theirs else ""
-    if _MIRROR not in (value["metadata"].get("annotations") or {}):
-        return f'pod does not have "{_MIRROR}" annotation, node "{node}" can only create mirror pods'
-    if value["spec"].get("nodeName") != node:
-        return f'node "{node}" can only create pods with spec.nodeName set to itself'
-    for plural, name in references(value):
-        if name and not (
-            plural == "serviceaccounts" and name == "default" and "serviceAccountName" not in value["spec"]
-        ):
-            return f'node "{node}" can not create pods that reference {plural}'
-    return ""
+def _fixed_claim(claim: Json) -> Json:
+    """A claim without what a kubelet may write: the sizes and conditions that follow from a volume's resizing."""
+    metadata = {key: each for key, each in claim["metadata"].items() if key not in ("resourceVersion", "managedFields")}
+    status = {key: each for key, each in (claim.get("status") or {}).items() if key not in _RESIZING}
+    return claim | {"metadata": metadata, "status": status}
+
+
+_RESIZING: Final = (
+    "capacity", "conditions", "allocatedResources", "allocatedResourceStatuses", "currentVolumeAttributesClassName",
+    "modifyVolumeStatus",
+)  # fmt: skip
 
 
 def references(pod: Json) -> Iterator[tuple[str, str]]:

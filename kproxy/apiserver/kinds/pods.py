@@ -109,6 +109,7 @@ class PodStrategy(Strategy):
 
     has_generation: ClassVar[bool] = True
     returns_deleted: ClassVar[bool] = True
+    kept_by_status: ClassVar[tuple[str, ...]] = ("ownerReferences",)
     spec_resets: tuple[Path, ...] = (STATUS,)
 
     def grace_period(self, value: Json, requested: int | None) -> int:

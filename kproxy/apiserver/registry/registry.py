@@ -398,6 +398,7 @@ class Registry:
         entry = self.head(resource, namespace, name)
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
+        self._access.check_write(resource, live, live, user)
         asked = Request(resource, "DELETE", namespace, name, None, live, user, "", options.dry_run)
         warnings = self._policies.check(asked)
         value = entry.value

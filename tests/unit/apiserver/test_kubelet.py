@@ -32,6 +32,8 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CSINODES = "/apis/storage.k8s.io/v1/csinodes"
+CLAIM = "/api/v1/namespaces/default/persistentvolumeclaims/data"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 BUILDER = "/api/v1/namespaces/default/serviceaccounts/builder"
 MINE = {"apiVersion": "v1", "kind": "Pod", "name": "mine"}
 NODE_ROLE = "node-role.kubernetes.io/control-plane"
@@ -73,6 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         containers = [{"name": "c", "image": "i"}]
         api.ok("POST", PODS, {"metadata": {"name": "theirs"}, "spec": {"containers": containers, "nodeName": "n2"}})
         api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}})
+        api.ok("POST", SLICES, _slice("theirs", "n2"))
         yield api
 
 
@@ -147,13 +150,46 @@ def test_a_kubelet_runs_its_pods(cluster: Api) -> None:
     status, answer = kubelet("POST", path, asked)
     assert status == 201
     assert answer["status"]["token"].count(".") == 2
-    mirror: Any = {
-        "metadata": {"name": "static-n1", "annotations": {"kubernetes.io/config.mirror": "x"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"},
-    }
+    assert kubelet("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})[0] in (201, 409)
+    uid = kubelet.ok("GET", "/api/v1/nodes/n1")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid, "controller": True}
+    meta = {"name": "static-n1", "annotations": {"kubernetes.io/config.mirror": "x"}}
+    spec: Any = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n1"}
+    mirror: Any = {"metadata": meta | {"ownerReferences": [owner]}, "spec": spec}
+    trust = {"sources": [{"clusterTrustBundle": {"name": "x", "path": "t"}}]}
+    for odd in (
+        {"metadata": meta}, {"metadata": meta | {"ownerReferences": [owner | {"uid": "u"}]}},
+        {"spec": spec | {"volumes": [{"name": "v", "projected": trust}]}},
+        {"spec": spec | {"resourceClaims": [{"name": "a", "resourceClaimName": "b"}]}},
+    ):  # fmt: skip
+        assert kubelet("POST", PODS, mirror | odd)[0] == 403
     assert kubelet("POST", PODS, mirror)[0] == 201
+    other = {"metadata": {"ownerReferences": [owner | {"uid": "u"}]}}
+    assert kubelet("PATCH", f"{PODS}/static-n1/status", other, MERGE)[0] == 200
+    assert cluster.ok("GET", f"{PODS}/static-n1")["metadata"]["ownerReferences"] == [owner]
     gone = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
     assert kubelet("DELETE", f"{PODS}/static-n1", gone)[0] == 200
+
+
+def test_a_kubelet_writes_its_own_resource_slices_and_how_claims_grow(cluster: Api) -> None:
+    for node in ("n1", "n2"):
+        cluster.ok("POST", SLICES, _slice(f"deleted-{node}", node))
+    kubelet = cluster.as_user("n1")
+    assert kubelet("DELETE", SLICES)[0] == 403
+    assert kubelet("DELETE", f"{SLICES}?fieldSelector=spec.nodeName=n2")[0] == 403
+    assert kubelet("DELETE", f"{SLICES}?fieldSelector=spec.nodeName=n1")[0] == 200
+    assert cluster("GET", f"{SLICES}/deleted-n2")[0] == 200
+    assert kubelet("POST", SLICES, _slice("mine", "n1"))[0] == 201
+    assert kubelet("PATCH", f"{SLICES}/mine", {"metadata": {"labels": {"a": "b"}}}, MERGE)[0] == 200
+    assert kubelet("DELETE", f"{SLICES}/mine")[0] == 200
+    grown = {"status": {"capacity": {"storage": "2Gi"}}}
+    assert kubelet("PATCH", f"{CLAIM}/status", grown, MERGE)[0] == 200
+
+
+def _slice(name: str, node: str) -> Any:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d.example.com", "nodeName": node, "pool": pool, "devices": [{"name": "d"}]}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 FORBIDDEN: list[tuple[str, str, Any, str]] = [
@@ -192,6 +228,19 @@ FORBIDDEN: list[tuple[str, str, Any, str]] = [
     ("DELETE", f"{PODS}/theirs", None, "with spec.nodeName set to itself"),
     ("POST", PODS, {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}, "mirror pods"),
     ("POST", f"{PODS}/theirs/binding", {"target": {"name": "n1"}}, 'cannot create resource "pods/binding"'),
+    ("GET", "/api/v1/secrets?fieldSelector=metadata.name=mounted", None, "can only read namespaced object"),
+    ("POST", SLICES, _slice("x", "n2"), "with the same NodeName"),
+    ("GET", f"{SLICES}/theirs", None, "no relationship found"),
+    ("PATCH", f"{SLICES}/theirs", {"metadata": {"labels": {"a": "b"}}}, "no relationship found"),
+    ("DELETE", f"{SLICES}/theirs", None, "no relationship found"),
+    ("PATCH", f"{CLAIM}/status", {"metadata": {"labels": {"a": "b"}}}, "fields other than status.capacity"),
+    ("PATCH", f"{CLAIM}/status", {"status": {"phase": "Lost"}}, "fields other than status.capacity"),
+    (
+        "PATCH",
+        f"{PODS}/mine/status",
+        {"status": {"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "b"}]}},
+        "cannot update resource claim statuses",
+    ),
     ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", None, 'cannot list resource "clusterroles"'),
 ]
 
