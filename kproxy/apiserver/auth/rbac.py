@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
+from kproxy.apiserver.auth import signers
 from kproxy.apiserver.auth.authentication import MASTERS, User
 from kproxy.apiserver.auth.node import NODE_RULES, NodeRights, node_of
 from kproxy.apiserver.errors import Json, forbidden, not_found
@@ -181,6 +184,8 @@ class Authorizer:
             ApiError: 403; 404 for a binding to a role that is not there.
         """
         self._nodes.check_write(resource, value, old, user)
+        if user is not None and (resource.group, resource.plural) == signers.REQUESTS:
+            self._check_request(resource, value, old, user)
         if user is None or resource.group != GROUP or MASTERS in user.groups:
             return
         if old is not None and _without_gc_fields(value) == _without_gc_fields(old):
@@ -212,6 +217,13 @@ class Authorizer:
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise forbidden(GROUP, resource.plural, name, why)
 
+    def _check_request(self, resource: Resource, value: Json, old: Json | None, user: User) -> None:
+        def allows(verb: str, signer: str) -> bool:
+            return self.allows(user, Attributes(verb, resource.group, "signers", "", "", signer))[0]
+
+        if why := signers.objection(value, old, allows):
+            raise forbidden(resource.group, resource.plural, value["metadata"].get("name", ""), why)
+
     def _everything(self, user: User) -> bool:
         """Whether a user holds all rights, on resources and on paths."""
         every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -224,20 +236,23 @@ class Authorizer:
     def _not_held(self, user: User, rules: Iterable[Json], namespace: str) -> list[Json]:
         """What of some rules a user does not hold, in parts; no more than a message can hold.
 
-        A rule of a few kilobytes has thousands of millions of parts: they are made one by one, and rules that are too
-        many to look through count as not held.
+        A rule of a few kilobytes has thousands of millions of parts: they are made one by one, and each is compared
+        with each rule that the user has. Rules that are too many to look through count as not held.
         """
         missing: list[Json] = []
-        looked = 0
+        held = [rule for scope, rule, _ in self.grants(user) if scope in ("", namespace)]
+        all_resources, all_paths = (any(_includes_all(each, kind) for each in held) for kind in ({}, _PATHS))
+        left = _MAX_COMPARED
         for rule in rules:
-            if any(scope in ("", namespace) and _includes_all(held, rule) for scope, held, _ in self.grants(user)):
+            if all_paths if rule.get("nonResourceURLs") else all_resources:
                 continue
             for part in _break_down(rule):
-                looked += 1
-                if looked > _MAX_PARTS or not self._holds(user, part, namespace):
+                found = next((number for number, each in enumerate(held[:left], 1) if _includes(each, part)), 0)
+                left -= found or len(held) + 1
+                if not found:
                     missing.append(part)
-                if looked > _MAX_PARTS or len(missing) >= _MAX_MISSING:
-                    return missing
+                if left <= 0 or len(missing) >= _MAX_MISSING:
+                    return missing or [part]
         return missing
 
     def _holds(self, user: User, part: Json, namespace: str) -> bool:
@@ -250,14 +265,15 @@ class Authorizer:
         rule = role.get("aggregationRule")
         if not rule:
             return None
-        found: list[Json] = []
+        found: dict[bytes, Json] = {}
         for key in sorted(self._cluster_roles.entries):
             entry = self._cluster_roles.entries[key]
             if entry.name == role["metadata"]["name"]:
                 continue
             if any(selector_matches(s, entry.labels) for s in rule.get("clusterRoleSelectors") or ()):
-                found += [each for each in entry.value.get("rules") or () if each not in found]
-        return found
+                for each in entry.value.get("rules") or ():
+                    found.setdefault(msgspec.json.encode(each), each)
+        return list(found.values())
 
     @property
     def cluster_roles(self) -> Table:
@@ -265,7 +281,8 @@ class Authorizer:
         return self._cluster_roles
 
 
-_MAX_PARTS: Final = 10_000
+_MAX_COMPARED: Final = 1_000_000
+_PATHS: Final[Json] = {"nonResourceURLs": ["*"]}
 _MAX_MISSING: Final = 1000
 _GC_FIELDS: Final = ("finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink")
 
