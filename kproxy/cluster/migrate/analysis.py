@@ -143,7 +143,8 @@ def analyse(
             candidates = reason.packets(Packets(facts, to_nftables=to_nftables, routed=foreign is not None))
             witness = guarded.find(islice(candidates, _MOST), reason.differs, judge)
         if witness is not None:
-            found.append(Found(reason, witness, with_dump=reason.firewall and foreign is not None))
+            told = reason.shown_by(facts, witness.candidate.iptables.packet)
+            found.append(Found(told, witness, with_dump=reason.firewall and foreign is not None))
     steps = {each.id for each in found}
     left = compare(
         iptables_rules(facts, steps),

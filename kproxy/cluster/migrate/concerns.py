@@ -47,10 +47,14 @@ def refused(facts: NodeFacts) -> Iterable[ServicePort]:
 
 
 def met_elsewhere(facts: NodeFacts) -> Iterable[ServicePort]:
-    """Those with endpoints of other nodes that such an endpoint reaches through this node. A ClusterIP counts only if
-    nothing else leads there, since the endpoint's own node meets its packets first."""
-    ports = list({port.name: port for port, _ in facts.remote_endpoints}.values())
-    return [port for port in ports if port.externally_accessible] or ports
+    """Those with endpoints of other nodes that such an endpoint reaches through this node, by another address than
+    their ClusterIP."""
+    return [port for port in with_remote_endpoints(facts) if port.externally_accessible]
+
+
+def with_remote_endpoints(facts: NodeFacts) -> Iterable[ServicePort]:
+    """Those with endpoints of other nodes."""
+    return {port.name: port for port, _ in facts.remote_endpoints}.values()
 
 
 def sharing(facts: NodeFacts) -> Iterable[ServicePort]:

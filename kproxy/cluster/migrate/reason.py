@@ -10,6 +10,8 @@ from kproxy.cluster.migrate.concerns import Names, Words, nobody
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ
+from kproxy.dataplane import Packet
+from kproxy.netfilter.address import format_address
 
 Effort = Literal["act", "look", "after", "none"]
 """What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
@@ -57,6 +59,7 @@ class Reason:
         differs: which differences between two traces are of this reason.
         applies: whether the configuration can have it at all.
         firewall: whether witnesses are sent through a host whose own rules accept nothing.
+        to_cluster_ip: the reason as it is told where the witness is sent to a ClusterIP; None: as of any other.
     """
 
     id: str
@@ -72,6 +75,14 @@ class Reason:
     differs: Differs = ends_differ
     applies: Callable[[NodeFacts], bool] = lambda _facts: True
     firewall: bool = False
+    to_cluster_ip: Reason | None = None
+
+    def shown_by(self, facts: NodeFacts, packet: Packet) -> Reason:
+        """The reason as it is told of a packet, so that Services, packet and advice are of one."""
+        if self.to_cluster_ip is None or packet.dst is None:
+            return self
+        address = format_address(packet.dst, packet.family)
+        return self.to_cluster_ip if address in facts.cluster_ips else self
 
     def title_for(self, facts: NodeFacts) -> str:
         """What changes on a node, in one line."""

@@ -40,6 +40,7 @@ from kproxy.cluster.migrate.concerns import (
     services_of,
     sharing,
     with_affinity,
+    with_remote_endpoints,
 )
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reason import Advice, Reason
@@ -100,6 +101,30 @@ FOREIGN: Final = (
     ),
 )
 """Reasons that only a dump of the node shows."""
+
+_HAIRPIN_TITLE: Final = "A pod that reaches itself through another node"
+_HAIRPIN_IPTABLES: Final = "An endpoint of any node whose packet is sent back to itself is masqueraded."
+_HAIRPIN_NFTABLES: Final = (
+    "Only an endpoint of this node is; another's comes back with its own address as source, and the pod drops it as a "
+    "martian."
+)
+_HAIRPIN_BY_CLUSTER_IP: Final = Reason(
+    id=ids.REMOTE_HAIRPIN,
+    title=_HAIRPIN_TITLE,
+    services=services_of(with_remote_endpoints),
+    iptables=_HAIRPIN_IPTABLES,
+    nftables=_HAIRPIN_NFTABLES,
+    to_nftables=Advice(
+        "look",
+        "See that kube-proxy runs on all nodes.",
+        (
+            "A pod's own node translates its packets to a ClusterIP: one comes here untranslated only from a node "
+            "without kube-proxy's rules.",
+        ),
+    ),
+    differs=returns_differ,
+)
+"""Of packets to a ClusterIP, which as a rule meet the rules of the sender's own node."""
 
 REASONS: Final = (
     Reason(
@@ -240,14 +265,11 @@ REASONS: Final = (
     ),
     Reason(
         id=ids.REMOTE_HAIRPIN,
-        title="A pod that reaches itself through another node",
+        title=_HAIRPIN_TITLE,
         packets=Packets.remote_hairpin,
         services=services_of(met_elsewhere),
-        iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
-        nftables=(
-            "Only an endpoint of this node is; another's comes back with its own address as source, and the pod drops "
-            "it as a martian."
-        ),
+        iptables=_HAIRPIN_IPTABLES,
+        nftables=_HAIRPIN_NFTABLES,
         to_nftables=Advice(
             "look",
             "See whether a Pod calls its own Service so; the ClusterIP works.",
@@ -257,6 +279,7 @@ REASONS: Final = (
             ),
         ),
         differs=returns_differ,
+        to_cluster_ip=_HAIRPIN_BY_CLUSTER_IP,
     ),
     Reason(
         id=ids.RANDOM_FULLY,

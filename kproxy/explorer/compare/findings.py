@@ -143,7 +143,8 @@ class Sent:
 
     @classmethod
     def said(cls, source: str, destination: str, protocol: str, origin: str) -> Sent | None:
-        """The same of a witness in words; `?` is open. Of its addresses it is not known which others would do."""
+        """The same of a witness in words; `?` is open. Of its addresses it is not known which others would do, so it is
+        asked from the very client that is shown."""
         try:
             to = parse_endpoint(destination)
         except DataplaneError:
@@ -151,7 +152,8 @@ class Sent:
         if to.port is None:
             return None
         sender = "" if source.startswith("?") else format_address(parse_endpoint(source).address, to.family)
-        extent = Extent(destinations=((to.address, to.address),))
+        start = parse_ip(sender)[1] if sender else 0
+        extent = Extent(((start, start),) if sender else None, ((to.address, to.address),))
         return cls(sender, format_address(to.address, to.family), to.port, protocol, origin == LOCAL, extent=extent)
 
     def may_come_from(self, address: str) -> bool:
@@ -390,6 +392,19 @@ def question(model: Model, node: str, sent: Sent) -> AskHint:
     return AskHint(_sender(model, node, sent), receiver, sent.protocol)
 
 
+def _is_of_pods(model: Model, node: str, address: str) -> bool:
+    """Whether an address is an endpoint's, or of a network of Pods: then nobody outside the cluster has it."""
+    if not address or model.owners.target(address)[1]:
+        return bool(address)
+    found = ipaddress.ip_address(address)
+    host = model.cluster.hosts.get(node)
+    config = None if host is None else model.cluster.config_of(host)
+    of_cluster = (config.cluster_cidr if config is not None else "").split(",")
+    of_nodes = (cidr for each in model.cluster.manifests.nodes for cidr in each.pod_cidrs)
+    cidrs = (cidr.strip() for cidr in (*of_cluster, *of_nodes) if cidr.strip())
+    return any(found in ipaddress.ip_network(cidr, strict=False) for cidr in cidrs)
+
+
 def _sender(model: Model, node: str, sent: Sent) -> str:
     if sent.local or sent.to_loopback:
         return f"node/{node}"
@@ -405,6 +420,8 @@ def _sender(model: Model, node: str, sent: Sent) -> str:
     client = min(clients, key=lambda each: not sent.receivers.isdisjoint(each.addresses), default=None)
     if client is not None:
         return f"pod/{client.name}"
+    if _is_of_pods(model, node, sent.source):
+        return sent.source  # of a pods' network, where no Pod is known to have it
     own = (each for each, name in model.owners.nodes.items() if name == node)
     if not sent.source or (LOCAL in sent.extent.origins and any(map(sent.may_come_from, own))):
         return f"node/{node}"

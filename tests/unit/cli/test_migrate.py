@@ -79,6 +79,11 @@ def test_the_page_holds_what_is_printed_with_both_ways_and_the_map(kproxy: Run, 
     assert [each["id"] for each in held["map"]["services"]] == ["svc/shop/web"]
     asks = [pair[0] for pair in held["compare"]["asks"] if pair[0] is not None]
     assert asks
+    for finding, (asked_for, _) in zip(answer["findings"], held["compare"]["asks"], strict=True):
+        if asked_for is not None and finding["witness"]["src"].startswith(
+            "10.244."
+        ):  # a Pod's, of which there is no object
+            assert asked_for["from"] == finding["witness"]["src"].partition(":")[0]
     for side in held["compare"]["sides"]:
         for asked_for in asks:
             key = json.dumps([asked_for, side["edits"]], separators=(",", ":"))
@@ -110,6 +115,26 @@ def test_equal_findings_of_all_nodes_are_one(kproxy: Run, tmp_path: Path) -> Non
     findings = {each["reason"]: each for each in json.loads(done.stdout)["findings"]}
     assert findings["node-port-addresses"]["nodes"] == ["n1", "n2"]
     assert findings["remote-hairpin"]["nodes"] == ["n2"]  # the endpoint is on n1
+
+
+def test_a_remote_hairpin_is_of_one_packet(kproxy: Run, tmp_path: Path) -> None:
+    """Services, packet and advice: who shows a packet to a ClusterIP does not say that the ClusterIP works."""
+    nodes = [node("n1"), node("n2", "192.168.0.3")]
+    dns = [service("dns", "10.96.0.10"), endpoints("dns", ("10.244.0.6",), "n1")]
+    web = [service(type="NodePort", port={"nodePort": 30080}), endpoints(node_name="n1")]
+    found = {}
+    for name, objects in (("both", [*web, *dns]), ("alone", dns)):
+        folder = tmp_path / name
+        folder.mkdir()
+        cluster, config = write(folder, [*nodes, *objects])
+        done = kproxy("migrate", "-f", cluster, "--config", config, "--node", "n2", "-4", "-o", "json")
+        found[name] = {each["reason"]: each for each in json.loads(done.stdout)["findings"]}["remote-hairpin"]
+    both, alone = found["both"], found["alone"]
+    # A node port is masqueraded in both modes: what shows it goes to a ClusterIP, and so goes all that is said.
+    for each, services in ((both, ["shop/dns", "shop/web"]), (alone, ["shop/dns"])):
+        assert each["services"] == services
+        assert each["witness"]["dst"] in ("10.96.0.9:80", "10.96.0.10:80")
+        assert each["do"] == "See that kube-proxy runs on all nodes."
 
 
 def test_dumps_of_a_family_that_is_not_asked_for_are_named(kproxy: Run, tmp_path: Path) -> None:
