@@ -7,7 +7,7 @@ everything. The rules of a user are looked up once and kept until anything in RB
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import msgspec
@@ -93,7 +93,9 @@ class Authorizer:
         if found is None:
             if len(self._decisions) > 10_000:
                 self._decisions.clear()
-            found = self._decisions[key] = self._decide(user, attributes)
+            found = self._decide(user, attributes)
+            if not _is_long(user, *astuple(attributes)):
+                self._decisions[key] = found
         return found
 
     def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
@@ -138,7 +140,11 @@ class Authorizer:
         key = (user.name, user.groups)
         found = self._grants.get(key)
         if found is None:
-            found = self._grants[key] = list(self._collect(user))
+            found = list(self._collect(user))
+            if len(self._grants) > _MAX_USERS:
+                self._grants.clear()
+            if not _is_long(user):
+                self._grants[key] = found
         return found
 
     def _collect(self, user: User) -> Iterator[Grant]:
@@ -281,10 +287,19 @@ class Authorizer:
         return self._cluster_roles
 
 
+_MAX_USERS: Final = 1000
+_MAX_KEPT: Final = 4096
+"""Characters of a user and what is asked of him up to which the answer is kept: reviews ask for users of megabytes."""
 _MAX_COMPARED: Final = 1_000_000
 _PATHS: Final[Json] = {"nonResourceURLs": ["*"]}
 _MAX_MISSING: Final = 1000
 _GC_FIELDS: Final = ("finalizers", "ownerReferences", "managedFields", "resourceVersion", "selfLink")
+
+
+def _is_long(user: User, *more: str) -> bool:
+    """Whether a user and more text are too long to be kept."""
+    extra = (each for values in user.extra.values() for each in values)
+    return sum(map(len, (user.name, user.uid, *user.groups, *user.extra, *extra, *more))) > _MAX_KEPT
 
 
 def _without_gc_fields(value: Json) -> Json:

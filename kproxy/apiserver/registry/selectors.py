@@ -105,17 +105,24 @@ class _Parser:
         return tuple(found)
 
 
-@lru_cache(4096)
+_KEPT: Final = 1024
+"""Characters of a selector up to which it is kept parsed: many long ones would take gigabytes."""
+
+
 def parse_label_selector(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; () selects everything.
 
     Raises:
         ApiError: 400 with the API server's message.
     """
-    return _Parser(text).parse()
+    return _known_labels(text) if len(text) <= _KEPT else _Parser(text).parse()
 
 
 @lru_cache(4096)
+def _known_labels(text: str) -> tuple[Requirement, ...]:
+    return _Parser(text).parse()
+
+
 def parse_field_selector(
     text: str, supported: tuple[str, ...], metadata_only: bool = False
 ) -> tuple[tuple[str, str, bool], ...]:
@@ -125,6 +132,10 @@ def parse_field_selector(
     Raises:
         ApiError: 400 for a syntax error or a field that this resource is not selected by.
     """
+    return (_known_fields if len(text) <= _KEPT else _fields)(text, supported, metadata_only)
+
+
+def _fields(text: str, supported: tuple[str, ...], metadata_only: bool) -> tuple[tuple[str, str, bool], ...]:
     terms: list[tuple[str, str, bool]] = []
     for term in re.split(r"(?<!\\),", text):
         if not term.strip():
@@ -140,6 +151,9 @@ def parse_field_selector(
             raise bad_request(f"field label not supported: {field}")
         terms.append((field, value, operator != "!="))
     return tuple(terms)
+
+
+_known_fields: Final = lru_cache(4096)(_fields)
 
 
 def matches_fields(terms: tuple[tuple[str, str, bool], ...], fields: Mapping[str, str]) -> bool:

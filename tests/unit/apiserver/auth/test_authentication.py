@@ -188,6 +188,19 @@ def test_many_rules_of_one_who_has_many_are_looked_through_in_bounds(api: Api) -
     assert time.process_time() - began < 5
 
 
+def test_what_is_asked_of_long_names_is_not_kept(api: Api) -> None:
+    """Reviews of users of two megabytes each filled the memory: 60 took 400 MB, and nothing forgot them."""
+    for number in range(3):
+        for user in ({"user": f"u{number}" + "x" * 100_000}, {"groups": [f"g{number}x{n}" for n in range(5000)]}):
+            spec = {**user, "resourceAttributes": {"verb": "get", "resource": "pods"}}
+            api.ok("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+        spec = {"resourceAttributes": {"verb": "get", "name": f"{number}" + "x" * 100_000, "resource": "pods"}}
+        api.as_user("bob-token").ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
+    keys = api.server.call(lambda server: [*server.authorizer._grants, *server.authorizer._decisions])
+    assert keys
+    assert len(repr(keys)) < 10_000
+
+
 def test_who_may_escalate_may_aggregate(shared: Api) -> None:
     bob, media = shared.as_user("bob-token"), "application/merge-patch+json"
     shared.ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "gathers"}, "rules": []})

@@ -79,3 +79,13 @@ def test_any_text_is_a_selector_or_refused(text: str) -> None:
             parse(text)
         except ApiError as error:
             assert error.code == 400  # noqa: PT017
+
+
+def test_long_selectors_are_not_kept() -> None:
+    """4,096 of those that fit a request line would take gigabytes."""
+    text = ",".join(f"a{number}" for number in range(1000))
+    assert parse_label_selector(text) is not parse_label_selector(text)
+    assert parse_label_selector("a=b,c") is parse_label_selector("a=b,c")
+    fields = ",".join(f"metadata.name!=a{number}" for number in range(1000))
+    found = [parse_field_selector(fields, ("metadata.name",)) for _ in range(2)]
+    assert found[0] is not found[1]
