@@ -33,6 +33,8 @@ class KernelWatch:
 
     def suspicious(self) -> bool:
         """Whether the rules must be read to know."""
+        if self._right is None:
+            return True
         self._taken = self._fingerprint()
         return self._taken is None or self._taken != self._right
 

@@ -62,6 +62,11 @@ class BoundedFrequencyRunner:
         """Whether the last run failed."""
         return self._retry_at is not None
 
+    @property
+    def requested(self) -> bool:
+        """Whether something changed since the run under way began."""
+        return self._requested
+
     def enable(self) -> None:
         """There is something to sync: the first run, a check, is due."""
         if not self._enabled:
@@ -94,18 +99,20 @@ class BoundedFrequencyRunner:
         self._mend(now)
         return max(0.0, self._due() - now)
 
-    def finished(self, run: Run, ok: bool, now: float, *, waited: bool = False) -> None:
+    def finished(self, run: Run, ok: bool, now: float, *, waited: bool = False, checked: bool = True) -> None:
         """The run has ended at `now`.
 
         Args:
+            checked: False: its check gave way to a request, and is due again with the next run.
             waited: it failed because it waited for the xtables lock in vain. That cost nothing, and the lock may be
                 free any moment: so waiting goes on soon, where another failure is left alone for as long as it took.
         """
         self._running = False
         if ok:
             self._retry_at, self._retry_delay = None, FIRST_RETRY
-            if run.check:
+            if run.check and checked:
                 self._checked = self._started
+            self._check_wanted = self._check_wanted or not checked
             return
         took = 0.0 if waited else max(0.0, now - self._started)
         wanted = FIRST_RETRY if waited else self._retry_delay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -110,6 +110,18 @@ class FamilySyncer(ABC):
         Raises:
             LinuxError: it cannot be read or written.
         """
+
+    def is_right(self, _before: Callable[[], None], _wanted: Callable[[], bool]) -> bool | None:
+        """Whether the kernel holds what was written last; False also if only `resync` can tell. Nothing is written.
+
+        Args:
+            _before: called before the kernel is read, in a thread of its own.
+            _wanted: whether something else is to be done by now: then it gives way, and returns None.
+
+        Raises:
+            LinuxError: it cannot be read.
+        """
+        return False
 
     @abstractmethod
     def sync(self, *, check: bool = False) -> SyncReport:

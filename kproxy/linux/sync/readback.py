@@ -9,7 +9,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -40,12 +40,15 @@ Blocks = Mapping[ChainRef, Block]
 """Blocks by their first chain."""
 
 
-def expected_blocks(desired: DesiredRules, size: int = CHAINS_PER_BLOCK) -> Blocks:
-    """How the desired chains will be printed."""
+def expected_blocks(
+    desired: DesiredRules, size: int = CHAINS_PER_BLOCK, each: Callable[[], None] = lambda: None
+) -> Blocks:
+    """How the desired chains will be printed. `each` is called before each block; what it raises ends the work."""
     blocks: dict[ChainRef, Block] = {}
     for _, own in groupby(sorted(desired.chains), lambda ref: ref[0]):
         refs = list(own)
         for start in range(0, len(refs), size):
+            each()
             some = tuple(refs[start : start + size])
             declarations = "".join([f":{chain} - [0:0]\n" for _, chain in some])
             rules = "".join([f"-A {ref[1]} {rule}\n" for ref in some for rule in desired.rules(ref)])

@@ -13,7 +13,9 @@ preempts, gets its entry by the old rules after any wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Final
 
 import msgspec
 
@@ -25,12 +27,21 @@ from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules, rewrite_text
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
+from kproxy.linux.sync.readback import expected_blocks, find_left
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import Changes, ServiceState
+
+
+_LOOK: Final = 0.02
+"""Seconds after which a check looks again whether something is wanted."""
+
+
+class _GaveWayError(Exception):
+    """A check is given up, since something else is wanted."""
 
 
 class Syncer(FamilySyncer):
@@ -110,6 +121,36 @@ class Syncer(FamilySyncer):
             notes=tuple(notes),
             steps=_steps(watch, outcome),
         )
+
+    def is_right(self, before: Callable[[], None], wanted: Callable[[], bool]) -> bool | None:
+        """See FamilySyncer: reading and comparing many rules takes seconds, and a change does not wait for that."""
+        if self.needs_resync or self._options is not None or self._flows.waits:
+            return False
+
+        def read() -> str:
+            before()
+            return self._executor.save(counters=False)
+
+        def give_way() -> None:
+            if wanted():
+                raise _GaveWayError
+
+        plan = self._renderer.last_plan()
+        desired = desired_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
+        saver = f"iptables-{self._executor.variant.value}-save"
+        reading = ThreadPoolExecutor(1)
+        try:
+            text = reading.submit(read)
+            blocks = expected_blocks(desired, each=give_way)
+            while not text.done():
+                give_way()
+                wait([text], timeout=_LOOK)
+            give_way()
+            return not find_left(desired, text.result(), saver, blocks)
+        except _GaveWayError:
+            return None
+        finally:
+            reading.shutdown(wait=False)  # what it reads is not needed any more
 
     def sync(self, *, check: bool = False) -> SyncReport:
         """See FamilySyncer."""

@@ -92,11 +92,18 @@ class Renderer:
             for chain in existing_nat_chains
             if chain.startswith(SERVICE_PORT_CHAIN_PREFIXES) and chain not in rendered
         )
+        return self._whole(deletion_order(stale), previous)
+
+    def last_plan(self) -> Plan:
+        """All chains as they were last planned, as one full plan."""
+        return self._whole((), self._chains)
+
+    def _whole(self, deletions: tuple[str, ...], previous: Mapping[ChainRef, str]) -> Plan:
         return Plan(
             full=True,
             base=dict(self._chains),
             service_ports={name: rules.chains for name, rules in self._rules.items() if rules.chains},
-            deletions=deletion_order(stale),
+            deletions=deletions,
             previous=previous,
         )
 

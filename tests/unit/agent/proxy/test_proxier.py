@@ -291,3 +291,34 @@ def test_a_failed_sync_says_what_it_took_and_the_next_does_not_again() -> None:
     subject.proxier.step()
     counts = [(each.service_changes, each.slice_changes) for each in subject.observer.failures]
     assert counts == [(1, 1), (0, 0)]
+
+
+def test_a_check_gives_way_to_a_change() -> None:
+    """Reading many rules takes seconds. What changes meanwhile is written at once, and the check comes after it."""
+    subject = running()
+    subject.advance(1.0)
+    kernel, written = subject.kernel, threading.Event()
+
+    def slow_save(*, counters: bool) -> str:
+        if not written.is_set():
+            subject.put("10.244.0.6")
+            assert written.wait(PATIENCE), "the change waited for the check"
+        return Counting.save(kernel, counters=counters)
+
+    def restore(text: str) -> None:
+        Counting.restore(kernel, text)
+        written.set()
+
+    MemoryExecutor.restore(kernel, "*nat\n-D PREROUTING 1\nCOMMIT\n")
+    assert not subject.nat("PREROUTING")
+    kernel.generation += 1
+    kernel.save, kernel.restore = slow_save, restore  # type: ignore[method-assign]
+    subject.proxier.request_check()
+    subject.advance(0.0)
+    assert not written.is_set()
+    subject.advance(1.0)
+    assert written.is_set()
+    assert any("10.244.0.6" in rule for rule in subject.nat())
+    subject.advance(1.0)
+    assert "PREROUTING" in subject.observer.done[-1].drift
+    assert subject.nat("PREROUTING")

@@ -163,3 +163,14 @@ def test_whatever_comes_something_is_due_soon_enough(steps: list[tuple[float, bo
             assert action.seconds is not None
             limit = LONGEST_RETRY * 1.2 if failed else 1.0 if request else 30.0
             assert 0 < action.seconds <= limit + 1e-6
+
+
+def test_a_check_that_gave_way_is_due_with_the_next_run() -> None:
+    runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0)
+    runner.enable()
+    run = runner.next_action(100.0)
+    assert isinstance(run, Run)
+    runner.request()
+    assert runner.requested
+    runner.finished(run, True, 100.1, checked=False)
+    assert runner.next_action(101.0) == Run(check=True)
