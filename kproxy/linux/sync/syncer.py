@@ -35,7 +35,6 @@ from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import Changes, ServiceState
 
-
 _LOOK: Final = 0.02
 """Seconds after which a check looks again whether something is wanted."""
 

@@ -74,6 +74,10 @@ class MemoryNft(NftExecutor):
     def check(self, script: str) -> None:
         self._after(script)
 
+    def is_dormant(self) -> bool:
+        table = self.ruleset.table(TableFamily(nft_family(self.family)), TABLE)
+        return table is not None and "dormant" in table.flags
+
     def list_table(self) -> str | None:
         table = self.ruleset.table(TableFamily(nft_family(self.family)), TABLE)
         return None if table is None else json.dumps({"nftables": table_json(table)})
@@ -103,7 +107,7 @@ def table_json(table: Table) -> list[Json]:
     address = DATATYPES["ipv6_addr" if table.family is TableFamily.IP6 else "ipv4_addr"]
     return [
         {"metainfo": {"version": "1.0.6", "release_name": "Lester Gooch #5", "json_schema_version": 1}},
-        {"table": {"family": family, "name": table.name}},
+        {"table": {"family": family, "name": table.name, **({"flags": list(table.flags)} if table.flags else {})}},
         *({"map" if item.is_map else "set": {**own, **_set(item)}} for item in table.sets),
         *({"chain": {**own, **_chain(chain)}} for chain in table.chains),
         *(
