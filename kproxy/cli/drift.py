@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from kproxy.api import Manifests
 from kproxy.cli.gathering import AGAIN
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.audit.settle import TIMES
-from kproxy.cluster.evidence.unseen import VARIANTS, Unseen
+from kproxy.cluster.evidence.unseen import VARIANTS, Assumed, Unseen
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.namespace import Namespace
@@ -41,6 +42,14 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         kproxy drift -f - --node worker-2 -o json
     """
     request = arguments.read_request(compared=True)
+    manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))
+    lacking = arguments.source.lacking(manifests, Assumed()).unseen(arguments.source.label)
+    if lacking:
+        # What such manifests render is not what the node should hold, so nothing is compared, and nothing mended.
+        if arguments.output_format != "text":
+            empty = DriftReport(request.target.node_name, arguments.netns or "", "", "", ())
+            write_answer("Drift", empty, arguments.output_format, lacking)
+        raise CannotTellError(f"whether there is drift is unknown: {'; '.join(each.why for each in lacking)}")
     if repair:
         confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kproxy.cluster.evidence.signs import lacks_base_chains, missing_jumps, unled
+from kproxy.cluster.evidence.signs import cut_chains, lacks_base_chains, missing_jumps, unled
 from kproxy.cluster.evidence.unseen import (
     BASE_CHAIN_JUMPS,
     CHAIN,
@@ -119,8 +119,8 @@ def _map_tables(ruleset: Ruleset, change: Callable[[Table], Table]) -> Ruleset:
 
 def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
     def change(table: Table) -> Table:
-        chain = table.chain(name)
-        return table if chain is None or chain.rules else _replaced(table, replace(chain, rules=(rule,)))
+        chain = table.chain(name) if name in cut_chains(table) else None
+        return table if chain is None else _replaced(table, replace(chain, rules=(*chain.rules, rule)))
 
     return _map_tables(ruleset, change)
 

@@ -1,7 +1,7 @@
 """What a host's rules point to and do not show.
 
 Signs are: kube-proxy's chains of one table without the other table; chains of kube-proxy that nothing jumps to, or that
-are jumped to and empty; ipsets that rules name; what kube-proxy's IPVS mode leaves in iptables; warnings in the dump
+lack what it always writes; ipsets that rules name; what kube-proxy's IPVS mode leaves in iptables; warnings in the dump
 itself. Sources: what iptables-save 1.8 and nft 1.0 print as comments (xtables_save_main, xt_stmt_xlate), and the rules
 of kube-proxy's three modes.
 """
@@ -31,14 +31,17 @@ from kproxy.cluster.evidence.unseen import (
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import OpaqueMatch, SetMatch
+from kproxy.netfilter.iptables.matches import OpaqueMatch, RecentMatch, SetMatch, StatisticMatch
+from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Table
-from kproxy.netfilter.iptables.targets import ConnmarkTarget, Jump, SetTarget
+from kproxy.netfilter.iptables.targets import ConnmarkTarget, DnatTarget, Jump, MasqueradeTarget, SetTarget
 from kproxy.render.iptables.base import JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FORWARD,
+    MARK_MASQ,
     NODEPORTS,
+    POSTROUTING,
     PROXY_FIREWALL,
     SERVICE_PORT_CHAIN_PREFIXES,
     SERVICES,
@@ -222,20 +225,58 @@ def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Itera
             why = f"{more}chain {name} of table {table.name} has rules, and no built-in chain jumps there"
             yield suspect(host, family, BASE_CHAIN_JUMPS, why)
         if not whole:
-            for name in empty_chains(table):
-                why = f"rules of table {table.name} jump to it, and it is empty, as kube-proxy never leaves it"
+            for name in cut_chains(table):
+                why = f"it lacks, in table {table.name}, rules that kube-proxy always writes"
                 yield suspect(host, family, f"{CHAIN} {name}", why)
 
 
-def empty_chains(table: Table) -> tuple[str, ...]:
-    """kube-proxy's chains of ServicePorts and endpoints that are jumped to and have no rules."""
-    empty = {
-        chain.name for chain in table.chains if not chain.rules and chain.name.startswith(SERVICE_PORT_CHAIN_PREFIXES)
-    }
-    if not empty:
-        return ()
+def cut_chains(table: Table) -> tuple[str, ...]:
+    """kube-proxy's chains that lack what it always writes last, so that rules of theirs were not seen.
+
+    Chains of ServicePorts end with a jump that asks nothing, those of endpoints with DNAT, KUBE-POSTROUTING with
+    MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules. And
+    something leads to KUBE-NODEPORTS where it has rules, and to chains for clients outside (kube-proxy v1.36,
+    pkg/proxy/iptables/proxier.go). A chain of a Service that is gone may stay for an hour, with its rules.
+    """
+    names = {chain.name for chain in table.chains}
     aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
-    return tuple(sorted(empty & aims))
+    services = any(name.startswith(("KUBE-SVC-", "KUBE-EXT-")) for name in names)
+    found = set()
+    for chain in table.chains:
+        name, last = chain.name, chain.rules[-1] if chain.rules else None
+        if name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
+            cut = name in aims and not _ends(name, last)
+        elif name == POSTROUTING:
+            cut = last is None or not isinstance(last.target, MasqueradeTarget)
+        elif table.name == "nat" and name == SERVICES:
+            cut = services and last is None
+        else:
+            cut = name in (FORWARD, MARK_MASQ) and last is None and (name in aims or services)
+        if cut:
+            found.add(name)
+    if table.name == "nat" and SERVICES in names:
+        nodeports = table.chain(NODEPORTS)
+        if nodeports is not None and nodeports.rules and NODEPORTS not in aims:
+            found.add(SERVICES)
+        if (nodeports is None or not nodeports.rules) and any(
+            name.startswith("KUBE-EXT-") and name not in aims for name in names
+        ):
+            found.add(SERVICES if nodeports is None else NODEPORTS)
+    return tuple(sorted(found))
+
+
+def _ends(name: str, last: Rule | None) -> bool:
+    """Whether a chain of a ServicePort or an endpoint has the rule that kube-proxy always writes last."""
+    if last is None:
+        return False
+    if name.startswith("KUBE-SEP-"):
+        return isinstance(last.target, DnatTarget)
+    leads = isinstance(last.target, Jump) and last.target.chain.startswith("KUBE-S")
+    if name.startswith("KUBE-EXT-"):
+        return leads
+    return not name.startswith(("KUBE-SVC-", "KUBE-SVL-")) or (
+        leads and not any(isinstance(match, StatisticMatch | RecentMatch) for match in last.matches)
+    )
 
 
 def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Iterator[Unseen]:

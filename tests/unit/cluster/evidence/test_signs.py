@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from tests.support.evidence import (
     UNLED,
     WHOLE,
 )
+from tests.support.paths import ROOT
 
 DNS = ("10.244.1.21:4000", "10.96.0.10:53", "udp")
 OWN = Host.simple(["172.30.0.11"])
@@ -108,3 +111,38 @@ def test_the_whole_dump_is_among_what_a_part_leaves_possible() -> None:
         assert whole <= ends(rules(part))
     opened = ends(rules(FILTER))
     assert {("ACCEPT", "?"), ("DROP", "?")} <= opened
+
+
+DUMP = (ROOT / "docs/examples/worker-1.save").read_text()
+
+
+@pytest.mark.parametrize(
+    ("without", "what"),
+    [
+        (r"-A KUBE-SERVICES .*", "chain KUBE-SERVICES"),
+        (r"-A KUBE-NODEPORTS .*", "chain KUBE-NODEPORTS"),
+        (r"-A KUBE-POSTROUTING .*", "chain KUBE-POSTROUTING"),
+        (r"-A KUBE-POSTROUTING .* -j MASQUERADE.*", "chain KUBE-POSTROUTING"),
+        (r"-A KUBE-MARK-MASQ .*", "chain KUBE-MARK-MASQ"),
+        (r"-A KUBE-FORWARD .*", "chain KUBE-FORWARD"),
+        (r".*KUBE-SEP-.*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+        (r"-A KUBE-SEP-\S+ .* -j DNAT.*", "chain KUBE-SEP-SALMXZIGYR4FD3WM"),
+        (r"-A KUBE-EXT-.* -j KUBE-SVC-.*", "chain KUBE-EXT-67NZLRHBNDSAWJRO"),
+        # the last endpoint of a Service: its jump asks nothing
+        (r"-A KUBE-SVC-67NZLRHBNDSAWJRO (?!.*probability).* -j KUBE-SEP-.*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+    ],
+)
+def test_chains_that_lack_what_kube_proxy_always_writes(without: str, what: str) -> None:
+    cut = re.sub(rf"^{without}\n", "", DUMP, flags=re.MULTILINE)
+    assert cut != DUMP
+    assert what in things(rules(cut))
+    packets = [("203.0.113.7:4000", "172.30.0.11:30080"), ("10.244.1.21:4000", "10.96.0.80:80")]
+    results = [trace(rules(cut).index(Family.IPV4), OWN, make_packet(*each)) for each in packets]
+    assert not all(each.determined for each in results)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "rules_golden").rglob("iptables-save.v4")), ids=lambda path: path.parent.name
+)
+def test_whole_dumps_lack_nothing(path: Path) -> None:
+    assert not [what for what in things(rules(path.read_text())) if what.startswith("chain ")]
