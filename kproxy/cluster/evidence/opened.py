@@ -36,7 +36,7 @@ _TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: 
 _BOTH: Final = ("nat", "filter")
 _HOOKS: Final = {
     "filter": ("INPUT", "FORWARD", "OUTPUT"),
-    "nat": ("PREROUTING", "OUTPUT", "POSTROUTING"),
+    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
     "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
     "raw": ("PREROUTING", "OUTPUT"),
 }

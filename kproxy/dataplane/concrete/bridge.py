@@ -10,11 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, either
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
+from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.netfilter.hooks import Hook
 
 _SURE: Final = Fraction(1)
@@ -31,8 +31,10 @@ def arrive(host: Host, state: State) -> Fork:
         known_plain = port == "" or (host.interfaces is not None and bridge is not None and not is_bridge(host, bridge))
         plain = state.with_packet(in_port="" if known_plain else None)
         if bridge is None and _may_be_switched(host, packet) and host.calls_iptables(packet.family) is not True:
-            reason = "whether the packet comes by a bridge port is not known"
-            return Fork((), (Edge(_SURE, End(INDETERMINATE, Hook.PREROUTING, plain, reason=reason)),))
+            ports = [item for item in (host.interfaces or {}).values() if item.bridge]
+            ways = [arrive(host, state.with_packet(in_interface=item.name)).edges for item in ports]
+            edges = [Edge(None, Node(Cursor(Hook.PREROUTING), plain)), *(edge for way in ways for edge in way)]
+            return either(edges, "whether the packet comes by a bridge port is not known")
         return _prerouting(plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
     bridged = is_bridged(host, state.packet)
@@ -45,9 +47,7 @@ def arrive(host: Host, state: State) -> Fork:
         plain = state.with_packet(in_port="", bridged=False)
         switched = plain.with_packet(out_interface=bridge)
         edges.append(Edge(None, unseen(switched) if bridged else Node(Cursor(Hook.PREROUTING), plain)))
-    if len(edges) == 1:
-        return Fork((), (edges[0]._replace(chance=_SURE),))
-    return Fork((), tuple(edges), "bridge-nf-call-iptables is not known")
+    return either(edges, "bridge-nf-call-iptables is not known")
 
 
 def unseen(state: State) -> End:

@@ -23,7 +23,7 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain, Source
 from kproxy.dataplane.model.unseen import stands_for_unseen, unseen_reason, unseen_thing
-from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
+from kproxy.dataplane.model.verdict import DROP, REJECT
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Negatable
@@ -161,10 +161,12 @@ class _TableTraversal:
             return self._accept()
         did = f"policy {policy}"
         self._steps.append(Step("policy", self._cursor.hook, did, self._table, name))
+        drop = End(DROP, self._cursor.hook, self._state)
         if policy == "DROP":
-            return self._end(End(DROP, self._cursor.hook, self._state))
+            return self._end(drop)
+        accept = Node(self._cursor._replace(frames=DONE, match=0), self._state)
         reason = f"{self._table} {name}: policy {policy} is not interpreted"
-        return self._end(End(INDETERMINATE, self._cursor.hook, self._state, reason=reason))
+        return Fork(tuple(self._steps), (Edge(None, drop), Edge(None, accept)), reason)
 
     def _link(self, frames: list[tuple[str, int]]) -> Fork:
         """Stop where another path may arrive, too."""
@@ -195,6 +197,11 @@ class _TableTraversal:
                 self._given.explain_unseen(unseen, unseen_thing(rule.rule.target))
             return Fork(tuple(self._steps), tuple(edges), why)
         effect = effects[0]
+        if effect.result is Result.UNKNOWN:
+            did = (self._step(rule, effect.did),)
+            ways = targets.possible_effects(effect, rule.rule.target, self._view)
+            edges = [Edge(None, self._after(each, frames, rule), did) for each in ways]
+            return Fork(tuple(self._steps), tuple(edges), f"{rule.ref}: {effect.did}")
         self._steps.append(self._step(rule, effect.did))
         self._state = self._view.state = effect.state
         if effect.result is Result.CONTINUE:
@@ -237,10 +244,7 @@ class _TableTraversal:
             target = rule.rule.target
             answer: str = getattr(target, "reject_with", "")
             return End(REJECT, hook, effect.state, reject=answer)
-        if effect.result is Result.DROP:
-            return End(DROP, hook, effect.state)
-        reason = f"{rule.ref}: {effect.did}"
-        return End(INDETERMINATE, hook, effect.state, reason=reason)
+        return End(DROP, hook, effect.state)
 
     def _jump(self, rule: IndexedRule, frames: list[tuple[str, int]]) -> None:
         target = rule.jump

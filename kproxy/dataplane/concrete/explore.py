@@ -104,7 +104,7 @@ class Exploration:
     def __init__(self, pipeline: HookPipeline, start: State) -> None:
         self._pipeline = pipeline
         self._numbers: dict[Node, int] = {}
-        self._nodes: list[Node] = []
+        self._nodes: list[Node | Fork] = []
         self._vertices: dict[int, _Vertex] = {}
         self._solved: dict[int, Distribution] = {}
         self._root = self._vertex(pipeline.start(start))
@@ -126,6 +126,9 @@ class Exploration:
                     number = self._numbers[to] = len(self._nodes)
                     self._nodes.append(to)
                 arcs.append(_Arc(edge.chance, number, edge.steps))
+            elif isinstance(to, Fork):
+                arcs.append(_Arc(edge.chance, len(self._nodes), edge.steps))
+                self._nodes.append(to)
             else:
                 arcs.append(_Arc(edge.chance, to, edge.steps))
         return _Vertex(fork.steps, tuple(arcs), fork.why)
@@ -142,7 +145,9 @@ class Exploration:
                 if number >= 0:
                     order.append(number)
             elif isinstance(arc.to, int) and arc.to not in self._vertices:
-                vertex = self._vertices[arc.to] = self._vertex(self._pipeline.advance(self._nodes[arc.to]))
+                found = self._nodes[arc.to]
+                fork = found if isinstance(found, Fork) else self._pipeline.advance(found)
+                vertex = self._vertices[arc.to] = self._vertex(fork)
                 stack.append((arc.to, iter(vertex.arcs)))
         return order
 

@@ -7,6 +7,7 @@ alternatives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -87,10 +88,11 @@ class End:
 
 
 class Edge(NamedTuple):
-    """One alternative: its chance (None: unknown), where it leads, and what happened meanwhile."""
+    """One alternative: its chance (None: unknown), where it leads (or what that depends on), and what happened
+    meanwhile."""
 
     chance: Fraction | None
-    to: Node | End
+    to: Node | End | Fork
     steps: tuple[Step, ...] = ()
 
 
@@ -102,6 +104,13 @@ class Fork:
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
     why: str = ""
+
+
+def either(edges: Sequence[Edge], why: str) -> Fork:
+    """One of some alternatives without chances; a single one is sure."""
+    if len(edges) == 1:
+        return Fork((), (edges[0]._replace(chance=Fraction(1)),))
+    return Fork((), tuple(edges), why)
 
 
 class Accepted(NamedTuple):

@@ -17,16 +17,16 @@ from typing import Final
 from kproxy.dataplane.concrete import bridge, devices, input, nat
 from kproxy.dataplane.concrete.chains import traverse
 from kproxy.dataplane.concrete.given import Given
-from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step
+from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
-from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup, source_for
+from kproxy.dataplane.concrete.routing import REFUSING, Query, RouteResult, Unknown, lookup, open_results, source_for
 from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, RuleRef, Split, State, View
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
 from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
-from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
+from kproxy.dataplane.model.verdict import ACCEPT, DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 from kproxy.netfilter.iptables.codec import UINT32
@@ -73,7 +73,9 @@ class HookPipeline:
         hooks = set()
         edges = []
         for edge in fork.edges:
-            to, over = edge.to, edge.to.state.packet
+            to = edge.to
+            assert not isinstance(to, Fork)
+            over = to.state.packet
             switched = isinstance(to, End) and to.via == "bridged"
             if switched or over.in_port:
                 onward = (Hook.FORWARD, Hook.POSTROUTING) if switched or over.bridged else (Hook.INPUT,)
@@ -121,7 +123,7 @@ class HookPipeline:
         if len(variants) == 1:
             return self._next_stage(cursor, state, ())
         edges = [Edge(None, Node(Cursor(hook, 0, variant=variant), state)) for variant in variants]
-        return _alternatives(edges, "whether these are rules of iptables-nft or of iptables-legacy is not known")
+        return either(edges, "whether these are rules of iptables-nft or of iptables-legacy is not known")
 
     def _enter_stage(self, cursor: Cursor, stage: Stage, state: State) -> Fork:
         """To the first chain of a stage; in each order, if it is not known which chain was registered first."""
@@ -132,12 +134,12 @@ class HookPipeline:
         orders = [order for order in stage.orders if self._may_be(stage, order)] or list(stage.orders)
         edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in orders]
         if len(edges) == 1:
-            return _alternatives(edges, "")
+            return either(edges, "")
         names = " and ".join(dict.fromkeys(str(chain) for chain in stage.chains))
         why = f"which was registered first at {cursor.hook} is not known: {names}"
         sources = list(dict.fromkeys(chain.source for chain in stage.chains))
         self._given.explain(why, f"{sources[0]} before {sources[1]}")
-        return _alternatives(edges, why)
+        return either(edges, why)
 
     def _may_be(self, stage: Stage, order: tuple[int, ...]) -> bool:
         """Whether an order fits what is assumed of chains of equal priority."""
@@ -277,7 +279,7 @@ class HookPipeline:
             if packet.src is None and packet.dst is not None:
                 chosen = state.with_packet(src=source_for(self._host, packet.family, route, packet.dst))
             edges.append(self._outward(chosen, route, Cursor(Hook.OUTPUT)))
-        return _alternatives(edges, "whether the destination is this host is not known")
+        return either(edges, "whether the destination is this host is not known")
 
     def _route_again(self, state: State, following: Cursor) -> Fork:
         """ip_route_me_harder: the source stays, the output interface may change.
@@ -291,7 +293,7 @@ class HookPipeline:
                 edges.append(Edge(None, End(DROP, Hook.OUTPUT, state, reason="no route to the new destination")))
             else:
                 edges.append(self._outward(state, route, following))
-        return _alternatives(edges, "where the packet is routed is not known")
+        return either(edges, "where the packet is routed is not known")
 
     def _route(self, state: State) -> list[RouteResult | None]:
         packet = state.packet
@@ -299,16 +301,16 @@ class HookPipeline:
         if packet.dst is None:
             return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
         found = lookup(self._host, Query.of(packet, ""))
-        if isinstance(found, Unknown):
-            return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
-        return [found]
+        return list(open_results(self._host)) if isinstance(found, Unknown) else [found]
 
     def _outward(self, state: State, route: RouteResult, following: Cursor) -> Edge:
         packet = state.packet
-        if route.kind in ("blackhole", "unreachable", "prohibit"):
-            return Edge(None, End(DROP, Hook.OUTPUT, state, reason=f"a route of kind {route.kind}"))
+        if route.kind in REFUSING:
+            return Edge(None, End(DROP, Hook.OUTPUT, state, reason=REFUSING[route.kind]))
         if route.kind == "multicast":
-            return Edge(None, End(INDETERMINATE, Hook.OUTPUT, state, reason="multicast is not modelled"))
+            found = (RouteResult("unicast"), RouteResult("local", LOOPBACK), RouteResult("none"))
+            edges = tuple(self._outward(state, each, following) for each in found)
+            return Edge(None, Fork((), edges, "multicast is not modelled"))
         step = Step("route", Hook.OUTPUT, f"leaves by {route.device or 'an interface that is not known'}")
         again = following != Cursor(Hook.OUTPUT)
         routed = state._replace(rerouted=(route.device,)) if again else state.with_packet(out_interface=route.device)
@@ -321,9 +323,12 @@ class HookPipeline:
             # __mkroute_output: a loopback source may leave only by a device with route_localnet.
             allowed = self._host.flag("route_localnet", route.device)
             if not allowed:
-                verdict = DROP if allowed == 0 else INDETERMINATE
-                reason = "a loopback source on another interface" + ("" if allowed == 0 else " (route_localnet?)")
-                return Edge(None, End(verdict, Hook.OUTPUT, routed, reason=reason), (step,))
+                reason = "a loopback source on another interface"
+                drop = End(DROP, Hook.OUTPUT, routed, reason=reason)
+                if allowed == 0:
+                    return Edge(None, drop, (step,))
+                ways = (Edge(None, drop), Edge(None, Node(following, routed)))
+                return Edge(None, Fork((), ways, f"{reason} (route_localnet?)"), (step,))
         return Edge(None, Node(following, routed), (step,))
 
 
@@ -337,9 +342,3 @@ def _to(hook: Hook, state: State) -> Fork:
 
 def _after(steps: tuple[Step, ...], fork: Fork) -> Fork:
     return Fork((*steps, *fork.steps), fork.edges, fork.why)
-
-
-def _alternatives(edges: list[Edge], why: str) -> Fork:
-    if len(edges) == 1:
-        return Fork((), (edges[0]._replace(chance=_SURE),))
-    return Fork((), tuple(edges), why)

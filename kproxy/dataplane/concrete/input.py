@@ -11,12 +11,12 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge
-from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step
-from kproxy.dataplane.concrete.routing import Query, RouteResult, Unknown, lookup
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step, either
+from kproxy.dataplane.concrete.routing import REFUSING, Query, RouteResult, Unknown, lookup, open_results
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
-from kproxy.dataplane.model.verdict import DROP, INDETERMINATE
+from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 
@@ -45,10 +45,7 @@ def route(host: Host, state: State) -> Fork:
             return Fork((), (Edge(_SURE, _dropped(state, reason)),))
         rest = _routed(host, state)
         return Fork((), (Edge(None, _dropped(state, reason)), *rest), f"{reason}: route_localnet is not known")
-    edges = _routed(host, state)
-    if len(edges) == 1:
-        return Fork((), (edges[0]._replace(chance=_SURE),))
-    return Fork((), tuple(edges), _WHERE)
+    return either(_routed(host, state), _WHERE)
 
 
 _WHERE: Final = "whether the packet is for this host is not known"
@@ -85,7 +82,7 @@ def _routed(host: Host, state: State) -> list[Edge]:
     if result is None:
         return [Edge(None, _dropped(state, "no route to the destination"))]
     if isinstance(result, Unknown):
-        return [_checked(host, state, RouteResult("local")), _checked(host, state, RouteResult("unicast"))]
+        return [_checked(host, state, each) for each in open_results(host)]
     if result.device is None and packet.in_port and result.kind == "unicast":
         return [_checked(host, state, result._replace(device=packet.in_interface)), _checked(host, state, result)]
     return [_checked(host, state, result)]
@@ -94,20 +91,27 @@ def _routed(host: Host, state: State) -> list[Edge]:
 def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     """What follows from one result, after the checks that belong to it."""
     packet = state.packet
-    if result.kind in ("blackhole", "unreachable", "prohibit"):
-        return Edge(None, _dropped(state, f"a route of kind {result.kind}"))
+    if result.kind in REFUSING:
+        return Edge(None, _dropped(state, REFUSING[result.kind]))
     if result.kind == "multicast":
-        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason="multicast is not modelled"))
+        ways = [_forwarded(state, RouteResult("unicast")), _delivered(state)]
+        return Edge(None, Fork((), (*ways, Edge(None, _dropped(state, "nobody listens"))), "multicast is not modelled"))
     refused = _source_refused(host, packet)
     if refused is not None:
         reason, sure = refused
+        drop = Edge(None, _dropped(state, reason))
         if sure:
-            return Edge(None, _dropped(state, reason))
-        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=f"{reason}? {_RP}"))
-    if result.kind in ("local", "broadcast"):
-        step = Step("route", Hook.PREROUTING, "to this host")
-        return Edge(None, Node(Cursor(Hook.INPUT), state), (step,))
-    return _forward(host, state, result)
+            return drop
+        return Edge(None, Fork((), (drop, _sent_on(host, state, result)), f"{reason}? {_RP}"))
+    return _sent_on(host, state, result)
+
+
+def _sent_on(host: Host, state: State, result: RouteResult) -> Edge:
+    return _delivered(state) if result.kind in ("local", "broadcast") else _forward(host, state, result)
+
+
+def _delivered(state: State) -> Edge:
+    return Edge(None, Node(Cursor(Hook.INPUT), state), (Step("route", Hook.PREROUTING, "to this host"),))
 
 
 _RP: Final = "rp_filter, accept_local or the routes are not known"
@@ -142,30 +146,42 @@ def _source_refused(host: Host, packet: Packet) -> tuple[str, bool] | None:
 
 
 def _forward(host: Host, state: State, result: RouteResult) -> Edge:
+    """Onward, if the host forwards and the bridge that the packet may have come by lets it back."""
     packet = state.packet
     bridged = _stays_on_bridge(state, result)
+    onward = _forwarded(state, result)
     if not bridged:
         forwards = host.forwards(packet.family, packet.in_interface)
-        if not forwards:
-            if forwards is False:
-                return Edge(None, _dropped(state, "forwarding is off"))
-            reason = "whether this host forwards is not known"
-            return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
+        if forwards is False:
+            return Edge(None, _dropped(state, "forwarding is off"))
         if packet.ttl is not None and packet.ttl <= 1:
-            return Edge(None, _dropped(state, "the TTL is used up"))
-        if state.assigned:
-            return Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
-    if packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
-        reason = "whether the packet came by a bridge port that it would have to go back to is not known"
-        return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
+            onward = Edge(None, _dropped(state, "the TTL is used up"))
+        elif state.assigned:
+            onward = Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
+        elif packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
+            why = "whether the packet came by a bridge port that it would have to go back to is not known"
+            onward = _unless(state, "its bridge port is not in hairpin mode", onward, why)
+        if forwards is None:
+            return _unless(state, "forwarding is off", onward, "whether this host forwards is not known")
+        return onward
+    hairpin = _hairpin(host, packet)
+    refused = f"bridge port {packet.in_port} is not in hairpin mode"
+    if hairpin is False:
+        return Edge(None, _dropped(state, refused))
+    if hairpin is None:
+        return _unless(state, refused, onward, f"whether bridge port {packet.in_port} is in hairpin mode is not known")
+    return onward
+
+
+def _unless(state: State, refused: str, onward: Edge, why: str) -> Edge:
+    """On, or dropped, which is not known."""
+    return Edge(None, Fork((), (Edge(None, _dropped(state, refused)), onward), why))
+
+
+def _forwarded(state: State, result: RouteResult) -> Edge:
+    packet = state.packet
+    bridged = _stays_on_bridge(state, result)
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
-    if bridged:
-        hairpin = _hairpin(host, packet)
-        if hairpin is False:
-            return Edge(None, _dropped(state, f"bridge port {packet.in_port} is not in hairpin mode"))
-        if hairpin is None:
-            reason = f"whether bridge port {packet.in_port} is in hairpin mode is not known"
-            return Edge(None, End(INDETERMINATE, Hook.PREROUTING, state, reason=reason))
     forwarded = state.with_packet(out_interface=result.device, ttl=ttl, out_port=None if bridged else "")
     if bridged:
         forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)

@@ -36,6 +36,8 @@ def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state:
             if isinstance(to, Node) and to.cursor.stage == stage:
                 pending.append(to)
                 continue
+            if isinstance(to, Fork):
+                return False
             if isinstance(to, End) and to.verdict is not ACCEPT:
                 return False
             if not to.state.masqueraded:

@@ -133,6 +133,19 @@ def is_broadcast(own: InterfaceAddress, address: int) -> bool:
     return address in (last, own.broadcast)
 
 
+REFUSING: Final = {
+    "blackhole": "a route of kind blackhole", "unreachable": "a route of kind unreachable",
+    "prohibit": "a route of kind prohibit", "none": "no route to the destination",
+}  # fmt: skip
+"""Why a packet is dropped that is routed so."""
+
+
+def open_results(host: Host) -> tuple[RouteResult, ...]:
+    """What a look-up may find that is open: nothing, too, where there are routes or rules."""
+    found = (RouteResult("local", LOOPBACK), RouteResult("unicast"))
+    return (*found, RouteResult("none")) if host.rules or host.routes is not None else found
+
+
 def lookup(host: Host, query: Query) -> RouteResult | Unknown | None:
     """The route to an address; None if there is no route."""
     family, destination = query.family, query.destination

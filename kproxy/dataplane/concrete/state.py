@@ -62,6 +62,11 @@ class State(NamedTuple):
         """The state with fields of the packet changed."""
         return self._replace(packet=self.packet.replace(**changes))
 
+    def with_open_marks(self) -> State:
+        """The state once something that is not known may have set the marks of packet and connection."""
+        opened = self.connection.replace(mark=0, mark_known=0)
+        return self.with_packet(mark=0, mark_known=0)._replace(connection=opened)
+
     def with_answer(self, key: Hashable, answer: bool) -> State:
         """The state in which an open question is answered."""
         return self._replace(answers=self.answers | {(key, answer)})

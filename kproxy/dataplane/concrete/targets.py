@@ -229,6 +229,17 @@ _HARMLESS: Final = frozenset(
 )
 
 
+def possible_effects(effect: Effect, target: Target | None, view: View) -> list[Effect]:
+    """All that a target may do whose effect is UNKNOWN: user space accepts or drops; any other may do what rules may
+    that were not seen, and change the mark."""
+    accept, drop = (Effect(result, view.state, effect.did, None) for result in (Result.ACCEPT, Result.DROP))
+    if isinstance(target, (NfqueueTarget, Verdict)):
+        return [accept, drop]
+    goes_on, *others = _unseen(effect.did, view)
+    marked = goes_on._replace(state=view.state.with_open_marks())
+    return [marked, accept, *others, *(() if view.ref.table == "filter" else (drop,))]
+
+
 def _unseen(reason: str, view: View) -> list[Effect]:
     """All that rules which were not seen may do here."""
     effects = [Effect(Result.CONTINUE, view.state, reason, None)]

@@ -95,14 +95,14 @@ class Bench:
                 self.tally.packets += 1
                 found = seen.get(probe.token, [])
                 result = trace(self.index, self.host, probe.packet)
-                outcome = self._judge(probe, result, found)
+                outcome = self.judge(probe, result, found)
                 if replies and outcome is not None:
                     answers += self._answer(probe, outcome, found)
             if answers:
                 seen = self.node.exchange([probe for probe, _ in answers])
                 for probe, result in answers:
                     self.tally.replies += 1
-                    self._judge(probe, result, seen.get(probe.token, []))
+                    self.judge(probe, result, seen.get(probe.token, []))
 
     def _events(self, outcome: Outcome) -> list[Event]:
         """What may be seen of an outcome; several if the answer to a rejected packet is not certain."""
@@ -110,30 +110,35 @@ class Bench:
         if outcome.verdict == "INDETERMINATE":
             return [event for item in outcome.possible for event in self._events(item)]
         if outcome.verdict == "REJECT":
+            if not outcome.reject:  # by a rule that is not known
+                kinds = dict.fromkeys(REJECTS.values())
+                return [NOTHING, *(Event(link, kind) for kind in kinds for link in ("local", *LINKS))]
             kind = REJECTS[outcome.reject]
             found = []
             for answer in trace_reply(self.index, self.host, outcome).outcomes:
                 if answer.verdict == "INDETERMINATE":  # its TTL and length are not known
                     return [NOTHING, *(Event(link, kind) for link in ("local", *LINKS))]
-                where = self._where(answer)
-                found.append(NOTHING if where is None else Event(where, kind))
+                found += [NOTHING if where is None else Event(where, kind) for where in self._where(answer)]
             return found
-        where = self._where(outcome)
-        if where is None:
-            return [NOTHING]
         src = None if packet.src is None else format_address(packet.src, packet.family)
         dst = None if packet.dst is None else format_address(packet.dst, packet.family)
-        return [Event(where, "packet", src, packet.sport, dst, packet.dport)]
+        return [
+            NOTHING if where is None else Event(where, "packet", src, packet.sport, dst, packet.dport)
+            for where in self._where(outcome)
+        ]
 
-    def _where(self, outcome: Outcome) -> str | None:
-        if outcome.verdict != "ACCEPT":
-            return None
+    def _where(self, outcome: Outcome) -> list[str | None]:
+        """Where it may turn up: anywhere, if the interface or the address is not said."""
         packet = outcome.packet
-        return (
-            "local" if outcome.via == "local" else link_of(self.node, packet.out_interface, packet.family, packet.dst)
-        )
+        if outcome.verdict != "ACCEPT":
+            return [None]
+        if outcome.via == "local":
+            return ["local"]
+        if packet.out_interface is None or packet.dst is None:
+            return [None, *LINKS]
+        return [link_of(self.node, packet.out_interface, packet.family, packet.dst)]
 
-    def _judge(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> Outcome | None:
+    def judge(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> Outcome | None:
         """Note a disagreement; return the outcome that came about."""
         assert sum((item.probability for item in result.outcomes), Fraction(0)) == 1
         self.tally.open += not result.determined
@@ -154,7 +159,9 @@ class Bench:
     def _report(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> str:
         lines = [f"{self.variant}: {probe.packet} on {probe.link}", f"  seen: {list(seen) or 'nothing'}"]
         for outcome in result.outcomes:
-            lines.append(f"  model: {self._events(outcome)} {outcome.verdict} {outcome.reason} {outcome.reasons}")
+            events = list(dict.fromkeys(self._events(outcome)))
+            shown = [each for each in events if each.kind == "packet" or len(events) < 20]
+            lines.append(f"  model: {shown} {outcome.verdict} {outcome.reason} {outcome.reasons}")
             lines += [f"    {step.hook} {step.kind} {step.text} [{step.did}]" for step in outcome.steps]
             if outcome.verdict == "REJECT":
                 for answer in trace_reply(self.index, self.host, outcome).outcomes:

@@ -34,6 +34,10 @@ class NftTable:
             raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
         return found
 
+    def has_chain(self, name: str) -> bool:
+        """Whether the table has it."""
+        return self.table.chain(name) is not None
+
     def elements(self, which: SetReference | AnonymousSet | AnonymousMap) -> IndexedElements:
         """The elements of a set or map. Raises DataplaneError if the table has no set of that name."""
         if isinstance(which, SetReference):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kproxy.dataplane.concrete.nat import MANIP, NatTarget, choice_text, choices, set_ups
+from kproxy.dataplane.concrete.nat import MANIP, Choice, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
 from kproxy.dataplane.concrete.nft.payload import payload
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
@@ -25,6 +26,7 @@ from kproxy.netfilter.iptables.targets import (
     SnatTarget,
 )
 from kproxy.netfilter.nftables.expression import Ct, ExtensionField, Meta, Payload
+from kproxy.netfilter.nftables.reader.expressions import is_expression
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
 from kproxy.netfilter.nftables.statement import (
     Dup,
@@ -67,6 +69,50 @@ def run(statement: object, view: View, sets: Sets) -> list[Effect]:
     if action is None:
         return [Effect(Result.UNKNOWN, view.state, f"{type(statement).__name__.lower()} is not interpreted")]
     return action(statement, view, sets)
+
+
+_WORD: Final = re.compile(r"[a-z]+")
+_LEADS: Final = re.compile(r"\b(jump|goto) ([\w./-]+)")
+_MOST_VERDICTS: Final = 100
+
+
+def possible_effects(effect: Effect, statement: object, view: View, sets: Sets, *, nat: bool) -> list[Effect]:
+    """All that a statement may do whose effect is UNKNOWN.
+
+    A map may have any of its verdicts; user space accepts or drops. A statement that is not interpreted may hold or
+    not, change marks, and do what its words say; what does not start as an expression may do anything. `nat` says
+    whether the chain may translate.
+    """
+    state = view.state
+    if isinstance(statement, VerdictMap):
+        elements = sets.elements(statement.map)
+        fitting = [each for each, _ in elements.candidates(evaluate(statement.key, view, sets))]
+        fitting += [elements.catch_all] if elements.catch_all is not None else []
+        verdicts = dict.fromkeys(each.data for each in fitting if isinstance(each.data, Verdict))
+        if len(verdicts) > _MOST_VERDICTS:
+            return [effect]
+        found = [*(_verdict(verdict, view, sets)[0] for verdict in verdicts), Effect(Result.BREAK, state)]
+    elif isinstance(statement, Queue):
+        found = [Effect(Result.ACCEPT, state), Effect(Result.DROP, state)]
+    else:
+        found = [Effect(Result.BREAK, state), Effect(Result.CONTINUE, state.with_open_marks())]
+        text = getattr(statement, "text", "")
+        words = set(_WORD.findall(text))
+        anything = not is_expression(text.partition(" ")[0])
+        for word, result in (("accept", Result.ACCEPT), ("drop", Result.DROP), ("reject", Result.REJECT)):
+            if anything or word in words:
+                found.append(Effect(result, state))
+        if "return" in words:
+            found.append(Effect(Result.RETURN, state))
+        found += [
+            Effect(Result.JUMP if word == "jump" else Result.GOTO, state, chain=chain)
+            for word, chain in _LEADS.findall(text)
+            if sets.has_chain(chain)
+        ]
+        manip = MANIP.get(view.hook)
+        if nat and manip is not None and (anything or words & {"dnat", "snat", "masquerade", "redirect"}):
+            found += [Effect(Result.ACCEPT, each) for each in set_ups(state, manip, Choice(None, None, Fraction(1)))]
+    return [each._replace(chance=None, why=effect.did, did=effect.did) for each in found]
 
 
 def _goes_on(did: str) -> Callable[[Any, View, Sets], list[Effect]]:

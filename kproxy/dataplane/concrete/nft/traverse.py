@@ -15,13 +15,14 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.nft.index import NftRules, NftTable
 from kproxy.dataplane.concrete.nft.matches import match_answer
-from kproxy.dataplane.concrete.nft.statements import Effect, run
+from kproxy.dataplane.concrete.nft.statements import Effect, possible_effects, run
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import RuleRef, Split, State, View
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain
 from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
+from kproxy.netfilter.hooks import ChainType
 from kproxy.netfilter.nftables.ruleset import Chain, Rule
 from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Statement
@@ -108,6 +109,9 @@ class _Traversal:
                     continue
                 return self._fork(frames, name, at, number, answer)
             effects = self._effects(statement)
+            if effects[0].result is Result.UNKNOWN:
+                nat = self._base.type is ChainType.NAT
+                effects = possible_effects(effects[0], statement, view, self._table, nat=nat)
             if len(effects) > 1:
                 return self._split(effects, rule, frames, name, at, number)
             effect = effects[0]
@@ -197,10 +201,10 @@ class _Traversal:
 
     def _end(self, effect: Effect) -> End:
         hook = self._cursor.hook
-        if effect.result is Result.DROP:
-            return End(DROP, hook, effect.state)
         if effect.result is Result.REJECT:
             return End(REJECT, hook, effect.state, reject=effect.reject)
+        if effect.result is Result.DROP:
+            return End(DROP, hook, effect.state)
         return End(INDETERMINATE, hook, effect.state, reason=f"{self._view.ref}: {effect.did}")
 
     def _decided(
