@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import ErrorType, FieldError, invalid
 from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
-from kproxy.apiserver.crd.structural import default_values, embedded_errors, prune
+from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, embedded_errors, prune
 from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Findings, Strategy
@@ -60,7 +60,7 @@ class CustomResourceStrategy(Strategy):
             _prune_object(value, self._stored)
 
     def default(self, value: Json) -> None:
-        default_values(value, self._node)
+        default_values(value, self._node, [MAX_DEFAULTS])
 
     def prepare_create(self, value: Json, context: Context) -> None:
         if self._status:

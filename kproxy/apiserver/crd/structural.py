@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Final
 
+import msgspec
+
 from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_dns_label
-from kproxy.apiserver.errors import Json
+from kproxy.apiserver.errors import Json, too_large
 from kproxy.apiserver.schema.field_paths import DEDUCED
 from kproxy.apiserver.schema.types import OBJECT_META, Node, Prop, named
 
@@ -101,21 +103,36 @@ def _known_metadata(value: Any, node: Node, path: str, unknown: list[str]) -> An
     return {key: item for key, item in value.items() if key in node.props}
 
 
-def default_values(value: Any, node: Node) -> Any:
-    """Fills in defaults; `null` where null is not allowed counts as absent if there is a default, and is dropped."""
+MAX_DEFAULTS: Final = 3 << 20
+"""Octets of JSON that the defaults of one object may add: those of a list's items multiply. With more it would be too
+large to be stored."""
+
+
+def default_values(value: Any, node: Node, left: list[int] | None = None) -> Any:
+    """Fills in defaults; `null` where null is not allowed counts as absent if there is a default, and is dropped.
+
+    `left` holds how many octets they may add; None: any number.
+
+    Raises:
+        ApiError: 413: they add more.
+    """
     if isinstance(value, dict) and node.kind in ("object", "map") and node is not DEDUCED:
         for key, prop in node.props.items():
             if key in value and value[key] is None and not prop.node.nullable:
                 del value[key]
             if key not in value and prop.default is not None:
                 value[key] = deepcopy(prop.default)
+                if left is not None:
+                    left[0] -= len(key) + len(msgspec.json.encode(prop.default))
+                    if left[0] < 0:
+                        raise too_large(f"its defaults add more than {MAX_DEFAULTS} octets")
         for key, item in value.items():
             child = node.props[key].node if key in node.props else node.item
             if child is not None and child.name != "ObjectMeta":
-                default_values(item, child)
+                default_values(item, child, left)
     elif isinstance(value, list) and node.kind == "list" and node.item is not None:
         for item in value:
-            default_values(item, node.item)
+            default_values(item, node.item, left)
     return value
 
 

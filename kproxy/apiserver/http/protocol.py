@@ -112,6 +112,10 @@ class Http(HttpToolsProtocol):
         if self._timer is None:
             self._start_timer()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_headers:  # a trailer is no header: it would come after the request was looked at, in any number
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._header_bytes = 0

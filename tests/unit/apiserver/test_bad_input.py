@@ -161,6 +161,36 @@ def test_a_long_yaml_text_holds_nobody_up(shared: Api) -> None:
     assert answered > 3
 
 
+def test_defaults_of_many_items_are_bounded(shared: Api) -> None:
+    """100,000 empty items with 200 kB of defaults each would take 20 GB."""
+    item = {"type": "object", "properties": {f"p{n}": {"type": "string", "default": "x" * 1000} for n in range(200)}}
+    schema = {"type": "object", "properties": {"spec": {"type": "array", "items": item}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "manies", "kind": "Many"}
+    spec = {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = {"metadata": {"name": "manies.example.org"}, "spec": spec}
+    shared.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    path = "/apis/example.org/v1/namespaces/default/manies"
+    shared.eventually(path, lambda answer: answer.get("kind") == "ManyList")
+    body: Any = {"apiVersion": "example.org/v1", "kind": "Many", "metadata": {"name": "a"}}
+    assert shared("POST", path, body | {"spec": [{}] * 10})[0] == 201
+    body["metadata"]["name"] = "b"
+    status, answer = shared("POST", path, body | {"spec": [{}] * 5000})
+    assert (status, "its defaults add more than" in answer["message"]) == (413, True)
+
+
+def test_trailers_are_no_headers(shared: Api) -> None:
+    connection = _connect(shared)
+    head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admin-token\r\n"
+    body = '{"metadata":{"generateName":"trailer-"}}'
+    chunks = f"{len(body):x}\r\n{body}\r\n0\r\nAuthorization: Bearer other\r\nImpersonate-User: bob\r\n\r\n"
+    connection.sendall(f"{head}Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n{chunks}".encode())
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    assert response.status == 201
+    connection.close()
+
+
 def _padded(size: int) -> bytes:
     return json.dumps({"metadata": {"name": "big"}, "data": {"a": "x" * size}}).encode()
 
