@@ -141,8 +141,9 @@ def test_chains_that_lack_what_kube_proxy_always_writes(without: str, what: str)
     assert not all(each.determined for each in results)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "rules_golden").rglob("iptables-save.v4")), ids=lambda path: path.parent.name
-)
+GOLDEN = sorted((ROOT / "rules_golden").glob("*/expected/*.save"))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_whole_dumps_lack_nothing(path: Path) -> None:
     assert not [what for what in things(rules(path.read_text())) if what.startswith("chain ")]
