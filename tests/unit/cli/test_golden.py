@@ -28,6 +28,7 @@ def test_the_committed_files_are_what_kproxy_renders(kproxy: Run) -> None:
     done = kproxy("golden", "check", cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "")
     assert f"{len(SCENARIOS)} of {len(SCENARIOS)} scenarios as expected" in done.stderr
+    assert "golden update" not in done.stderr
 
 
 def test_check_shows_each_difference_and_update_mends_it(kproxy: Run, tmp_path: Path) -> None:
@@ -41,6 +42,7 @@ def test_check_shows_each_difference_and_update_mends_it(kproxy: Run, tmp_path: 
     done = kproxy("golden", "check", "set")
     assert done.returncode == 1
     assert "expected/minikube.v4.save: 1 chains differ" in done.stdout
+    assert "kproxy golden update writes the expected files" in done.stderr
     assert "nat KUBE-NODEPORTS" in done.stdout
     assert "- -A KUBE-NODEPORTS -p tcp" in done.stdout
     assert "--dport 32199" in done.stdout
