@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kproxy.apiserver.crd.strategy import CustomResourceStrategy
+from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.crd.validation import compiled_pattern, validate_value
 
 SHORT = {"type": "string", "maxLength": 2}
@@ -67,3 +69,14 @@ def test_long_lists_take_no_longer_than_their_items() -> None:
     assert [error.path for error in validate_value([*many, "7"], schema, "spec")] == ["spec[300000]"]
     keyed: Any = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
     assert [error.path for error in validate_value([{"k": 1, "a": 1}, {"k": 1}], keyed, "spec")] == ["spec[1]"]
+
+
+def test_errors_that_repeat_a_long_enum_are_bounded() -> None:
+    """16 KB of 2,000 values outside an enum of 20,000 were answered with 900 MB, after 45 s."""
+    items: Any = {"type": "string", "enum": [f"e{number}" for number in range(20_000)]}
+    schema: Any = {"type": "object", "properties": {"spec": {"type": "array", "items": items}}}
+    node = compile_structural(schema, root=True)
+    strategy = CustomResourceStrategy(schema, node, node, status=False)
+    value: Any = {"metadata": {"name": "a"}, "spec": ["nope"] * 2000}
+    for errors in (strategy.validate(value), strategy.ratchet([], value, {"metadata": {"name": "a"}})):
+        assert 0 < sum(len(each.message) for each in errors) < 3_000_000
