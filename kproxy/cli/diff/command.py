@@ -10,9 +10,17 @@ import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, allocate_option, connection_options, endpoints_option, read_allocate
+from kproxy.cli.diff.bound import MEMORY, Bound
 from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
-from kproxy.cli.options import chosen_family, family_options, feature_option, mode_option, tell_unused_features
+from kproxy.cli.options import (
+    SecondsRange,
+    chosen_family,
+    family_options,
+    feature_option,
+    mode_option,
+    tell_unused_features,
+)
 from kproxy.cli.output import working, write_answer, write_files, write_report
 from kproxy.cluster.evidence.unseen import Assumed, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
@@ -51,6 +59,15 @@ MOST = 20
 @allocate_option
 @endpoints_option
 @assume_option
+@click.option(
+    "--timeout", type=SecondsRange(min=0), metavar="SECONDS",
+    default=600.0, show_default=True,
+    help="End after so long, and say how far it came.",
+)  # fmt: skip
+@click.option(
+    "--memory", type=click.IntRange(16), metavar="MIB",
+    help=f"End at so much memory, and say how far it came. Default: {MEMORY}, and three quarters of what there is.",
+)  # fmt: skip
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
@@ -76,6 +93,8 @@ def command(
     allocate: str | None,
     endpoints: int | None,
     assumed: Assumed,
+    timeout: float,
+    memory: int | None,
     text: bool,
     most: int,
     everything: bool,
@@ -86,7 +105,8 @@ def command(
 
     Not by sampling: for all addresses, ports, protocols, marks and connection states. If they differ, each affected
     service or address is named, with a packet and its way through both. Exit 0
-    alike, 1 different, 2 bad input, or it cannot be told: something is open, or was not seen of one side alone.
+    alike, 1 different, 2 bad input, or it cannot be told: something is open, or was not seen of one side alone, or the
+    comparison was not done in time.
 
     \b
     A and B are each one of
@@ -118,6 +138,7 @@ def command(
       kproxy diff before.save after.save --html changes.html
       iptables-save | kproxy diff - expected.save -o json
     """
+    bound = Bound(timeout, memory)
     if other is None:
         if not without:
             raise click.UsageError("Missing argument 'B'.")
@@ -168,7 +189,8 @@ def command(
     from kproxy.dataplane.compare.record import comparison_record
 
     with working("comparing"):
-        found = compare(first, second, family=chosen, host=host, examine=None if everything else max(EXAMINED, most))
+        examine = None if everything else max(EXAMINED, most)
+        found = compare(first, second, family=chosen, host=host, examine=examine, check=bound.check)
     counts = (first.rule_count, second.rule_count)
     gaps = [gap for each in unseen for gap in each]
     lacking = suspected(gap for gap in gaps if gap.thing not in same)

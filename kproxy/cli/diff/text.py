@@ -40,7 +40,7 @@ def comparison_text(
         yield click.style("alike: every packet is treated the same", fg="green", bold=True)
     elif found.differences:
         yield click.style(f"different: {counted(len(findings), 'difference')}", fg="red", bold=True)
-    else:
+    elif not found.stopped:
         yield click.style(
             "not decided: no difference is certain, and not every packet is certain", fg="yellow", bold=True
         )
@@ -66,6 +66,12 @@ def comparison_text(
         yield ""
         yield click.style("what the model cannot decide:", fg="yellow", bold=True)
         yield from (f"  {item.where}: {item.reason}" for item in found.undecided)
+    if found.stopped:
+        yield ""
+        yield click.style(f"not compared to the end: {found.stopped}", fg="yellow", bold=True)
+        for result in dict.fromkeys(part.result for part in found.parts):
+            parts = [f"{part.origin} {part.state}" for part in found.parts if part.result == result]
+            yield f"  {result}: {', '.join(parts)}"
     if found.remarks:
         yield ""
         yield "differences that change no packet's treatment:"

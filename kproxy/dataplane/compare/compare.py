@@ -27,11 +27,11 @@ from kproxy.dataplane.compare.regions import Place, Region, Site, differing_regi
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.trace import TraceResult, trace
-from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.errors import BoundReachedError, DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ARRIVING
 from kproxy.dataplane.symbolic.build import Setup, set_up
-from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch
@@ -118,6 +118,16 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """How far a comparison came that did not end: the packets of an origin in a state, and whether they were found
+    `alike` or `different`, or are `not compared`."""
+
+    origin: str
+    state: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The answer.
 
@@ -129,6 +139,8 @@ class Comparison:
             that are translated already, broadcast addresses, endpoints that are the host's own.
         undecided: what the model cannot decide.
         remarks: differences that change no packet's treatment.
+        stopped: why it ended before it was done; "" if it was not.
+        parts: how far it came, if it was stopped.
     """
 
     alike: bool
@@ -137,6 +149,8 @@ class Comparison:
     unusual: int = 0
     undecided: tuple[Undecided, ...] = ()
     remarks: tuple[str, ...] = ()
+    stopped: str = ""
+    parts: tuple[Part, ...] = ()
 
 
 class _Key(NamedTuple):
@@ -154,13 +168,15 @@ def compare(
     host: Host | None = None,
     progress: Progress | None = None,
     examine: int | None = EXAMINED,
+    check: Callable[[], None] | None = None,
 ) -> Comparison:
     """Compare two rule sets, or all rules of two hosts.
 
     `family` says for which packets, if no rule does: tables of nftables can be for both.
     With `host`, only packets that its known addresses allow count; else what holds must hold for every host. `examine`
     limits how many differing regions are put into words, and leaves out unusual packets where usual ones differ, too
-    (`Comparison.unusual`); None: everything.
+    (`Comparison.unusual`); None: everything. `check` is called again and again, and ends the comparison by raising
+    `BoundReachedError`: the answer then has what was found until then.
 
     Raises:
         DataplaneError: the rule sets are of two families, or one jumps to a chain that is not there, or in a loop.
@@ -177,7 +193,7 @@ def compare(
         empty = setup.structure.chain(())
         if setup.sides[0].key(empty) == setup.sides[1].key(empty):
             return Comparison(True, remarks=remarks)
-        return _compare(setup, sides, host, tell, examine, remarks)
+        return _compare(setup, sides, host, tell, examine, remarks, check or (lambda: None))
 
 
 def _compare(
@@ -187,32 +203,42 @@ def _compare(
     tell: Progress,
     examine: int | None,
     remarks: tuple[str, ...],
+    check: Callable[[], None],
 ) -> Comparison:
+    diagrams, stopped = setup.variables.diagrams, ""
     examiner = Examiner(setup, sides, host)
     regions: dict[Site, list[Region]] = {}
-    for origin in ORIGINS:
-        for state in CONNTRACK_CASES:
-            tell(f"evaluating {origin} packets, {state.name}")
-            nodes = [setup.pipeline.function(side, origin, state) for side in setup.sides]
-            if nodes[0] != nodes[1]:
-                nodes = [setup.outcomes.settle_marks(node) for node in nodes]
-            for region in differing_regions(setup, origin, state, nodes[0], nodes[1]):
-                regions.setdefault(region.site, []).append(region)
-    setup.variables.diagrams.forget()
-    tell("putting differences into words")
+    parts = {(origin, state.name): "not compared" for origin in ORIGINS for state in CONNTRACK_CASES}
     worded: dict[tuple[Place, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
     undecided: dict[Undecided, None] = {}
     examined = 0
-    for examined, (site, candidates) in enumerate(regions.items(), 1):
-        where = site.place(setup)
-        for finding, met in examiner.examine(candidates):
-            if finding.reason:
-                undecided[Undecided(where.text, finding.reason)] = None
-            else:
-                pairs = worded.setdefault((where, finding.words()), (finding, {}))[1]
-                pairs |= {(region.origin, region.state.name): None for region in met}
-        if examine is not None and examined >= examine and worded:
-            break
+    diagrams.check = check
+    try:
+        for origin in ORIGINS:
+            for state in CONNTRACK_CASES:
+                check()
+                tell(f"evaluating {origin} packets, {state.name}")
+                found = _regions_of(setup, origin, state)
+                parts[origin, state.name] = "different" if found else "alike"
+                for region in found:
+                    regions.setdefault(region.site, []).append(region)
+        diagrams.forget()
+        tell("putting differences into words")
+        for examined, (site, candidates) in enumerate(regions.items(), 1):
+            check()
+            where = site.place(setup)
+            for finding, met in examiner.examine(candidates):
+                if finding.reason:
+                    undecided[Undecided(where.text, finding.reason)] = None
+                else:
+                    pairs = worded.setdefault((where, finding.words()), (finding, {}))[1]
+                    pairs |= {(region.origin, region.state.name): None for region in met}
+            if examine is not None and examined >= examine and worded:
+                break
+    except BoundReachedError as error:
+        stopped = str(error)
+        diagrams.forget()
+    diagrams.check = lambda: None  # what was found by then is told in any case
     unusual = 0
     if examine is not None and any(finding.is_usual for finding, _ in worded.values()):
         before = len(worded)
@@ -230,9 +256,20 @@ def _compare(
     differences = tuple(sorted((_difference(key, found) for key, found in merged.items()), key=lambda each: each.rank))
     differences = _with_causes(differences, sides, setup.family, examiner)
     left = len(regions) - examined if regions else 0
-    if not differences and not undecided:
+    if not differences and not undecided and not stopped:
         remarks += _mark_remarks(*sides)
-    return Comparison(not differences and not undecided, differences, left, unusual, tuple(undecided), remarks)
+    alike = not differences and not undecided and not stopped
+    came = tuple(Part(*key, result) for key, result in parts.items()) if stopped else ()
+    return Comparison(alike, differences, left, unusual, tuple(undecided), remarks, stopped, came)
+
+
+def _regions_of(setup: Setup, origin: str, state: ConntrackCase) -> list[Region]:
+    """The regions in which the sides differ for packets of an origin in a state."""
+    one, other = (setup.pipeline.function(side, origin, state) for side in setup.sides)
+    if one != other and setup.outcomes.watched:
+        # Where marks end alike the two are the same function, written in another way.
+        other = setup.variables.diagrams.ite(setup.outcomes.different(one, other), other, one)
+    return list(differing_regions(setup, origin, state, one, other))
 
 
 def _difference(key: _Key, found: dict[Place, Finding]) -> Difference:

@@ -7,7 +7,7 @@ if the difference does not depend on the source, and every packet in the box is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
@@ -25,7 +25,7 @@ class Group(NamedTuple):
     """Levels that are one thing to a reader, of this row of the table; of none: a free variable."""
 
     row: Row | None
-    levels: range
+    levels: Sequence[int]
 
 
 def groups_of(variables: Variables) -> list[Group]:
@@ -41,7 +41,7 @@ def groups_of(variables: Variables) -> list[Group]:
             groups += [Group(row, range(level, level + 1)) for level in levels]
         elif row.widen is Widen.TOGETHER:
             if levels == together[0]:
-                groups.append(Group(row, range(levels.start, together[-1].stop)))
+                groups.append(Group(row, range(levels[0], together[-1][-1] + 1)))
         elif row.widen is not Widen.NEVER:
             groups.append(Group(row, levels))
     return groups + [Group(None, range(level, level + 1)) for level in variables.free_variables.values()]
@@ -91,12 +91,12 @@ def box_text(variables: Variables, box: Iterable[Side]) -> BoxWords:
     rest: list[str] = []
     bits: dict[str, list[tuple[int, int]]] = {}
     for group, condition, possible in box:
-        row, level = group.row, group.levels.start
+        row, level = group.row, group.levels[0]
         if row is PacketVariables.src:
             sources = address_set(variables, level, condition, possible)
         elif row is not None and row.shape is Shape.MARK:
             wanted = int(variables.diagrams.at(condition, {level: 1}) == TRUE)
-            bits.setdefault(row.words, []).append((variables.levels[row.name].stop - 1 - level, wanted))
+            bits.setdefault(row.words, []).append((31 - variables.levels[row.name].index(level), wanted))
         elif row is PacketVariables.dst_kind and _is_host(variables, level, condition):
             to_host = True
         else:
@@ -117,7 +117,7 @@ def _is_host(variables: Variables, level: int, condition: Node) -> bool:
 
 
 def _condition_text(variables: Variables, group: Group, condition: Node, possible: Node) -> str:
-    row, level, diagrams = group.row, group.levels.start, variables.diagrams
+    row, level, diagrams = group.row, group.levels[0], variables.diagrams
     shape = row.shape if row is not None else None
     words = row.words if row is not None else ""
     if shape is Shape.PORT:
@@ -203,12 +203,12 @@ def intervals_of(variables: Variables, first: int, condition: Node) -> list[tupl
         if len(found) > 300 or node == FALSE:
             return
         if node == TRUE:
-            add(prefix, prefix + 1, levels.stop - level)
+            add(prefix, prefix + 1, levels[-1] + 1 - level)
             return
         start = 0
         for end, child in zip(*diagrams.parts(node, level), strict=True):
             if child == TRUE:
-                add(prefix << bits | start, (prefix << bits | end - 1) + 1, levels.stop - level - 1)
+                add(prefix << bits | start, (prefix << bits | end - 1) + 1, levels[-1] - level)
             elif child != FALSE:
                 for value in range(start, min(end, start + 300)):
                     walk(child, level + 1, prefix << bits | value)

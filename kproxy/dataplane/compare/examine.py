@@ -35,7 +35,7 @@ from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic.quantify import exists, for_all, where_different
+from kproxy.dataplane.symbolic.quantify import exists, for_all
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.dataplane.symbolic.table import PacketVariables
 from kproxy.dataplane.symbolic.translated import Destination
@@ -201,7 +201,7 @@ class Examiner:
         if self._one_sided is None:
             self._one_sided = self._find_one_sided()
         one_sided = self._one_sided
-        different = where_different(diagrams, region.one, region.other, variables.destination)
+        different = self._setup.outcomes.different(region.one, region.other, variables.destination)
         certain = different
         for key, level in variables.free_variables.items():
             if isinstance(key, FreeVariable) and key.text in one_sided:
@@ -242,7 +242,8 @@ class Examiner:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
         variables, diagrams = self._variables, self._diagrams
         everywhere = self._correlated(region)
-        rest = diagrams.both(different, where_different(diagrams, everywhere[0], everywhere[1], variables.destination))
+        outcomes = self._setup.outcomes
+        rest = diagrams.both(different, outcomes.different(everywhere[0], everywhere[1], variables.destination))
         if rest == FALSE:
             return None, rest, reason
         exhausted = False
@@ -252,12 +253,13 @@ class Examiner:
                 exhausted = True
                 break
             nodes = self._correlated(region, values)
-            inside = diagrams.both(where_different(diagrams, nodes[0], nodes[1], variables.destination), rest)
+            inside = diagrams.both(outcomes.different(nodes[0], nodes[1], variables.destination), rest)
             if inside == FALSE:
                 alike.append(self._picker.alike(region, values))
             inside = diagrams.both(inside, feasible)
             multicast = 0
             for _ in range(_MAX_TRIES):
+                diagrams.check()
                 if inside == FALSE or multicast == _MAX_MULTICAST:
                     break
                 agreed = diagrams.both(inside, self._picker.agreed(inside))
@@ -274,8 +276,7 @@ class Examiner:
         return None, rest, reason if exhausted else reason or TOO_MANY
 
     def _correlated(self, region: Region, values: Mapping[int, int] | None = None) -> list[Node]:
-        nodes = [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
-        return self._setup.outcomes.settle_together(nodes)
+        return [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
 
     def _put(self, region: Region, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
         """A confirmed difference in words, and what is left of its condition without its box."""
@@ -414,7 +415,7 @@ class Examiner:
         """The values, and the same with one bit of a mark turned, which may show how marks end differently."""
         yield values
         if self._setup.outcomes.watched:
-            for level in range(self._variables.mark, self._variables.connmark + 32):
+            for level in (*self._variables.levels["mark"], *self._variables.levels["connmark"]):
                 yield {**values, level: 1 - values.get(level, 0)}
 
     def alike(self, situations: tuple[Situation, Situation], edits: Sequence[Edit]) -> bool:

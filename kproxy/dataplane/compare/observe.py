@@ -45,12 +45,10 @@ class Watch:
 def watch_of(setup: Setup, side: HostSide) -> Watch:
     """What to watch on a side."""
     variables, read = setup.variables, setup.targets.read_lists
-    mark = connmark = 0
-    for level in setup.outcomes.watched:
-        if level < variables.connmark:
-            mark |= 1 << 31 - (level - variables.mark)
-        else:
-            connmark |= 1 << 31 - (level - variables.connmark)
+    mark, connmark = (
+        sum(1 << bit for bit, level in enumerate(reversed(variables.levels[name])) if level in setup.outcomes.watched)
+        for name in ("mark", "connmark")
+    )
     names = side.lists or {name: name for name in read}
     lists = {name: ours for name, ours in names.items() if ours in read}
     return Watch(mark, connmark, lists, {name: ours for name, ours in side.native.lists.items() if ours in read})

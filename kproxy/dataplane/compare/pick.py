@@ -203,7 +203,7 @@ class Picker:
             if row.example is None:
                 continue
             example = row.example if isinstance(row.example, int) else row.example[variables.family]
-            first = variables.levels[row.name].start
+            first = variables.levels[row.name][0]
             if row.shape is Shape.ADDRESS:
                 texts = DOCUMENTATION[variables.family]
                 example = parse_address(texts[(example + number) % 3], variables.family) + number

@@ -72,6 +72,11 @@ def comparison_record(found: Comparison, labels: Sequence[str]) -> dict[str, obj
         "unusual": found.unusual,
         "undecided": [{"where": item.where, "reason": item.reason} for item in found.undecided],
         "remarks": list(found.remarks),
+        **(
+            {"stopped": found.stopped, "parts": [msgspec.to_builtins(part) for part in found.parts]}
+            if found.stopped
+            else {}
+        ),
     }
 
 

@@ -77,7 +77,7 @@ class Values:
         fields: dict[str, Any] = dict.fromkeys(("sport", "dport"))
         for row in TABLE:
             if row.field and (not row.protocols or protocol in row.protocols):
-                number = self.number(variables.levels[row.name].start)
+                number = self.number(variables.levels[row.name][0])
                 fields[row.field] = bool(number) if row.shape is Shape.FLAG else number
         arrives = variables.interfaces.names[self.get(variables.in_interface)] if origin == "arriving" else ""
         return Packet(variables.family, in_interface=arrives, in_port="", out_port="", origin=origin, **fields)

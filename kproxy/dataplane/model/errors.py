@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.errors import InputError
+from kproxy.errors import InputError, KproxyError
 
 
 class DataplaneError(InputError):
@@ -16,3 +16,9 @@ class HostError(InputError):
     def __init__(self, field: str, expected: str) -> None:
         super().__init__(f"{field}: {expected}" if field else expected)
         self.field = field
+
+
+class BoundReachedError(KproxyError):
+    """A question takes more time or memory than there is for it; the message says which."""
+
+    exit_code = 2

@@ -5,8 +5,9 @@ Theory: docs/symbolic.md, "The function".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kproxy.dataplane.model.pipeline import pattern_of
 from kproxy.dataplane.symbolic.chains import Evaluator
@@ -18,7 +19,7 @@ from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
 from kproxy.dataplane.symbolic.nftables.expressions import Expressions
-from kproxy.dataplane.symbolic.nftables.marks import marks_of
+from kproxy.dataplane.symbolic.nftables.marks import marks_of, shift_of
 from kproxy.dataplane.symbolic.nftables.structure import (
     NftSide,
     NftStructure,
@@ -81,6 +82,7 @@ class _Marks:
     changed: int = 0
     connection_read: int = 0
     connection_changed: int = 0
+    shifts: Counter[int] = field(default_factory=Counter)
 
     def take(self, normalized: NormalizedRule) -> None:
         for match in normalized.matches:
@@ -94,6 +96,9 @@ class _Marks:
         elif isinstance(target, TproxyTarget):
             self.changed |= target.tproxy_mark.mask | target.tproxy_mark.value
         elif isinstance(target, ConnmarkTarget):
+            if target.copy is not None:
+                left = (target.left_shift or 0) - (target.right_shift or 0)
+                self.shifts[left if target.copy == "save" else -left] += 1
             if target.copy == "restore":
                 self.changed |= UINT32
                 self.connection_read |= UINT32 if target.ctmask is None else target.ctmask
@@ -103,15 +108,27 @@ class _Marks:
     def take_native(self, statement: Statement) -> None:
         """The marks of a native rule."""
         use = marks_of(statement)
+        shift = shift_of(statement)
+        if shift is not None:
+            self.shifts[shift] += 1
         self.tested |= use.tested
         self.changed |= use.changed
         self.connection_read |= use.connection_read
         self.connection_changed |= use.connection_changed
 
+    @property
+    def shift(self) -> int:
+        """By how many bits most copies move a mark to the left on its way to the connection's."""
+        return max(self.shifts, key=lambda shift: (self.shifts[shift], -abs(shift)), default=0)
+
     def watched(self, variables: Variables) -> list[int]:
         mark, connection = self.changed & ~self.tested, self.connection_changed & self.connection_read
-        levels = [variables.mark + 31 - bit for bit in range(32) if mark >> bit & 1]
-        return levels + [variables.connmark + 31 - bit for bit in range(32) if connection >> bit & 1]
+        return [
+            level
+            for name, changed in (("mark", mark), ("connmark", connection))
+            for bit, level in enumerate(reversed(variables.levels[name]))
+            if changed >> bit & 1
+        ]
 
 
 def _stateful(rulesets: Iterable[Ruleset], structure: NftStructure) -> frozenset[str]:
@@ -172,7 +189,7 @@ def set_up(
     names |= {pattern_of(name) for side in sides for base in side.pipeline.base_chains() for name in base.devices}
     destinations |= native_destinations((table for side in sides for table in side.native.tables), found)
     destinations.discard(UNCHANGED)
-    variables = Variables(found, Interfaces(names), len(destinations) + 1)
+    variables = Variables(found, Interfaces(names), len(destinations) + 1, marks.shift)
     outcomes = Outcomes(variables, marks.watched(variables))
     translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
     targets = Targets(variables, outcomes, translation, frozenset(read_lists))

@@ -18,7 +18,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, FinalVerdict
-from kproxy.dataplane.symbolic.nodes import ZERO, Node
+from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, ZERO, Node
+from kproxy.dataplane.symbolic.quantify import where_different
 from kproxy.dataplane.symbolic.variables import Variables
 
 Expression = frozenset[int]
@@ -56,12 +57,15 @@ Entry = tuple[int, int]
 class Outcomes:
     """Makes and changes leaves. Outcomes and weights are kept once and known by number.
 
-    `watched` are the levels of mark bits whose end an outcome tells.
+    `watched` are the levels of mark bits whose end an outcome tells: the packet's, then the connection's.
     """
 
     def __init__(self, variables: Variables, watched: Iterable[int] = ()) -> None:
         self.variables = variables
-        self.watched = tuple(sorted(watched))
+        kept = frozenset(watched)
+        self._watched_connmark = tuple(each for each in variables.levels["connmark"] if each in kept)
+        self.watched = (*(each for each in variables.levels["mark"] if each in kept), *self._watched_connmark)
+        self._at_leaves = self._leaves_differ  # one object, by which results are remembered
         self._outcomes: list[Outcome] = []
         self._outcome_numbers: dict[Outcome, int] = {}
         self._weights: list[Fraction] = []
@@ -229,7 +233,7 @@ class Outcomes:
         """The mark bits whose end matters: of a packet that goes no further, only its connection's."""
         if outcome.verdict in (ACCEPT, INDETERMINATE):
             return self.watched
-        return (level for level in self.watched if level >= self.variables.connmark)
+        return self._watched_connmark
 
     def _before(self, outcome: Outcome, change: Bits) -> Outcome:
         """`outcome.marks` says how the marks end, from those after the change; now from those before it."""
@@ -271,51 +275,51 @@ class Outcomes:
             marks.append((level, frozenset({ONE}) if value else frozenset()))
         return outcome._replace(marks=tuple(marks))
 
-    def settle_marks(self, node: Node) -> Node:
-        """Make equal what is equal: mark bits that a path has decided become constants in its outcomes."""
+    def different(self, one: Node, other: Node, ignored: int = LEAF) -> Node:
+        """The condition that two functions differ, for some value of the `ignored` level: also where only the values
+        that marks have at the end tell them apart. Marks are compared as expressions, so that a copy of a whole mark
+        is a relation between bits, and no value is tried."""
+        return where_different(self.variables.diagrams, one, other, ignored, self._at_leaves)
+
+    def _leaves_differ(self, one: Node, other: Node) -> Node:
+        """For which values of marks two unequal leaves are different distributions."""
         if not self.watched:
-            return node
-        variables, diagrams = self.variables, self.variables.diagrams
-        end = variables.connmark + 32
+            return TRUE
+        diagrams, result = self.variables.diagrams, FALSE
+        signed = [*self.entries(one), *((outcome, -weight) for outcome, weight in self.entries(other))]
+        for outcome, _ in signed:
+            terms = [
+                (diagrams.negate(self._ends_differ(outcome, beside)), weight)
+                for beside, weight in signed
+                if beside._replace(marks=()) == outcome._replace(marks=())
+            ]
+            result = diagrams.either(result, self._is_not_zero(terms))
+        return result
 
-        def change(level: int, found: Node) -> Node | None:
-            if level >= end:
-                return found
-            children = [diagrams.compose(child, 0, "settle", change) for child in diagrams.children[found]]
-            if level >= variables.mark:
-                children = [self._settle_below(child, level, value) for value, child in enumerate(children)]
-            return diagrams.node(level, diagrams.bounds[found], children)
+    def _ends_differ(self, one: Outcome, other: Outcome) -> Node:
+        """For which marks at the beginning two outcomes end with different ones."""
+        diagrams, held, beside, result = self.variables.diagrams, dict(one.marks), dict(other.marks), FALSE
+        for level in reversed([*self._watched_of(one)]):
+            expression = held.get(level, frozenset({level})) ^ beside.get(level, frozenset({level}))
+            result = diagrams.either(self.expression(expression), result)
+        return result
 
-        return diagrams.compose(node, 0, "settle", change)
-
-    def settle_together(self, nodes: Sequence[Node]) -> list[Node]:
-        """The functions in a form in which they are the same number where they are equal: a mark bit that one of them
-        asks is decided in the outcomes of all."""
-        if not self.watched or len(set(nodes)) < 2:
-            return list(nodes)
-        variables, diagrams = self.variables, self.variables.diagrams
-        asked: set[int] = set().union(*(diagrams.support(node) for node in nodes))
-        settled = list(nodes)
-        for level in sorted(asked & set(range(variables.mark, variables.connmark + 32))):
-            yes = diagrams.equals(level, 1)
-            for number, node in enumerate(settled):
-                off, on = (
-                    self._settle_below(diagrams.restrict(node, ((level, value),)), level, value) for value in (0, 1)
-                )
-                settled[number] = diagrams.ite(yes, on, off)
-        return settled
-
-    def _settle_below(self, node: Node, level: int, value: int) -> Node:
-        known = frozenset({ONE}) if value else frozenset()
-
-        def change(outcome: Outcome) -> Outcome:
-            held = dict(outcome.marks)
-            for at in self._watched_of(outcome):
-                expression = held.get(at, frozenset({at}))
-                if level in expression:
-                    held[at] = (expression - {level}) ^ known
-                    if held[at] == {at}:  # keeps its value, which is not written down
-                        del held[at]
-            return outcome._replace(marks=tuple(sorted(held.items(), key=lambda item: item[0])))
-
-        return self.map_outcomes(node, ("settle", level, value), change)
+    def _is_not_zero(self, terms: Sequence[tuple[Node, Fraction]]) -> Node:
+        """The condition that the weights of the conditions that hold do not add up to nothing."""
+        diagrams = self.variables.diagrams
+        weights: dict[Node, Fraction] = {}
+        for condition, weight in terms:
+            weights[condition] = weights.get(condition, Fraction(0)) + weight
+        kept = tuple(sorted(each for each in weights.items() if each[0] != FALSE and each[1]))
+        level = min((diagrams.level[condition] for condition, _ in kept), default=LEAF)
+        if level == LEAF:
+            return TRUE if kept else FALSE
+        cache = diagrams.cache("weights")
+        found = cache.get(kept)
+        if found is None:
+            no, yes = (
+                self._is_not_zero([(diagrams.restrict(each, ((level, value),)), weight) for each, weight in kept])
+                for value in (0, 1)
+            )
+            found = cache[kept] = diagrams.ite(diagrams.equals(level, 1), yes, no)
+        return found

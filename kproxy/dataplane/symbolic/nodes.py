@@ -19,7 +19,7 @@ numbers that the user of the diagrams gives a meaning (`Diagrams.leaf`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import eq
 from typing import Final
 
@@ -32,6 +32,7 @@ LEAF: Final = 1 << 30
 """The level of leaves: below every variable."""
 
 _CACHE_LIMIT: Final = 60_000
+_CHECK_EVERY: Final = 1 << 12
 
 Node = int
 
@@ -39,11 +40,13 @@ Node = int
 class Nodes:
     """The table of all nodes.
 
-    `sizes` gives the number of values of each level; `add_level` appends more.
+    `sizes` gives the number of values of each level; `add_level` appends more. `check` is called again and again as
+    the table grows, and may raise.
     """
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
         self.sizes = list(sizes)
+        self.check: Callable[[], None] = lambda: None
         self.level: list[int] = []
         self.bounds: list[tuple[int, ...]] = []
         self.children: list[tuple[int, ...]] = []
@@ -81,6 +84,8 @@ class Nodes:
 
     def _append(self, level: int, bounds: tuple[int, ...], children: tuple[int, ...]) -> Node:
         node = len(self.level)
+        if not node % _CHECK_EVERY:
+            self.check()
         self.level.append(level)
         self.bounds.append(bounds)
         self.children.append(children)

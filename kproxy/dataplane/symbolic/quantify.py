@@ -5,42 +5,56 @@ Theory: docs/symbolic.md, "Diagrams".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 
 
-def where_different(diagrams: Diagrams, one: Node, other: Node, ignored: int) -> Node:
-    """The condition that two functions differ, for some value of the `ignored` level."""
-    cache = diagrams.cache(("different", ignored))
-    return _where_different(diagrams, one, other, ignored, cache)
+def where_different(
+    diagrams: Diagrams,
+    one: Node,
+    other: Node,
+    ignored: int,
+    at_leaves: Callable[[Node, Node], Node] = lambda _one, _other: TRUE,
+) -> Node:
+    """The condition that two functions differ, for some value of the `ignored` level. `at_leaves` is the condition for
+    two unequal leaves, and must be the same function in all calls that have it at all."""
+    cache = diagrams.cache(("different", ignored, at_leaves))
+    return _where_different(diagrams, one, other, ignored, at_leaves, cache)
 
 
-def _where_different(diagrams: Diagrams, one: Node, other: Node, ignored: int, cache: dict[object, Node]) -> Node:
+def _where_different(
+    diagrams: Diagrams,
+    one: Node,
+    other: Node,
+    ignored: int,
+    at_leaves: Callable[[Node, Node], Node],
+    cache: dict[object, Node],
+) -> Node:
     if one == other:
         return FALSE
     level = min(diagrams.level[one], diagrams.level[other])
     if level == LEAF:
-        return TRUE
+        return at_leaves(one, other)
     key = (one, other)
     found = cache.get(key)
     if found is None:
         bounds, children = [], []
         for _, stop, child, beside in diagrams.joint(one, other, level):
             bounds.append(stop)
-            children.append(_where_different(diagrams, child, beside, ignored, cache))
+            children.append(_where_different(diagrams, child, beside, ignored, at_leaves, cache))
         if level == ignored:
             found = FALSE
             for child in children:
                 found = diagrams.either(found, child)
         else:
-            found = diagrams.node(level, bounds, children)
+            found = diagrams.compose_node(level, bounds, children)
         cache[key] = found
     return found
 
 
-def for_all(diagrams: Diagrams, condition: Node, levels: range, within: Node) -> Node:
+def for_all(diagrams: Diagrams, condition: Node, levels: Sequence[int], within: Node) -> Node:
     """The condition that holds for all values of some levels for which `within`, which asks only those, holds."""
     return diagrams.negate(exists(diagrams, diagrams.both(within, diagrams.negate(condition)), levels))
 
@@ -74,14 +88,14 @@ def _unaffected(diagrams: Diagrams, node: Node, level: int, cache: dict[object, 
     return found
 
 
-def exists(diagrams: Diagrams, condition: Node, levels: range) -> Node:
+def exists(diagrams: Diagrams, condition: Node, levels: Sequence[int]) -> Node:
     """The condition that holds for some values of some levels."""
-    cache = diagrams.cache(("exists", levels.start, levels.stop))
+    cache = diagrams.cache(("exists", levels[0], levels[-1]))
     return _exists(diagrams, condition, levels, cache)
 
 
-def _exists(diagrams: Diagrams, condition: Node, levels: range, cache: dict[object, Node]) -> Node:
-    if not diagrams.reaches(condition, levels.start) or diagrams.level[condition] >= levels.stop:
+def _exists(diagrams: Diagrams, condition: Node, levels: Sequence[int], cache: dict[object, Node]) -> Node:
+    if not diagrams.reaches(condition, levels[0]) or diagrams.level[condition] > levels[-1]:
         return condition
     found = cache.get(condition)
     if found is None:

@@ -9,7 +9,7 @@ looks like, and which field of a packet it is. `variables.Variables` makes level
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, overload
 
@@ -104,7 +104,7 @@ class Variable(Row):
     @overload
     def __get__(self, instance: PacketVariables, owner: type) -> int: ...
     def __get__(self, instance: PacketVariables | None, owner: type) -> Variable | int:
-        return self if instance is None else instance.levels[self.name].start
+        return self if instance is None else instance.levels[self.name][0]
 
 
 def _flag(*, widen: Widen = Widen.NEVER) -> Variable:
@@ -137,7 +137,7 @@ class PacketVariables:
     """The table. What selects a service comes first, then the translated destination, then the rest: that order is
     what keeps diagrams small. `levels` has the levels of each by name."""
 
-    levels: dict[str, range]
+    levels: dict[str, Sequence[int]]
 
     untracked = _flag()
     assigned = _flag()

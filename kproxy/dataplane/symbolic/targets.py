@@ -174,40 +174,40 @@ class Targets:
     def _mark(self, target: MarkTarget, after: Node, _continuation: Continuation) -> Node:
         change = self._mark_changes.get(target)
         if change is None:
-            level = self._variables.mark
-            change = self._mark_changes[target] = self._bits(level, target.xmark.mask, target.xmark.value, level, 0, 0)
+            change = self._bits("mark", target.xmark.mask, target.xmark.value, "mark", 0, 0)
+            self._mark_changes[target] = change
         return self._outcomes.compose_marks(after, change)
 
-    def _bits(self, level: int, clear: int, xor: int, other: int, take: int, shift: int) -> Bits:
+    def _bits(self, name: str, clear: int, xor: int, other: str, take: int, shift: int) -> Bits:
         """`mark & ~clear ^ xor ^ shifted(other & take)`; a positive shift is to the left."""
         changes = []
+        levels, others = (self._variables.levels[each] for each in (name, other))
         for bit in range(31, -1, -1):
-            at = level + 31 - bit
+            at = levels[31 - bit]
             expression: Expression = frozenset() if clear >> bit & 1 else frozenset({at})
             if xor >> bit & 1:
                 expression ^= {ONE}
             origin = bit - shift
             if 0 <= origin < 32 and take >> origin & 1:
-                expression ^= {other + 31 - origin}
+                expression ^= {others[31 - origin]}
             if expression != {at}:
                 changes.append((at, expression))
         return tuple(changes)
 
     def _connmark(self, target: ConnmarkTarget, after: Node, continuation: Continuation) -> Node:
-        variables = self._variables
         if not continuation.stage.tracked:
             return after
         shift = (target.left_shift or 0) - (target.right_shift or 0)
         nfmask = UINT32 if target.nfmask is None else target.nfmask
         ctmask = UINT32 if target.ctmask is None else target.ctmask
         if target.copy == "restore":
-            change = self._bits(variables.mark, nfmask, 0, variables.connmark, ctmask, shift)
+            change = self._bits("mark", nfmask, 0, "connmark", ctmask, shift)
         elif target.copy == "save":
-            change = self._bits(variables.connmark, ctmask, 0, variables.mark, nfmask, shift)
+            change = self._bits("connmark", ctmask, 0, "mark", nfmask, shift)
         elif target.xmark is not None:
             moved = target.xmark.value << shift & UINT32 if shift > 0 else target.xmark.value >> -shift
             keep = ~target.xmark.mask & UINT32
-            change = self._bits(variables.connmark, UINT32, moved, variables.connmark, keep, shift)
+            change = self._bits("connmark", UINT32, moved, "connmark", keep, shift)
         else:
             return after
         return self._outcomes.compose_marks(after, change)
@@ -224,7 +224,7 @@ class Targets:
 
     def _tproxy(self, target: TproxyTarget, _after: Node, continuation: Continuation) -> Node:
         variables, diagrams = self._variables, self._diagrams
-        change = self._bits(variables.mark, target.tproxy_mark.mask, target.tproxy_mark.value, variables.mark, 0, 0)
+        change = self._bits("mark", target.tproxy_mark.mask, target.tproxy_mark.value, "mark", 0, 0)
         taken = diagrams.restrict(self._outcomes.compose_marks(continuation.accept, change), ((variables.assigned, 1),))
         taken = self._outcomes.change_header(taken, f"TPROXY to {target.on_ip} port {target.on_port or 'as it is'}")
         asked = variables.free(FreeVariable("socket", f"a transparent socket on port {target.on_port}", target.on_port))

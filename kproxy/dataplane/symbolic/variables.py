@@ -20,7 +20,7 @@ from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic.table import TABLE, PacketVariables
+from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Shape
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Masked, Range
@@ -91,27 +91,40 @@ def _stranger(patterns: Sequence[str]) -> str:
 
 
 class Variables(PacketVariables):
-    """The levels for one family, and the diagrams that use them. `levels` has those of each variable by name."""
+    """The levels for one family, and the diagrams that use them. `levels` has those of each variable by name.
 
-    def __init__(self, family: Family, interfaces: Interfaces, destinations: int) -> None:
+    The bits of the two marks take turns, so that a copy of one to the other is a small diagram: `mark_shift` says by
+    how many bits copies move them to the left on their way to the connection's mark.
+    """
+
+    def __init__(self, family: Family, interfaces: Interfaces, destinations: int, mark_shift: int = 0) -> None:
         self.family = family
         self.interfaces = interfaces
         self.levels = {}
-        self._rows: dict[int, tuple[range, int]] = {}
+        self._rows: dict[int, tuple[Sequence[int], int]] = {}
         sizes: list[int] = []
         for row in TABLE:
-            start = len(sizes)
-            sizes += row.sizes(family, len(interfaces.names), destinations)
-            levels = self.levels[row.name] = range(start, len(sizes))
-            self._rows[start] = levels, row.chunk
-            self.__dict__[row.name] = start  # found before the table's row is asked
+            if row.shape is not Shape.MARK:
+                start = len(sizes)
+                sizes += row.sizes(family, len(interfaces.names), destinations)
+                self.levels[row.name] = range(start, len(sizes))
+        shifts = ("mark", mark_shift), ("connmark", 0)
+        bits = [(bit + shift, name, bit) for name, shift in shifts for bit in range(32)]
+        at = {key[1:]: len(sizes) + place for place, key in enumerate(sorted(bits, reverse=True))}
+        sizes += [2] * len(at)
+        for name in ("mark", "connmark"):
+            self.levels[name] = tuple(at[name, bit] for bit in range(31, -1, -1))
+        for row in TABLE:
+            levels = self.levels[row.name]
+            self._rows[levels[0]] = levels, row.chunk
+            self.__dict__[row.name] = levels[0]  # found before the table's row is asked
         self.chunks = len(self.levels["dst"])
         self.diagrams = Diagrams(sizes)
         self.free_variables: dict[Hashable, int] = {}
 
     # values
 
-    def levels_at(self, first: int) -> tuple[range, int]:
+    def levels_at(self, first: int) -> tuple[Sequence[int], int]:
         """The levels of the variable whose first level this is, and the bits of each."""
         return self._rows[first]
 
@@ -119,7 +132,8 @@ class Variables(PacketVariables):
         """One value of a variable as pairs of level and value, for `Diagrams.restrict`."""
         levels, bits = self._rows[first]
         mask = (1 << bits) - 1
-        return tuple((level, number >> bits * (levels.stop - 1 - level) & mask) for level in levels)
+        last = len(levels) - 1
+        return tuple((level, number >> bits * (last - place) & mask) for place, level in enumerate(levels))
 
     # conditions
 
@@ -150,8 +164,8 @@ class Variables(PacketVariables):
         mask = (1 << bits) - 1
         low, high, inside = TRUE, TRUE, TRUE
         diagrams = self.diagrams
-        for at in reversed(levels):
-            shift = bits * (levels.stop - 1 - at)
+        for place, at in enumerate(reversed(levels)):
+            shift = bits * place
             start, end, size = first >> shift & mask, last >> shift & mask, mask + 1
             if first >> shift + bits == last >> shift + bits:
                 if start != end:
@@ -176,9 +190,9 @@ class Variables(PacketVariables):
         if wanted.value & ~wanted.mask:
             return FALSE
         node = TRUE
-        for bit in range(32):
+        for bit, at in enumerate(reversed(self._rows[level][0])):
             if wanted.mask >> bit & 1:
-                node = self.diagrams.equals(level + 31 - bit, wanted.value >> bit & 1, node)
+                node = self.diagrams.equals(at, wanted.value >> bit & 1, node)
         return node
 
     def octet_under(self, level: int, wanted: Masked) -> Node:

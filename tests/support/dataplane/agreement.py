@@ -71,8 +71,8 @@ def random_values(
             values.update(variables.values_of(getattr(variables, name), random.choice(several)))
     if state.tracked and not state.fresh:
         values |= {level: random.randrange(2) for level in (variables.reply, variables.dnat, variables.snat)}
-    for level in (variables.mark, variables.connmark):
-        values |= {level + bit: random.randrange(2) for bit in (30, 31)}
+    for name in ("mark", "connmark"):
+        values |= {level: random.randrange(2) for level in variables.levels[name][30:]}
     held = random.randrange(2)  # a list holds an address at all times or never
     rates = random.randrange(2)
     for key, level in variables.free_variables.items():

@@ -16,6 +16,7 @@ from kproxy.cluster.shapes import STAND, Chosen, Shapes, addresses_of
 from kproxy.dataplane.compare.compare import deep_recursion
 from kproxy.dataplane.symbolic.build import set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
+from kproxy.dataplane.symbolic.nodes import FALSE
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, parse_address
 from kproxy.render import Features, Target
@@ -56,12 +57,12 @@ class Functions:
         if foreign is not None:
             sides = foreign.with_iptables(sides[0]), foreign.with_nftables(sides[1])
         self._setup = set_up(*sides, facts.family)
-        self._nodes = []
+        self._different = []
         with deep_recursion():
             for origin in ORIGINS:
                 for state in CONNTRACK_CASES:
                     pair = [self._setup.pipeline.function(side, origin, state) for side in self._setup.sides]
-                    self._nodes.append([self._setup.outcomes.settle_marks(each) for each in pair])
+                    self._different.append(self._setup.outcomes.different(*pair))
 
     def differ(self, address: str, protocol: str, port: int) -> tuple[bool, ...]:
         """For each origin and state, whether the modes differ for packets to a destination."""
@@ -71,11 +72,8 @@ class Functions:
             *variables.values_of(variables.protocol, PROTOCOLS[protocol]),
             *variables.values_of(variables.dport, port),
         )
-        found = []
-        for one, other in self._nodes:
-            first, second = (variables.diagrams.restrict(each, tuple(sorted(fixed))) for each in (one, other))
-            found.append(first != second)
-        return tuple(found)
+        restrict = variables.diagrams.restrict
+        return tuple(restrict(each, tuple(sorted(fixed))) != FALSE for each in self._different)
 
 
 def _points(facts: NodeFacts, service: str) -> Iterator[tuple[str, str, int]]:

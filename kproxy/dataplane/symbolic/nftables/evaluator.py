@@ -9,7 +9,7 @@ targets do (`targets`); the kernel has them once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -252,15 +252,15 @@ class NftEvaluator:
         if not place.continuation.stage.tracked and any(isinstance(part, Ct) for part in parts_of(statement.value)):
             return after  # without a connection there is nothing to read, and the rule ends
         if isinstance(target, (Meta, Ct)) and target.key == "mark":
-            level = variables.mark if isinstance(target, Meta) else variables.connmark
+            levels = variables.levels["mark" if isinstance(target, Meta) else "connmark"]
             if isinstance(target, Ct) and not place.continuation.stage.tracked:
                 return following
             value = statement.value
             if isinstance(value, MapLookup):
                 return self._looked_up(
                     value, place, after, lambda element, inner, _: self._marked(
-                        level, element.data, self._diagrams.restrict(following, inner.fixed)))  # fmt: skip
-            return self._marked(level, value, following)
+                        levels, element.data, self._diagrams.restrict(following, inner.fixed)))  # fmt: skip
+            return self._marked(levels, value, following)
         if isinstance(target, Payload):
             written = self._payload_set(target, statement, place, following, text)
         else:
@@ -269,12 +269,12 @@ class NftEvaluator:
         present = self._diagrams.restrict(self._comparisons.expressions.holds_header(target), place.fixed)
         return self._diagrams.ite(present, written, after)
 
-    def _marked(self, level: int, value: object, following: Node) -> Node:
+    def _marked(self, levels: Sequence[int], value: object, following: Node) -> Node:
         bits = linear_bits(self._variables, value)
         change: Bits = tuple(
-            (level + position, expression)
-            for position, expression in enumerate(bits)
-            if expression != Expression({level + position})
+            (level, expression)
+            for level, expression in zip(levels, bits, strict=True)
+            if expression != Expression({level})
         )
         return self._outcomes.compose_marks(following, change)
 

@@ -194,7 +194,7 @@ class Expressions:
         if key == "protocol":
             return Constant(_ETHERTYPE[variables.family])
         if key == "mark":
-            return self.mark_bits(variables.mark)
+            return self.mark_bits("mark")
         if key == "length":
             return self._wide(variables.length, 16)
         if key in ("iifname", "iif", "oifname", "oif"):
@@ -216,10 +216,11 @@ class Expressions:
         match = OwnerMatch(uid_owner=wanted) if name == "uid" else OwnerMatch(gid_owner=wanted)
         return self.conditions.owner(match)
 
-    def mark_bits(self, level: int, present: Node = TRUE) -> Bits:
+    def mark_bits(self, name: str, present: Node = TRUE) -> Bits:
         """A mark as a number."""
-        diagrams = self.variables.diagrams
-        return Bits(self.variables, tuple(diagrams.equals(level + bit, 1) for bit in range(32)), present)
+        variables = self.variables
+        nodes = tuple(variables.diagrams.equals(level, 1) for level in variables.levels[name])
+        return Bits(variables, nodes, present)
 
     def _ct(self, expression: Ct, stage: Stage) -> Quantity | None:
         variables, diagrams = self.variables, self.variables.diagrams
@@ -228,7 +229,7 @@ class Expressions:
             return Flags(variables, lambda bit: self._ct_state(bit, stage), sum(_CT_STATES), bits=7)
         present = TRUE if stage.tracked else FALSE
         if key == "mark":
-            return self.mark_bits(variables.connmark, present)
+            return self.mark_bits("connmark", present)
         if key == "status":
             return Flags(variables, lambda bit: self._ct_status(bit, stage), sum(_CT_STATUS), present, 10)
         if key == "direction":

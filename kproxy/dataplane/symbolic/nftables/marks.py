@@ -45,6 +45,21 @@ def marks_of(statement: Statement) -> MarkUse:
     return MarkUse(read_bits(read, Meta), 0, read_bits(read, Ct))
 
 
+def shift_of(statement: Statement) -> int | None:
+    """By how many bits a copy between the marks moves them, to the left on the way to the connection's; None if the
+    statement copies none."""
+    if not isinstance(statement, Mangle) or getattr(statement.target, "key", "") != "mark":
+        return None
+    value, shift = statement.value, 0
+    while isinstance(value, Binary):
+        if isinstance(value.right, int):
+            shift += {"<<": value.right, ">>": -value.right}.get(value.operator, 0)
+        value = value.left
+    if not isinstance(value, (Meta, Ct)) or value.key != "mark" or isinstance(value, type(statement.target)):
+        return None
+    return shift if isinstance(statement.target, Ct) else -shift
+
+
 _ZERO = Expression()
 _SET = Expression({ONE})
 
@@ -58,9 +73,9 @@ def linear_bits(variables: Variables, value: object) -> list[Expression]:
     if isinstance(value, int):
         return [_SET if value >> bit & 1 else _ZERO for bit in range(31, -1, -1)]
     if isinstance(value, Meta) and value.key == "mark":
-        return [Expression({variables.mark + position}) for position in range(32)]
+        return [Expression({level}) for level in variables.levels["mark"]]
     if isinstance(value, Ct) and value.key == "mark":
-        return [Expression({variables.connmark + position}) for position in range(32)]
+        return [Expression({level}) for level in variables.levels["connmark"]]
     if not isinstance(value, Binary):
         raise OpaqueError
     left = linear_bits(variables, value.left)

@@ -455,3 +455,24 @@ def _held(page: Path) -> Any:
     found = re.search(r'id="kproxy-data">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     return json.loads(found[1])
+
+
+def test_a_comparison_ends_at_its_bound_and_says_how_far_it_came(kproxy: Run, without_endpoint: Path) -> None:
+    for option, said in (("--timeout=0", "0 seconds are over (--timeout)"), ("--memory=16", "more than 16 MiB")):
+        done = kproxy("diff", RULES, without_endpoint, option, "-o", "json")
+        found = json.loads(done.stdout)
+        assert (done.returncode, found["alike"], found["differences"]) == (2, False, []), done.stdout
+        assert said in found["stopped"]
+        assert {part["result"] for part in found["parts"]} <= {"alike", "different", "not compared"}
+        assert len(found["parts"]) == 12
+        done = kproxy("diff", RULES, without_endpoint, option)
+        assert (done.returncode, done.stderr) == (2, "")
+        assert "not compared to the end: " in done.stdout
+        assert "not compared: " in done.stdout
+        assert "alike: every" not in done.stdout
+
+
+def test_the_bound_is_not_met_by_usual_rules(kproxy: Run, without_endpoint: Path) -> None:
+    done = kproxy("diff", RULES, without_endpoint, "--timeout", "500", "-o", "json")
+    assert (done.returncode, "stopped" in json.loads(done.stdout)) == (1, False)
+    assert kproxy("diff", RULES, RULES, "--timeout", "nan").returncode == 2

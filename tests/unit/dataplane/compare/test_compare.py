@@ -16,6 +16,7 @@ from kproxy.dataplane.compare.compare import Comparison, compare, trace_witness
 from kproxy.dataplane.compare.examine import NOT_MODELLED
 from kproxy.dataplane.compare.observe import Watch, observe
 from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.model.errors import BoundReachedError
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.netfilter.address import Network, parse_address
@@ -537,3 +538,78 @@ def test_changes_to_golden_rules_are_decided() -> None:
         confirmed(one, other, found)
         answers.add((mutant.kind, found.alike))
     assert len(answers) > 10
+
+
+# marks that are copied as a whole
+
+SAVE = "mangle: -A POSTROUTING {}-j CONNMARK --save-mark --nfmask 0x{:x} --ctmask 0x{:x}{}"
+RESTORE = "mangle: -A PREROUTING {}-j CONNMARK --restore-mark --nfmask 0x{:x} --ctmask 0x{:x}{}"
+WHOLE = 0xFFFFFFFF
+ASKED = "filter: -A OUTPUT -p tcp -m connmark --mark 0x1 -j DROP"
+EACH_BIT = tuple(
+    f"filter: -A FORWARD -s 10.{bit}.0.0/16 -m connmark --mark 0x{1 << bit:x}/0x{1 << bit:x} -j DROP"
+    for bit in range(32)
+)
+
+
+def bounded(one: Ruleset, other: Ruleset) -> Comparison:
+    """The comparison, made with two million nodes at most."""
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        assert len(calls) < 500, "the diagrams explode"
+
+    return compare(one, other, check=check)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            (ASKED, SAVE.format("-d 10.1.0.0/30 ", WHOLE, WHOLE, "")),
+            (ASKED, SAVE.format("-d 10.1.0.0/29 ", WHOLE, WHOLE, "")),
+        ),
+        (
+            (ASKED, SAVE.format("", WHOLE, 0xFFFFFF00, " --left-shift-mark 8")),
+            (ASKED, SAVE.format("-p tcp ", WHOLE, 0xFFFFFF00, " --left-shift-mark 8")),
+        ),
+        (
+            (*EACH_BIT, RESTORE.format("", WHOLE, WHOLE, ""), SAVE.format("", WHOLE, WHOLE, "")),
+            (*EACH_BIT, RESTORE.format("", 0xFF, 0xFF, ""), SAVE.format("", WHOLE, WHOLE, "")),
+        ),
+    ],
+    ids=["a whole mark", "shifted", "each bit asked"],
+)
+def test_copies_of_marks_do_not_blow_up(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    first, second = rules(*one), rules(*other)
+    found = bounded(first, second)
+    assert found.differences
+    assert {item.reason for item in found.undecided} <= {NOT_MODELLED}
+    confirmed(first, second, found)
+
+
+def test_marks_that_end_alike_are_no_difference() -> None:
+    one = rules(ASKED, "mangle: -A POSTROUTING -j CONNMARK --set-xmark 0x2/0x2", SAVE.format("", 0xFD, 0xFD, ""))
+    other = rules(ASKED, SAVE.format("", 0xFD, 0xFD, ""), "mangle: -A POSTROUTING -j CONNMARK --set-xmark 0x2/0x2")
+    assert compare(one, other).alike
+    # 0x2 is there already where it was asked for.
+    again = "mangle: -A POSTROUTING -m connmark --mark 0x2/0x2 -j CONNMARK --set-xmark 0x2/0x2"
+    assert compare(rules(ASKED), rules(ASKED, again)).alike
+
+
+def test_a_bound_ends_a_comparison() -> None:
+    one, other = rules(ASKED), rules(*EACH_BIT)
+
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) > 1:
+            raise BoundReachedError("that is enough")
+
+    found = compare(one, other, check=check)
+    assert not found.alike
+    assert found.stopped == "that is enough"
+    assert [part.result for part in found.parts].count("different") == 1
+    assert {part.result for part in found.parts} == {"different", "not compared"}

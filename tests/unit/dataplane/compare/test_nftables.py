@@ -188,3 +188,23 @@ def test_numbers_that_are_drawn_meet_elements_of_all_kinds() -> None:
     assert compared(nft(SERVICE), nft(SERVICE.replace(first, last))).alike
     both = "numgen random mod 2 . meta l4proto vmap { 0 . tcp : goto endpoint-x, 1 . tcp : goto endpoint-y }"
     assert compared(nft(SERVICE), nft(SERVICE.replace(f"numgen random mod 2 {first}", both))).alike
+
+
+def test_copies_of_marks_do_not_blow_up() -> None:
+    text = """
+    table inet t {{
+      chain out {{ type filter hook output priority 0; policy accept; meta l4proto tcp ct mark 0x1 drop }}
+      chain post {{ type filter hook postrouting priority -150; policy accept; ip daddr {} ct mark set meta mark{} }}
+    }}
+    """
+    for shift in ("", " << 16"):
+        one, other = (SideRules(nftables=parse_nft(text.format(net, shift))) for net in ("10.1.0.0/30", "10.1.0.0/29"))
+        calls: list[int] = []
+
+        def check(calls: list[int] = calls) -> None:
+            calls.append(1)
+            assert len(calls) < 500, "the diagrams explode"
+
+        found = compare(one, other, family=Family.IPV4, check=check)
+        assert found.differences
+        assert not found.undecided

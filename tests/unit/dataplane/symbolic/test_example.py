@@ -42,7 +42,7 @@ def test_three_rules_by_hand() -> None:
     rule_3 = diagrams.ite(marked, d, a)
     rule_2 = outcomes.add_all(
         [
-            outcomes.scale(diagrams.restrict(rule_3, ((variables.mark + 31, 1),)), Fraction(1, 4)),
+            outcomes.scale(diagrams.restrict(rule_3, ((variables.levels["mark"][31], 1),)), Fraction(1, 4)),
             outcomes.scale(rule_3, Fraction(3, 4)),
         ]
     )

@@ -73,7 +73,7 @@ def test_a_function_of_one_variable(variables: Variables) -> None:
 
 def test_bits(variables: Variables) -> None:
     diagrams = variables.diagrams
-    mark = Bits(variables, tuple(diagrams.equals(variables.mark + bit, 1) for bit in range(32)))
+    mark = Bits(variables, tuple(diagrams.equals(level, 1) for level in variables.levels["mark"]))
     for number in (0, 1, 5, 0x4000):
         point = dict(variables.values_of(variables.mark, number))
         for first, last in ((0, 0), (1, 5), (5, 0xFFFF), (0x4000, 0x4000)):
@@ -86,9 +86,9 @@ def test_marks_are_exclusive_ors_of_bits(variables: Variables) -> None:
     mark, connmark = Meta("mark"), Ct("mark")
     set_bit = linear_bits(variables, Binary("|", mark, 1))
     assert set_bit[31] == frozenset({-1})
-    assert set_bit[30] == frozenset({variables.mark + 30})
+    assert set_bit[30] == frozenset({variables.levels["mark"][30]})
     assert linear_bits(variables, Binary("^", mark, connmark))[0] == {variables.mark, variables.connmark}
-    assert linear_bits(variables, Binary("<<", Binary("&", mark, 1), 31))[0] == {variables.mark + 31}
+    assert linear_bits(variables, Binary("<<", Binary("&", mark, 1), 31))[0] == {variables.levels["mark"][31]}
     with pytest.raises(OpaqueError):
         linear_bits(variables, Binary("&", mark, connmark))
     assert changed_bits(Binary("&", Binary("|", mark, 0x4000), 0xFFFFFFFE), Meta) == 0x4001
