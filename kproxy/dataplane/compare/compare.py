@@ -266,8 +266,8 @@ def _compare(
 def _regions_of(setup: Setup, origin: str, state: ConntrackCase) -> list[Region]:
     """The regions in which the sides differ for packets of an origin in a state."""
     one, other = (setup.pipeline.function(side, origin, state) for side in setup.sides)
-    if one != other and setup.outcomes.watched:
-        # Where marks end alike the two are the same function, written in another way.
+    if one != other and setup.outcomes.has_ends:
+        # Where marks and fields end alike the two are the same function, written in another way.
         other = setup.variables.diagrams.ite(setup.outcomes.different(one, other), other, one)
     return list(differing_regions(setup, origin, state, one, other))
 

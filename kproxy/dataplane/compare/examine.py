@@ -363,6 +363,13 @@ class Examiner:
         if unsure[0] != unsure[1]:
             details = sorted({fate.outcome.detail for item in unsure for fate in item})
             return f"depends on {', '.join(details)}"
+        open_ones = [
+            key.text.rstrip()
+            for key, level in variables.free_variables.items()
+            if isinstance(key, FreeVariable) and key.kind == "onward" and point.get(level)
+        ]
+        if open_ones:
+            return f"depends on {', '.join(dict.fromkeys(open_ones))}"
         here = self._here(point)
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
         destinations = tuple(

@@ -10,6 +10,7 @@ from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.dataplane.symbolic.leaves import Outcome
+from kproxy.dataplane.symbolic.table import TABLE
 from kproxy.dataplane.symbolic.translated import UNKNOWN, Destination
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
@@ -65,8 +66,15 @@ def fate_words(
     if source and outcome.verdict == ACCEPT:
         details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")
     if rest:
-        details += [*outcome.headers, *sorted(outcome.effects)]
+        details += [*map(_field_text, outcome.fields), *outcome.headers, *sorted(outcome.effects)]
     return FateWords(verb, " ".join(filter(None, (text, f"({'; '.join(details)})" if details else ""))))
+
+
+def _field_text(field: tuple[str, tuple[int, ...]]) -> str:
+    """How a header's field ends that has changed: `TTL 5`."""
+    name, ends = field
+    row = next(row for row in TABLE if row.name == name)
+    return f"{row.words} {ends[0]}"
 
 
 def _destination_text(family: Family, destination: Destination, ports: bool, here: Here | None) -> str:
@@ -129,7 +137,7 @@ def _sources(item: Distribution) -> set[str]:
 
 
 def _rests(item: Distribution) -> set[tuple[object, ...]]:
-    return {(fate.outcome.headers, fate.outcome.effects) for fate in item}
+    return {(fate.outcome.fields, fate.outcome.headers, fate.outcome.effects) for fate in item}
 
 
 def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.deeds import CLEARS_ECN
 from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
@@ -113,6 +114,8 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
                 target = _target(index, step)
                 if isinstance(target, CtTarget) and target.notrack:
                     continue
+                if isinstance(target, OpaqueTarget) and (target.name, *target.words) == CLEARS_ECN:
+                    continue
                 if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
                     effects.add(target.to_save())
         effects |= {
@@ -125,11 +128,13 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
             for (name, address), ages in state.recent
             if name in watch.lists and ages != held.get(name, {}).get(address, ())
         }
+        effects |= {text for text, stays in state.told if goes or stays}
         tracked = state.has_connection
         seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == INDETERMINATE else "")
         if goes:
             source = (state.masqueraded, packet.src, packet.sport)
             seen += (packet.dst, packet.dport, source, packet.mark & watch.mark, packet.ttl, packet.tos)
+            seen += (packet.tcp_flags, packet.icmp_type, packet.icmp_code)
             seen += (state.tracking,)
         if (tracked and goes) or state.connection.state == "ESTABLISHED":
             seen += (state.connection.mark & watch.connmark,)

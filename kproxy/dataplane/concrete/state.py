@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.conntrack import INVALID, NEW, UNTRACKED, Connection
+from kproxy.dataplane.model.deeds import place_of
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
 from kproxy.netfilter.hooks import Hook
@@ -40,6 +41,8 @@ class State(NamedTuple):
             was deleted).
         rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
             rules there go on seeing the first one.
+        told: what rules of nftables did that the packet does not show (`model.deeds`): the text of each statement, and
+            whether it stays if the packet is dropped.
         assigned: whether TPROXY gave the packet to a socket.
         arrived: while the packet is at the ingress of a bridge port: the interface and the port to go on with.
     """
@@ -57,6 +60,7 @@ class State(NamedTuple):
     rerouted: tuple[str | None] | None = None
     assigned: bool = False
     arrived: tuple[str | None, str | None] | None = None
+    told: frozenset[tuple[str, bool]] = frozenset()
 
     def with_packet(self, **changes: object) -> State:
         """The state with fields of the packet changed."""
@@ -66,6 +70,11 @@ class State(NamedTuple):
         """The state once something that is not known may have set the marks of packet and connection."""
         opened = self.connection.replace(mark=0, mark_known=0)
         return self.with_packet(mark=0, mark_known=0)._replace(connection=opened)
+
+    def with_told(self, text: str, *, stays: bool) -> State:
+        """The state after a statement that is known by its text."""
+        place = place_of(text)
+        return self._replace(told=frozenset(item for item in self.told if place_of(item[0]) != place) | {(text, stays)})
 
     def with_answer(self, key: Hashable, answer: bool) -> State:
         """The state in which an open question is answered."""

@@ -10,6 +10,7 @@ from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, Choice, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
+from kproxy.dataplane.model.deeds import CLEARS_ECN, HARMLESS_TARGETS
 from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter.iptables.codec import UINT32
@@ -213,22 +214,6 @@ def _nfqueue(_target: NfqueueTarget, view: View) -> list[Effect]:
     return [Effect(Result.UNKNOWN, view.state, "NFQUEUE: user space decides")]
 
 
-_HARMLESS: Final = frozenset(
-    {
-        "AUDIT",
-        "CHECKSUM",
-        "CLASSIFY",
-        "CONNSECMARK",
-        "IDLETIMER",
-        "LED",
-        "RATEEST",
-        "SECMARK",
-        "TCPOPTSTRIP",
-        "ULOG",
-    }
-)
-
-
 def possible_effects(effect: Effect, target: Target | None, view: View) -> list[Effect]:
     """All that a target may do whose effect is UNKNOWN: user space accepts or drops; any other may do what rules may
     that were not seen, and change the mark."""
@@ -254,11 +239,11 @@ def _unseen(reason: str, view: View) -> list[Effect]:
 def _opaque(target: OpaqueTarget, view: View) -> list[Effect]:
     if reason := unseen_reason(target):
         return _unseen(reason, view)
-    if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):
+    if (target.name, *target.words) == CLEARS_ECN:
         flags = view.state.packet.tcp_flags
         kept = None if flags is None else flags & ~(ECE | CWR)
         return [Effect(Result.CONTINUE, view.state.with_packet(tcp_flags=kept), "clears ECE and CWR")]
-    if target.name in _HARMLESS:
+    if target.name in HARMLESS_TARGETS:
         return [Effect(Result.CONTINUE, view.state, f"{target.name}: no effect on the packet's way")]
     if target.name == "HMARK":
         return [Effect(Result.CONTINUE, view.state.with_packet(mark=0, mark_known=0), "HMARK: the mark is now open")]

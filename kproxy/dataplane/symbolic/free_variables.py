@@ -48,7 +48,7 @@ class FreeVariable(NamedTuple):
     """The key of a free variable. `text` is what is asked, as in the rule; `kind` says whose answer it is:
 
     `opaque` (a match that stays open, with a class or without), `set`, `rate`, `recent`, `owner`, `physdev`,
-    `conntrack`, `header`.
+    `conntrack`, `header`, `onward` (whether a packet goes on past what is not known), `hash` (a bit of a mark).
     """
 
     kind: str

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.model.deeds import place_of
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, FinalVerdict
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import where_different
@@ -30,6 +31,9 @@ ONE: Final = -1
 Bits = tuple[tuple[int, Expression], ...]
 """For levels of mark bits, what they become, ascending; a level that is not there keeps its value."""
 
+Fields = tuple[tuple[str, tuple[int, ...]], ...]
+"""For header fields by name, sorted, what each value becomes; one that is not there keeps its value."""
+
 
 class Outcome(NamedTuple):
     """What becomes of a packet.
@@ -39,6 +43,7 @@ class Outcome(NamedTuple):
         detail: REJECT's answer; why it is indeterminate.
         source: how the source is rewritten, as in the rule (`MASQUERADE`, `SNAT 10.0.0.1`), or empty.
         headers: other changes to the packet, in order.
+        fields: how header fields end, of those that are variables of one level.
         effects: what the packet leaves behind: entries in lists and sets, copies sent elsewhere.
         marks: how the marks that matter end.
     """
@@ -49,6 +54,7 @@ class Outcome(NamedTuple):
     headers: tuple[str, ...] = ()
     effects: frozenset[str] = frozenset()
     marks: Bits = ()
+    fields: Fields = ()
 
 
 Entry = tuple[int, int]
@@ -74,6 +80,7 @@ class Outcomes:
         self._products: dict[Entry, int] = {}
         self._sums: dict[Entry, int] = {}
         self._one = self._weight(Fraction(1))
+        self._has_fields = False
 
     def _weight(self, value: Fraction) -> int:
         number = self._weight_numbers.get(value)
@@ -190,6 +197,49 @@ class Outcomes:
             ),
         )
 
+    def change_field(self, node: Node, name: str, values: tuple[int, ...]) -> Node:
+        """A header field becomes `values[field]`: for later rules, and at the end of a packet that goes on."""
+        diagrams, same, level = self.variables.diagrams, tuple(range(len(values))), self.variables.levels[name][0]
+        self._has_fields = True
+
+        def change(outcome: Outcome) -> Outcome:
+            if outcome.verdict != ACCEPT:
+                return outcome
+            held = dict(outcome.fields)
+            later = held.pop(name, same)
+            ends = tuple(later[value] for value in values)
+            if ends != same:
+                held[name] = ends
+            return outcome._replace(fields=tuple(sorted(held.items())))
+
+        def replace(at: int, found: Node) -> Node | None:
+            if at != level:
+                return None
+            children = [diagrams.restrict(found, ((level, value),)) for value in values]
+            return diagrams.node(level, range(1, len(values) + 1), children)
+
+        node = self.map_outcomes(node, ("field", level, values), change)
+        return diagrams.compose(node, level, ("remap", level, values), replace)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether outcomes tell how marks or fields end, so that equal functions may be two nodes."""
+        return bool(self.watched) or self._has_fields
+
+    def tell(self, node: Node, text: str) -> Node:
+        """Something that packets of the model do not have is changed: the text says what, the last one of its place
+        counts (`model.deeds`). Unless the packet goes no further anyway."""
+        place = place_of(text)
+        return self.map_outcomes(
+            node,
+            ("told", text),
+            lambda outcome: (
+                outcome
+                if outcome.verdict != ACCEPT or any(place_of(held) == place for held in outcome.effects)
+                else outcome._replace(effects=outcome.effects | {text})
+            ),
+        )
+
     def leave_behind(self, node: Node, text: str, unless: str = "") -> Node:
         """The packet leaves something behind, whatever becomes of it; `unless` is a later effect that undoes it."""
         return self.map_outcomes(
@@ -264,7 +314,11 @@ class Outcomes:
         return result
 
     def settled(self, outcome: Outcome, values: Mapping[int, int]) -> Outcome:
-        """The outcome with its marks as they end for a packet with these values."""
+        """The outcome with its marks and fields as they end for a packet with these values."""
+        if outcome.fields:
+            now = {name: values.get(self.variables.levels[name][0], 0) for name, _ in outcome.fields}
+            ends = tuple((name, (ends[now[name]],)) for name, ends in outcome.fields if ends[now[name]] != now[name])
+            outcome = outcome._replace(fields=ends)
         if not self.watched:
             return outcome
         held = dict(outcome.marks)
@@ -277,13 +331,13 @@ class Outcomes:
 
     def different(self, one: Node, other: Node, ignored: int = LEAF) -> Node:
         """The condition that two functions differ, for some value of the `ignored` level: also where only the values
-        that marks have at the end tell them apart. Marks are compared as expressions, so that a copy of a whole mark
+        that marks and fields have at the end tell them apart. Marks are compared as expressions: a copy of a whole mark
         is a relation between bits, and no value is tried."""
         return where_different(self.variables.diagrams, one, other, ignored, self._at_leaves)
 
     def _leaves_differ(self, one: Node, other: Node) -> Node:
-        """For which values of marks two unequal leaves are different distributions."""
-        if not self.watched:
+        """For which values of marks and fields two unequal leaves are different distributions."""
+        if not self.has_ends:
             return TRUE
         diagrams, result = self.variables.diagrams, FALSE
         signed = [*self.entries(one), *((outcome, -weight) for outcome, weight in self.entries(other))]
@@ -291,17 +345,23 @@ class Outcomes:
             terms = [
                 (diagrams.negate(self._ends_differ(outcome, beside)), weight)
                 for beside, weight in signed
-                if beside._replace(marks=()) == outcome._replace(marks=())
+                if _without_ends(beside) == _without_ends(outcome)
             ]
             result = diagrams.either(result, self._is_not_zero(terms))
         return result
 
     def _ends_differ(self, one: Outcome, other: Outcome) -> Node:
-        """For which marks at the beginning two outcomes end with different ones."""
+        """For which marks and fields at the beginning two outcomes end with different ones."""
         diagrams, held, beside, result = self.variables.diagrams, dict(one.marks), dict(other.marks), FALSE
         for level in reversed([*self._watched_of(one)]):
             expression = held.get(level, frozenset({level})) ^ beside.get(level, frozenset({level}))
             result = diagrams.either(self.expression(expression), result)
+        for name in sorted({name for outcome in (one, other) for name, _ in outcome.fields}):
+            level = self.variables.levels[name][0]
+            same = tuple(range(diagrams.sizes[level]))
+            ends = zip(dict(one.fields).get(name, same), dict(other.fields).get(name, same), strict=True)
+            apart = [(value, value) for value, pair in enumerate(ends) if pair[0] != pair[1]]
+            result = diagrams.either(diagrams.among(level, apart), result)
         return result
 
     def _is_not_zero(self, terms: Sequence[tuple[Node, Fraction]]) -> Node:
@@ -317,9 +377,13 @@ class Outcomes:
         cache = diagrams.cache("weights")
         found = cache.get(kept)
         if found is None:
-            no, yes = (
+            children = [
                 self._is_not_zero([(diagrams.restrict(each, ((level, value),)), weight) for each, weight in kept])
-                for value in (0, 1)
-            )
-            found = cache[kept] = diagrams.ite(diagrams.equals(level, 1), yes, no)
+                for value in range(diagrams.sizes[level])
+            ]
+            found = cache[kept] = diagrams.node(level, range(1, len(children) + 1), children)
         return found
+
+
+def _without_ends(outcome: Outcome) -> Outcome:
+    return outcome._replace(marks=(), fields=())

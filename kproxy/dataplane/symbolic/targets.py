@@ -8,8 +8,9 @@ Semantics are those of `concrete.targets`; address translation is in `nat`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from kproxy.dataplane.model.deeds import CLEARS_ECN, HARMLESS_TARGETS
 from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
@@ -18,6 +19,7 @@ from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Liste
 from kproxy.dataplane.symbolic.leaves import ONE, Bits, Expression, Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation, Translation
 from kproxy.dataplane.symbolic.nodes import Node
+from kproxy.dataplane.symbolic.quantify import unaffected
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import RecentMatch, SetMatch
@@ -47,8 +49,6 @@ from kproxy.netfilter.iptables.targets import (
     Verdict,
 )
 
-_HARMLESS: Final = frozenset({"AUDIT", "CHECKSUM", "CLASSIFY", "IDLETIMER", "LED", "RATEEST", "TCPOPTSTRIP", "ULOG"})
-
 
 class Targets:
     """Applies targets. `read_lists` are the lists of `-m recent` that some rule asks."""
@@ -74,7 +74,7 @@ class Targets:
             OpaqueTarget: self._opaque,
             RejectTarget: self._reject,
             SetTarget: self._set,
-            TcpmssTarget: self._header,
+            TcpmssTarget: self._beside,
             TeeTarget: self._leaves,
             TosTarget: self._tos,
             TproxyTarget: self._tproxy,
@@ -102,7 +102,13 @@ class Targets:
             return continuation.accept
         if name == DROP:
             return self.stop(Outcome(DROP), continuation)
-        return self.stop(Outcome(INDETERMINATE, f"{name}: user space decides"), continuation)
+        return self.open(f"{name}: user space decides", continuation.accept, continuation)
+
+    def open(self, text: str, onward: Node, continuation: Continuation) -> Node:
+        """What is not known: the packet may end here, or go on. So two sides that are open alike are alike only where
+        what follows is."""
+        goes_on = self._variables.free(FreeVariable("onward", text))
+        return self._diagrams.ite(goes_on, onward, self.stop(Outcome(INDETERMINATE, text), continuation))
 
     def stop(self, outcome: Outcome, continuation: Continuation) -> Node:
         """The end of the way: before the destination is translated, that is without a translated destination."""
@@ -149,21 +155,36 @@ class Targets:
 
     # targets
 
-    def _indeterminate(self, target: Target, _after: Node, continuation: Continuation) -> Node:
-        return self.stop(Outcome(INDETERMINATE, unseen_reason(target) or target.to_save()), continuation)
+    def _indeterminate(self, target: Target, after: Node, continuation: Continuation) -> Node:
+        return self.open(unseen_reason(target) or target.to_save(), after, continuation)
 
     def _opaque(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
-        if (target.name, *target.words) == ("ECN", "--ecn-tcp-remove"):
+        if (target.name, *target.words) == CLEARS_ECN:
             values = tuple(flags & ~(ECE | CWR) for flags in range(256))
-            return self._header(target, self._remapped(after, self._variables.tcp_flags, values), continuation)
+            return self._outcomes.change_field(after, "tcp_flags", values)
+        if target.name == "HMARK":
+            return self._hashed(target, after, continuation)
         return (
-            self._header(target, after, continuation)
-            if target.name in _HARMLESS
+            self._beside(target, after, continuation)
+            if target.name in HARMLESS_TARGETS
             else self._indeterminate(target, after, continuation)
         )
 
-    def _header(self, target: Target, after: Node, _continuation: Continuation) -> Node:
-        return self._outcomes.change_header(after, target.to_save()[3:])
+    def _hashed(self, target: OpaqueTarget, after: Node, continuation: Continuation) -> Node:
+        """HMARK: the mark is one that nobody knows, which decides nothing where no rule asks for it."""
+        variables, diagrams, text = self._variables, self._diagrams, target.to_save()
+        change: list[tuple[int, Expression]] = []
+        for bit, level in enumerate(variables.levels["mark"]):
+            key = FreeVariable("hash", f"bit {31 - bit} of {text}")
+            variables.free(key)
+            change.append((level, frozenset({variables.free_variables[key]})))
+        hashed = self._beside(target, self._outcomes.compose_marks(after, tuple(change)), continuation)
+        bits = [level for _, expression in change for level in expression]
+        sure = unaffected(diagrams, hashed, bits)
+        return diagrams.ite(sure, hashed, self._indeterminate(target, after, continuation))
+
+    def _beside(self, target: Target, after: Node, _continuation: Continuation) -> Node:
+        return self._outcomes.tell(after, target.to_save()[3:])
 
     def _leaves(self, target: Target, after: Node, _continuation: Continuation) -> Node:
         return self._outcomes.leave_behind(after, target.to_save()[3:])
@@ -214,7 +235,7 @@ class Targets:
 
     def _ct(self, target: CtTarget, after: Node, continuation: Continuation) -> Node:
         return (
-            self._untrack(target, after, continuation) if target.notrack else self._header(target, after, continuation)
+            self._untrack(target, after, continuation) if target.notrack else self._beside(target, after, continuation)
         )
 
     def _untrack(self, _target: Target, after: Node, continuation: Continuation) -> Node:
@@ -230,39 +251,27 @@ class Targets:
         asked = variables.free(FreeVariable("socket", f"a transparent socket on port {target.on_port}", target.on_port))
         return diagrams.ite(asked, taken, self.stop(Outcome(DROP), continuation))
 
-    def _remapped(self, node: Node, level: int, values: tuple[int, ...]) -> Node:
-        """The function for a variable that becomes `values[variable]`."""
-        diagrams = self._diagrams
-
-        def change(at: int, found: Node) -> Node | None:
-            if at != level:
-                return None
-            bounds = range(1, len(values) + 1)
-            return diagrams.node(level, bounds, [diagrams.restrict(found, ((level, value),)) for value in values])
-
-        return diagrams.compose(node, level, ("remap", level, values), change)
-
-    def _tos(self, target: TosTarget, after: Node, continuation: Continuation) -> Node:
+    def _tos(self, target: TosTarget, after: Node, _continuation: Continuation) -> Node:
         values = tuple(octet & ~target.tos.mask & 0xFF ^ target.tos.value for octet in range(256))
-        return self._header(target, self._remapped(after, self._variables.tos, values), continuation)
+        return self._outcomes.change_field(after, "tos", values)
 
-    def _dscp(self, target: DscpTarget, after: Node, continuation: Continuation) -> Node:
+    def _dscp(self, target: DscpTarget, after: Node, _continuation: Continuation) -> Node:
         values = tuple(octet & 3 | target.dscp << 2 for octet in range(256))
-        return self._header(target, self._remapped(after, self._variables.tos, values), continuation)
+        return self._outcomes.change_field(after, "tos", values)
 
-    def _hops(self, target: TtlTarget | HlTarget, after: Node, continuation: Continuation) -> Node:
+    def _hops(self, target: TtlTarget | HlTarget, after: Node, _continuation: Continuation) -> Node:
         if isinstance(target, TtlTarget):
             new, less, more = target.ttl_set, target.ttl_dec, target.ttl_inc
         else:
             new, less, more = target.hl_set, target.hl_dec, target.hl_inc
         values = tuple(min(max(ttl - (less or 0) + (more or 0), 0), 255) if new is None else new for ttl in range(256))
-        return self._header(target, self._remapped(after, self._variables.ttl, values), continuation)
+        return self._outcomes.change_field(after, "ttl", values)
 
     def decremented(self, node: Node) -> Node:
         """The function for a packet that is about to be forwarded: its TTL goes down, and 1 is the end of it."""
         values = tuple(max(ttl - 1, 0) for ttl in range(256))
         alive = self._diagrams.among(self._variables.ttl, ((2, 255),))
-        return self._diagrams.ite(alive, self._remapped(node, self._variables.ttl, values), self.drop)
+        return self._diagrams.ite(alive, self._outcomes.change_field(node, "ttl", values), self.drop)
 
     def _set(self, target: SetTarget, after: Node, continuation: Continuation) -> Node:
         for reference, value in ((target.del_set, 0), (target.add_set, 1)):

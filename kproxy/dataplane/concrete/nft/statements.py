@@ -13,10 +13,11 @@ from kproxy.dataplane.concrete.nft.payload import payload
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, Split, State, View, open_question, unknown
+from kproxy.dataplane.model.deeds import FIELDS, UNMODELLED
 from kproxy.dataplane.model.packet import TCP, Packet
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT32, Range
+from kproxy.netfilter.iptables.codec import UINT8, UINT32, Range
 from kproxy.netfilter.iptables.targets import (
     DnatTarget,
     MasqueradeTarget,
@@ -179,6 +180,9 @@ def _reject(statement: Reject, view: View, _sets: Sets) -> list[Effect]:
 def _mangle(statement: Mangle, view: View, sets: Sets) -> list[Effect]:
     if not _has_header(statement.target, view.state.packet):
         return [Effect(Result.BREAK, view.state)]
+    if isinstance(statement.target, Payload) and statement.target.field in UNMODELLED:
+        field = f"{statement.target.protocol} {statement.target.field}"
+        return [Effect(Result.UNKNOWN, view.state, f"writing {field} is not modelled")]
     value = evaluate(statement.value, view, sets)
     if value is MISSING:
         return [Effect(Result.BREAK, view.state)]
@@ -224,16 +228,15 @@ def _written(target: object, value: Any, view: View) -> tuple[State, str]:
 
 def _header_written(target: Payload, new: int | None, state: State) -> State:
     field = {
-        "saddr": "src", "daddr": "dst", "ttl": "ttl", "hoplimit": "ttl", "sport": "sport", "dport": "dport",
+        "saddr": "src", "daddr": "dst", "sport": "sport", "dport": "dport",
     }.get(target.field)  # fmt: skip
     if field is not None:
         return state.with_packet(**{field: new})
-    tos = state.packet.tos
-    if target.field == "dscp":
-        return state.with_packet(tos=None if new is None or tos is None else tos & 3 | new << 2)
-    if target.field == "ecn":
-        return state.with_packet(tos=None if new is None or tos is None else tos & 0xFC | new)
-    return state
+    part = FIELDS.get((target.protocol, target.field))
+    if part is None:
+        return state
+    old = 0 if part.mask == UINT8 else getattr(state.packet, part.name)
+    return state.with_packet(**{part.name: None if new is None or old is None else part.written(old, new)})
 
 
 def _nat(statement: Nat, view: View, sets: Sets) -> list[Effect]:

@@ -18,6 +18,7 @@ from kproxy.dataplane.concrete.nft.matches import match_answer
 from kproxy.dataplane.concrete.nft.statements import Effect, possible_effects, run
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import RuleRef, Split, State, View
+from kproxy.dataplane.model.deeds import is_told, stays_of_dropped
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain
@@ -131,6 +132,12 @@ class _Traversal:
         """What a statement may do; what is not known of it may be assumed: yes goes on (or accepts), no ends the rule
         (or drops)."""
         effects = run(statement, self._view, self._table)
+        if is_told(statement):
+            text, stays = self._table.texts(statement)[0], stays_of_dropped(statement)
+            effects = [
+                each._replace(state=each.state.with_told(text, stays=stays)) if each.result is Result.CONTINUE else each
+                for each in effects
+            ]
         first = effects[0]
         open_ended = first.result is Result.UNKNOWN
         if not open_ended and {(each.result, each.chance) for each in effects} != {

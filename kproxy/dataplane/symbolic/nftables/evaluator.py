@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from kproxy.dataplane.model.verdict import INDETERMINATE
+from kproxy.dataplane.model.deeds import FIELDS, is_told
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
-from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcome, Outcomes
+from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons, elements_of
 from kproxy.dataplane.symbolic.nftables.marks import linear_bits
-from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError, Random
+from kproxy.dataplane.symbolic.nftables.quantity import Constant, OpaqueError, Random, Small
 from kproxy.dataplane.symbolic.nftables.structure import NftStructure, NormalizedChain, parts_of, verdicts_of
 from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.dataplane.symbolic.nftables.translation import (
@@ -39,7 +39,7 @@ from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.iptables.matches import RecentMatch
 from kproxy.netfilter.iptables.option import Negatable
-from kproxy.netfilter.iptables.targets import DscpTarget, HlTarget, NotrackTarget, TtlTarget
+from kproxy.netfilter.iptables.targets import NotrackTarget
 from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta, Payload, SetReference
@@ -164,14 +164,18 @@ class NftEvaluator:
         statement = place.rule[position]
         action = self._statements.get(type(statement))
         if action is None:
-            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
+            return self._open(statement, place, position, after)
         try:
             return action(statement, place, position, after)
         except OpaqueError:
-            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
+            return self._open(statement, place, position, after)
 
-    def _stop(self, outcome: Outcome, place: _Place) -> Node:
-        return self._targets.stop(outcome, place.continuation)
+    def _open(self, statement: nft.Statement, place: _Place, position: int, after: Node) -> Node:
+        """A statement that may do anything: end the packet's way, or the rule, or neither."""
+        text, targets = text_of(statement, place.chain.table), self._targets
+        ended = targets.open(text, after, place.continuation)
+        holds = self._variables.free(FreeVariable("onward", f"{text} "))
+        return self._diagrams.ite(holds, self._from(place, position + 1, after), ended)
 
     def _inside(self, condition: Node, place: _Place, after: Node, then: Callable[[_Place, Node], Node]) -> Node:
         """`then` where a condition holds, with the variables that the condition fixes fixed; `after` elsewhere."""
@@ -264,7 +268,7 @@ class NftEvaluator:
         if isinstance(target, Payload):
             written = self._payload_set(target, statement, place, following, text)
         else:
-            written = self._outcomes.change_header(following, text)
+            written = self._outcomes.tell(following, text)
         # nft asks for the header's protocol first, and does not list that: without it the rule ends.
         present = self._diagrams.restrict(self._comparisons.expressions.holds_header(target), place.fixed)
         return self._diagrams.ite(present, written, after)
@@ -280,16 +284,22 @@ class NftEvaluator:
 
     def _payload_set(self, target: Payload, statement: nft.Mangle, place: _Place, following: Node, text: str) -> Node:
         value = statement.value
-        if target.field in ("saddr", "daddr", "sport", "dport", "protocol", "nexthdr"):
-            return self._stop(Outcome(INDETERMINATE, text), place)
-        if isinstance(value, int) and target.field == "dscp":
-            return self._targets.apply(DscpTarget(value), following, place.fixed, place.continuation)
-        if isinstance(value, int) and target.field in ("ttl", "hoplimit"):
-            changed = TtlTarget(ttl_set=value) if target.field == "ttl" else HlTarget(hl_set=value)
-            return self._targets.apply(changed, following, place.fixed, place.continuation)
-        if target.field in ("dscp", "ecn", "ttl", "hoplimit", "flags", "type", "code", "length"):
-            return self._stop(Outcome(INDETERMINATE, text), place)
-        return self._outcomes.change_header(following, text)
+        if is_told(statement):
+            return self._outcomes.tell(following, text)
+        part = FIELDS.get((target.protocol, target.field))
+        if part is None:
+            return self._targets.open(text, following, place.continuation)
+        level: int = getattr(self._variables, part.name)
+        found = self._comparisons.expressions.quantity(value, place.continuation.stage)
+        items: Sequence[int | str] = ()
+        if isinstance(found, Constant):
+            items = (found.value,) * self._diagrams.sizes[level]
+        elif isinstance(found, Small) and found.level == level:
+            items = found.items
+        if not items:
+            return self._targets.open(text, following, place.continuation)
+        values = tuple(part.written(old, int(new)) for old, new in enumerate(items))
+        return self._outcomes.change_field(following, part.name, values)
 
     def _nat(self, statement: nft.Nat, place: _Place, _position: int, after: Node) -> Node:
         family = self._variables.family
@@ -330,9 +340,7 @@ class NftEvaluator:
         )
 
     def _header(self, statement: nft.ResetOption, place: _Place, position: int, after: Node) -> Node:
-        return self._outcomes.change_header(
-            self._from(place, position + 1, after), text_of(statement, place.chain.table)
-        )
+        return self._outcomes.tell(self._from(place, position + 1, after), text_of(statement, place.chain.table))
 
     def _rate(self, statement: Limit | Quota | ConnectionLimit, place: _Place, position: int, after: Node) -> Node:
         return self._diagrams.ite(self._rate_kept(statement, place), self._from(place, position + 1, after), after)
@@ -346,8 +354,8 @@ class NftEvaluator:
         if statement.kind in ("limit", "quota"):
             return self._diagrams.ite(self._rate_kept(statement, place._replace(role="")), following, after)
         if statement.kind == "synproxy":
-            return self._stop(Outcome(INDETERMINATE, text_of(statement, place.chain.table)), place)
-        return self._outcomes.change_header(following, text_of(statement, place.chain.table))
+            return self._open(statement, place, position, after)
+        return self._outcomes.tell(following, text_of(statement, place.chain.table))
 
     # sets that rules change
 
