@@ -21,7 +21,7 @@ from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
-from kproxy.dataplane.model.verdict import ACCEPT, REJECT
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, REJECT
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.ruleset import Ruleset
@@ -115,9 +115,19 @@ def error_name(packet: Packet) -> str:
 
 
 def _is_sent_directly(outcome: Outcome) -> bool:
+    """Whether the device sends the answer: to what a chain of netdev refuses, and a reset by a bridge. One of inet at
+    ingress answers as any other does, through the host's own chains."""
     if outcome.verdict != REJECT:
         return False
-    return outcome.hook == Hook.INGRESS or (outcome.reject == "tcp-reset" and bool(outcome.packet.in_port))
+    of_device = outcome.hook == Hook.INGRESS and outcome.steps[-1].table.startswith("netdev ")
+    return of_device or (outcome.reject == "tcp-reset" and bool(outcome.packet.in_port))
+
+
+def _is_lost(host: Host, outcome: Outcome) -> bool:
+    """Whether nothing answers: a bridge port has no addresses, so that no answer to it is routed but a reset."""
+    refused = outcome.verdict == REJECT and outcome.hook == Hook.INGRESS and outcome.reject != "tcp-reset"
+    port = host.interface(outcome.packet.in_interface)
+    return refused and port is not None and bool(port.bridge)
 
 
 def _sent_directly(host: Host, answer: Packet, entry: Connection, outcome: Outcome) -> TraceResult:
@@ -143,6 +153,9 @@ def trace_reply(
         DataplaneError: see `reply_to` and `trace`.
     """
     packet, entry = reply_to(host, outcome)
+    if not _is_sent_directly(outcome) and _is_lost(host, outcome):
+        lost = End(DROP, "", State(packet, entry), reason="an answer to what came by a bridge port is not routed")
+        return TraceResult(packet, entry, (end_outcome(lost, host, Fraction(1)),))
     if _is_sent_directly(outcome):
         return _sent_directly(host, packet, entry, outcome)
     return trace(

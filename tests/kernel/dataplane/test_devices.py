@@ -110,6 +110,22 @@ def test_answers_that_meet_no_rules(plain: tuple[Node, Host], where: str, rules:
     assert seen.where == where
 
 
+@pytest.mark.parametrize("beside", ["", OUT], ids=["", "OUTPUT drops"])
+@pytest.mark.parametrize("device", ["eth0", "cni0", "vp1"])
+@pytest.mark.parametrize("rule", ["reject", "meta l4proto tcp reject with tcp reset"])
+@pytest.mark.parametrize("family", ["inet", "netdev"])
+def test_answers_of_ingress(plain: tuple[Node, Host], family: str, rule: str, device: str, beside: str) -> None:
+    """A chain of inet answers through OUTPUT, and not to a bridge port but by a reset; one of netdev by the device."""
+    node, host = plain
+    rules = table(ingress(rule, device), family) + beside
+    index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
+    packets, tally = Packets(Random(5), Family.IPV4), Tally()
+    sent = [probe for probe in (packets.one() for _ in range(40)) if probe.link in ("o0", "p1", "c1")]
+    with nft_loaded(node, rules):
+        Bench(node, index, host, tally, f"{family} {device}").compare(sent, replies=False)
+    assert not tally.disagreements, "\n".join(tally.disagreements[:2])
+
+
 def test_the_chains_of_a_bridge_are_open(plain: tuple[Node, Host]) -> None:
     node, host = plain
     text = table(

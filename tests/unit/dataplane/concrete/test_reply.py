@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.dataplane import Connection, DataplaneError, FlowTuple, make_packet, parse_endpoint, trace_reply
+from kproxy.dataplane import (
+    Connection,
+    DataplaneError,
+    FlowTuple,
+    index_ruleset,
+    make_packet,
+    parse_endpoint,
+    trace,
+    trace_reply,
+)
 from kproxy.dataplane.model.conntrack import REPLY
+from kproxy.netfilter import Family
+from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.dataplane.tools import NEW_PACKET, NODE, fate, only, rules
 
 KUBE = """nat: -A PREROUTING -d 10.96.0.1 -p tcp --dport 80 -j DNAT --to-destination 10.244.0.11:8080
@@ -72,3 +83,13 @@ def test_untracked_packets_stay_untracked() -> None:
     text = "raw: -A PREROUTING -j CT --notrack"
     back = only(trace_reply(rules(text), NODE, fate(text, NEW_PACKET)))
     assert (back.connection, back.dst) == (None, "198.51.100.7:4000")
+
+
+def test_what_a_chain_of_inet_refuses_at_ingress_is_answered_through_output() -> None:
+    packet = make_packet("192.0.2.1:1000", "192.0.2.10:53", "udp", in_interface="eth0", ttl=64)
+    for family, verdict in (("inet", "DROP"), ("netdev", "ACCEPT")):
+        text = f"""table {family} t {{ chain c {{ type filter hook ingress device eth0 priority 0; reject; }} }}
+            table inet o {{ chain o {{ type filter hook output priority 0; meta l4proto icmp drop; }} }}"""
+        index = index_ruleset((), nftables=parse_nft(text), family=Family.IPV4)
+        (outcome,) = trace(index, NODE, packet).outcomes
+        assert [answer.verdict for answer in trace_reply(index, NODE, outcome).outcomes] == [verdict], family
