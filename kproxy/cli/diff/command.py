@@ -229,7 +229,14 @@ def _family(sides: tuple[SideInput, SideInput], asked: Family | None) -> Family:
         raise InputError(
             f"{one.label} holds rules of {first} and {other.label} of {second}: two rule sets of one family expected"
         )
-    return Family.IPV4 if Family.IPV4 in common else Family.IPV6
+    if Family.IPV4 in common:
+        return Family.IPV4
+    for side, rival in ((one, other), (other, one)):
+        if Family.IPV4 in rival.families and side.families:
+            raise InputError(
+                f"{side.label} has no rules of IPv4, and {rival.label} has: -6 compares the other family alone"
+            )
+    return Family.IPV6
 
 
 def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:

@@ -24,6 +24,7 @@ from kproxy.cluster.audit.questions import (
     Questions,
 )
 from kproxy.cluster.audit.sides import Rendered, Sides, sides_of
+from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, Unseen, suspected
 from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace
 from kproxy.dataplane.model.packet import format_endpoint
@@ -37,6 +38,8 @@ from kproxy.words import exact
 
 _TOLERANCE: Final = Fraction(1, 50)
 """Shares that differ by less are equal: iptables rounds chances."""
+_WHERE_RULES_ARE: Final = frozenset({NAT_TABLE, NFTABLES, *VARIANTS.values()})
+"""Where kube-proxy's rules would be: whether they are on the node is open while one of these was not seen."""
 _DECIDES: Final = re.compile(
     r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY|ACCEPT|RETURN|CT|NOTRACK)\b|\b(?:dnat|redirect|tproxy|accept|return|notrack)\b"
 )
@@ -106,6 +109,8 @@ class Judge:
                     f"built-in chain jumps to {SERVICES}",
                 )  # fmt: skip
                 return
+            if any(each.what in _WHERE_RULES_ARE for each in suspected(self._node.host.unseen) if self._concerns(each)):
+                return
             files = "nft.json" if self._node.mode == MODE_NFTABLES else "iptables-save"
             yield Observation(
                 "rules-missing", self._node.name, f"{self._node.mode} {self._family.value}",
@@ -125,6 +130,9 @@ class Judge:
                 self._undecided(reason, count * len(found))
             for what, observation in verdict.observations:
                 yield from self._for_all(found, what, observation)
+
+    def _concerns(self, each: Unseen) -> bool:
+        return each.family in ("", self._family.value)
 
     def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
         """ServicePorts by what they have in common."""

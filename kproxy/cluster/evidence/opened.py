@@ -19,6 +19,7 @@ from kproxy.cluster.evidence.unseen import (
     IPVS,
     MANGLE_TABLE,
     NAT_TABLE,
+    NFTABLES,
     RAW_TABLE,
     VARIANTS,
     Unseen,
@@ -70,7 +71,7 @@ def open_rules(
             found = [replace(held, variant=held.variant or variant.other) for held in found]
             opened = _with_tables(Ruleset(family), _BOTH, rule)
             found.append(IptablesRules(opened, variant))
-        elif each.what == IPVS:
+        elif each.what in (IPVS, NFTABLES):
             _open_tables(found, family, _BOTH, rule)
         elif each.what == BASE_CHAIN_JUMPS:
             found = [replace(held, ruleset=_with_jumps(held.ruleset, each, rule, forked)) for held in found]

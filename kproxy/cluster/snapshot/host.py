@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.evidence.signs import ipvs_of_devices
 from kproxy.cluster.evidence.unseen import (
     NFTABLES,
@@ -29,6 +29,7 @@ from kproxy.cluster.evidence.unseen import (
     Assumed,
     Unseen,
     not_looked_at,
+    suspect,
 )
 from kproxy.cluster.facts.conntrack import Flow, parse_flows
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
@@ -145,8 +146,22 @@ class HostFacts:
                 files.append(file)
         if not files:
             return None
-        sets, more = self.ipsets or (), ipvs_of_devices(self.name, self.links)
+        sets, more = self.ipsets or (), (*ipvs_of_devices(self.name, self.links), *self._rules_of_its_mode())
         return HostRules(files, collected=True, assumed=self._assumed, sets=sets, more=more, host=self.name)
+
+    def _rules_of_its_mode(self) -> Iterator[Unseen]:
+        """The rules that its kube-proxy writes, where others are there and theirs is missing. Raises InputError."""
+        mode = None if self.proxy_config is None else self.proxy_config.mode
+        said = {each.what.rpartition("/")[2]: each.message for each in self.errors}
+        if mode == MODE_NFTABLES and not any(map(self._there, _NFT)):
+            why = "its kube-proxy's mode is nftables, and there is no file of these rules"
+            yield suspect(self.name, None, NFTABLES, "; ".join([why, *(said[name] for name in _NFT if name in said)]))
+        for family, start in _SAVES.items() if mode == MODE_IPTABLES else ():
+            saves = [name for name in layout.RULES if name.startswith(start)]
+            if self.knows_rules(family) and not any(map(self._there, saves)):
+                why = "its kube-proxy's mode is iptables, and there is no file of these rules"
+                found = [said[name] for name in saves if name in said]
+                yield suspect(self.name, family, VARIANTS[Variant.NFT], "; ".join([why, *found]))
 
     def rules(self, family: Family) -> Index | None:
         """The rules that packets of a family meet, None if they are not known. Raises InputError."""

@@ -151,6 +151,31 @@ def test_three_files_made_by_hand_are_enough_for_an_answer(kproxy: Run, tmp_path
     assert "kube-proxy's configuration is not known" in [each["what"] for each in report["undecided"]]
 
 
+@pytest.mark.parametrize(
+    ("mode", "lost", "what"), [("nftables", "nft", "nftables"), ("iptables", "ip", "nft iptables")]
+)
+def test_rules_of_the_nodes_mode_that_were_not_collected(
+    kproxy: Run, tmp_path: Path, mode: str, lost: str, what: str
+) -> None:
+    """Other programs' rules are there: that the node has none of kube-proxy's is not known, and never said."""
+    files = audited.cluster(mode)
+    kept = {path: data for path, data in files.items() if not path.startswith(f"nodes/n1/{lost}")}
+    if mode == "nftables":
+        other = {"iptables-save": b"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 192.0.2.1/32 -j DROP\nCOMMIT\n"}
+    else:
+        other = {"nft": b"table inet mine {\n\tchain a {\n\t\tcounter accept\n\t}\n}\n"}
+    more = {f"nodes/n1/{name}": data for name, data in other.items()}
+    snap = write_files(tmp_path / "snap", {**kept, **more})
+    done = kproxy("audit", snap, "-o", "json")
+    report = json.loads(done.stdout)
+    assert "rules-missing" not in [each["kind"] for each in report["findings"]]
+    assert ("n1", what) in [(each["host"], each["what"]) for each in report["unseen"] if each["suspected"]]
+    assert done.returncode == 2
+    whole = write_files(tmp_path / "whole", files)
+    done = kproxy("diff", f"{whole}@n1", f"{snap}@n1")
+    assert done.returncode == 2
+
+
 def test_only_objects_say_nothing_of_rules(kproxy: Run, tmp_path: Path) -> None:
     files = {path: data for path, data in audited.cluster().items() if path.startswith("objects/")}
     done = kproxy("audit", write_files(tmp_path / "snap", files))
