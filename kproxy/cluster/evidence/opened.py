@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kproxy.cluster.evidence.signs import cut_chains, lacks_base_chains, missing_jumps, unled
+from kproxy.cluster.evidence.signs import cut_chains, cut_table, missing_jumps, unled
 from kproxy.cluster.evidence.unseen import (
     BASE_CHAIN_JUMPS,
     CHAIN,
@@ -76,7 +76,7 @@ def open_rules(
         elif each.what == BASE_CHAIN_JUMPS:
             found = [replace(held, ruleset=_with_jumps(held.ruleset, each, rule, forked)) for held in found]
             tables = () if native is None else native.tables
-            if any(table.family is OWN_TABLES[family] and lacks_base_chains(table) for table in tables):
+            if any(table.family is OWN_TABLES[family] and cut_table(table) for table in tables):
                 _open_tables(found, family, _BOTH, rule)
         elif each.what.startswith(f"{CHAIN} "):
             name = each.what.removeprefix(f"{CHAIN} ")

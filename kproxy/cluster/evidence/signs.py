@@ -46,6 +46,9 @@ from kproxy.render.iptables.chains import (
     SERVICE_PORT_CHAIN_PREFIXES,
     SERVICES,
 )
+from kproxy.render.nftables.base import BASE_CHAINS, PLAIN_CHAINS
+from kproxy.render.nftables.names import MASQUERADING
+from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
 if TYPE_CHECKING:
     from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -271,7 +274,7 @@ def _ends(name: str, last: Rule | None) -> bool:
         return False
     if name.startswith("KUBE-SEP-"):
         return isinstance(last.target, DnatTarget)
-    leads = isinstance(last.target, Jump) and last.target.chain.startswith("KUBE-S")
+    leads = isinstance(last.target, Jump) and last.target.chain != MARK_MASQ
     if name.startswith("KUBE-EXT-"):
         return leads
     return not name.startswith(("KUBE-SVC-", "KUBE-SVL-")) or (
@@ -281,29 +284,48 @@ def _ends(name: str, last: Rule | None) -> bool:
 
 def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Iterator[Unseen]:
     for table in () if native is None else native.tables:
-        if table.family is OWN_TABLES[family] and lacks_base_chains(table):
-            why = (
-                f"the rules name addresses, but nothing leads to them: chain services of table {table.name} has rules, "
-                "and no base chain jumps there"
-            )
-            yield suspect(host, family, BASE_CHAIN_JUMPS, why)
+        why = cut_table(table) if table.family is OWN_TABLES[family] else ""
+        if why:
+            yield suspect(host, family, BASE_CHAIN_JUMPS if why.startswith("the rules name") else NFTABLES, why)
 
 
-def lacks_base_chains(table: NftTable) -> bool:
-    """Whether it is kube-proxy's table of nftables mode, without a base chain that leads to its Services."""
-    from kproxy.netfilter.nftables.references import references_of  # most hosts' rules need none of it
+def cut_table(table: NftTable) -> str:
+    """What kube-proxy's table of nftables mode lacks although kube-proxy always writes it: a way from a base chain to
+    its Services, one of its base chains, rules of a chain that is called, or an element that leads to a Service's chain
+    (`nft -t` leaves elements out). "" if it lacks nothing, or is another table.
 
-    if table.name != _NFT_TABLE or not any(chain.name == "services" and chain.rules for chain in table.chains):
-        return False
-    rules = {chain.name: chain.rules for chain in table.chains}
+    A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36,
+    pkg/proxy/nftables/proxier.go).
+    """
+    from kproxy.netfilter.nftables.references import chains_of_elements, references_of  # most hosts need none of it
+
+    chains = {chain.name: chain for chain in table.chains}
+    own = {name for name in chains if name.startswith(("service-", "external-")) and name not in PLAIN_CHAINS}
+    if table.name != _NFT_TABLE or "dormant" in table.flags:
+        return ""
     left = [chain.name for chain in table.chains if chain.base is not None]
     found: set[str] = set()
     while left:
         name = left.pop()
-        if name not in found:
+        if name not in found and name in chains:
             found.add(name)
-            left += [other for rule in rules.get(name, ()) for other in references_of(rule).chains]
-    return "services" not in found
+            left += [other for rule in chains[name].rules for other in references_of(rule).chains]
+    if SERVICES_CHAIN in chains and chains[SERVICES_CHAIN].rules and SERVICES_CHAIN not in found:
+        return (
+            f"the rules name addresses, but nothing leads to them: no base chain of table {table.name} leads to its "
+            "chain services"
+        )
+    for name in (*BASE_CHAINS, SERVICES_CHAIN, MASQUERADING) if own else ():
+        if name not in chains or not chains[name].rules:
+            return f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
+    called = {name for item in table.sets for name in chains_of_elements(item.elements)}
+    called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
+    for name, chain in sorted(chains.items()):
+        if name in called and not chain.rules:
+            return f"table {table.name} leads to chain {name}, which has no rules"
+        if name not in called and chain.rules and name in own:
+            return f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing"
+    return ""
 
 
 def set_names(ruleset: Ruleset) -> tuple[str, ...]:

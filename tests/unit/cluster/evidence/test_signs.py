@@ -147,3 +147,29 @@ GOLDEN = sorted((ROOT / "rules_golden").glob("*/expected/*.save"))
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_whole_dumps_lack_nothing(path: Path) -> None:
     assert not [what for what in things(rules(path.read_text())) if what.startswith("chain ")]
+
+
+TABLE = (ROOT / "rules_golden/minikube/expected/minikube.v4.nft").read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "cut"),
+    [
+        ("nftables", re.sub(r"elements = \{[^}]*\}", "", TABLE)),
+        ("nftables", re.sub(r"\tchain nat-prerouting \{[^}]*\}\n", "", TABLE)),
+        ("nftables", re.sub(r"(\tchain services \{)[^}]*\}", r"\1\n\t}", TABLE)),
+        ("nftables", re.sub(r"(\tchain service-FY5PMXPG\S+ \{)[^}]*\}[^}]*\}", r"\1\n\t}", TABLE)),
+        ("base-chain jumps", re.sub(r"\t\ttype (nat|filter) hook .*\n", "", TABLE)),
+    ],
+)
+def test_a_table_of_nftables_mode_that_is_cut(what: str, cut: str) -> None:
+    assert cut != TABLE
+    held = rules(cut)
+    assert what in things(held)
+    dns = trace(held.index(Family.IPV4), OWN, make_packet("10.244.1.21:4000", "10.96.0.10:53", "udp"))
+    assert not dns.determined
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "rules_golden").glob("*/expected/*.nft")), ids=lambda path: path.stem)
+def test_whole_tables_lack_nothing(path: Path) -> None:
+    assert not things(rules(path.read_text()))
