@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apiserver.server import Api
+from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
 Kubectl = Callable[..., str]
@@ -66,6 +67,13 @@ def kubectl(shared: Api, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
 
     run("create", "namespace", "shop")
     return run
+
+
+def test_the_example_of_the_documentation_fits_a_new_cluster(kubectl: Kubectl, api: Api) -> None:
+    """Its Namespace is in it."""
+    out = kubectl("apply", "--kubeconfig", str(api.server.kubeconfig), "-f", str(ROOT / "docs/examples/shop.yaml"))
+    assert out.splitlines()[2:4] == ["namespace/shop created", "service/web created"]
+    assert {line.rpartition(" ")[2] for line in out.splitlines()} == {"created"}
 
 
 def test_apply_patch_and_friends(kubectl: Kubectl, tmp_path: Path) -> None:
