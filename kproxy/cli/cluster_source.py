@@ -31,6 +31,7 @@ from kproxy.cluster.inputs import (
     read_cluster,
     read_config,
 )
+from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES
 from kproxy.errors import InputError
 from kproxy.words import counted
 
@@ -262,8 +263,9 @@ class ClusterSource:
         return config, (cluster, seen)
 
     def lacking(self, cluster: Manifests, assumed: Assumed) -> Lacking:
-        """The Services that lack what only a cluster has; none of a live cluster and of what a snapshot has."""
-        whole = self.is_live or any(map(self.reads.snapshot, self.filenames))
+        """The Services that lack what a cluster has; none of a live one's, nor of a snapshot with EndpointSlices."""
+        files = filter(None, map(self.reads.snapshot, self.filenames))
+        whole = self.is_live or any(cluster.endpoint_slices or each.read(ENDPOINT_SLICES) is not None for each in files)
         return Lacking.of(cluster, complete=whole, assumed=assumed)
 
     def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:

@@ -7,20 +7,30 @@ from typing import Final
 from xml.etree import ElementTree
 
 from kproxy.cluster.audit import KINDS, Finding, Report, Severity
+from kproxy.cluster.evidence.unseen import suspected
 
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_text(report: Report) -> str:
-    """One `testsuite`: kinds of severity info are left out."""
+    """One `testsuite` without kinds of severity info. What was not found is skipped where not all could be told."""
     cases = [kind for kind in KINDS.values() if kind.severity is not Severity.INFO]
     found = {kind.id: [each for each in report.findings if each.kind == kind.id] for kind in cases}
     failed = sum(bool(each) for each in found.values())
+    why = "; ".join(f"not seen: {each.what}" for each in suspected(report.unseen))
+    why = (
+        why
+        or ("" if report.judged else "no node was judged")
+        or ("not everything was decided" if report.undecided else "")
+    )
+    skipped = len(cases) - failed if why else 0
     suite = ElementTree.Element(
-        "testsuite", name="kproxy audit", tests=str(len(cases)), failures=str(failed), errors="0", skipped="0"
+        "testsuite", name="kproxy audit", tests=str(len(cases)), failures=str(failed), errors="0", skipped=str(skipped)
     )
     for kind in cases:
         case = ElementTree.SubElement(suite, "testcase", classname="kproxy.audit", name=f"{kind.id}: {kind.title}")
+        if why and not found[kind.id]:
+            ElementTree.SubElement(case, "skipped", message=_clean(why))
         for finding in found[kind.id]:
             nodes = ", ".join(finding.nodes)
             failure = ElementTree.SubElement(case, "failure", type=kind.severity.value, message=_clean(f"on {nodes}"))

@@ -9,7 +9,7 @@ import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
-from kproxy.cluster.evidence.unseen import NO_RULES, headlines, suspected
+from kproxy.cluster.evidence.unseen import ENDPOINTS, NO_RULES, headlines, suspected
 from kproxy.words import counted
 
 _WELL: Final = "All well."
@@ -56,7 +56,12 @@ def report_lines(report: Report) -> Iterator[str]:
 def _well(report: Report) -> str:
     """The headline of a report without findings: as sure as what was seen."""
     if not report.judged:
-        return "Nothing is known to be wrong, and of no node are the rules known."
+        what = (
+            "nothing was judged"
+            if any(each.what == ENDPOINTS for each in report.unseen)
+            else "of no node are the rules known"
+        )
+        return f"Nothing is known to be wrong, and {what}."
     open_questions = sum(gap.count for gap in report.undecided)
     if open_questions or suspected(report.unseen):
         more = f": {counted(open_questions, 'packet')} could not be decided" if open_questions else ""

@@ -19,9 +19,9 @@ from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
 from kproxy.cluster.audit.settle import settle
 from kproxy.cluster.audit.wires import observe_wires
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import IPVS, VARIANTS, Unseen
+from kproxy.cluster.evidence.unseen import ENDPOINTS, IPVS, NO_RULES, VARIANTS, Unseen, suspect
 from kproxy.cluster.snapshot.cluster import Cluster
-from kproxy.cluster.snapshot.layout import NODES
+from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES, NODES
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.save import collector_paused
 
@@ -33,7 +33,7 @@ _LARGEST: Final = 5
 """Times that many are at most in one part."""
 _MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
 _NEEDED: Final = {
-    "objects/EndpointSlice.json": ("no EndpointSlices", "nodes are not judged: what is stale is not known"),
+    ENDPOINT_SLICES: ("no EndpointSlices", "nodes are not judged: what is stale is not known"),
     "objects/Node.json": ("no Nodes", "nodes are not judged: their zones, addresses and pods' networks are not known"),
     "objects/Service.json": ("no Services", "there is nothing to judge"),
 }
@@ -106,10 +106,16 @@ def audit(
         group(found),
         gaps(undecided),
         gaps(_missing(cluster)),
-        tuple(each for node in nodes for each in _unseen(node)),
+        (*_unseen_objects(cluster), *dict.fromkeys(each for node in nodes for each in _unseen(node))),
         len(group(moving)) or msgspec.UNSET,
         cluster.info.apart or msgspec.UNSET,
     )
+
+
+def _unseen_objects(cluster: Cluster) -> Iterator[Unseen]:
+    """Objects of the cluster without which no node can be judged."""
+    if any(each.what == ENDPOINT_SLICES for each in cluster.missing_objects):
+        yield suspect(cluster.label, None, ENDPOINTS, "the snapshot has no EndpointSlices")
 
 
 def _unseen(node: AuditedNode) -> Iterator[Unseen]:
@@ -117,7 +123,7 @@ def _unseen(node: AuditedNode) -> Iterator[Unseen]:
     expected = {family.value for family in families(node) if not node.host.knows_rules(family)}
     for each in node.host.unseen:
         hides_rules = each.what == VARIANTS[Variant.NFT] and each.family in expected
-        yield msgspec.structs.replace(each, suspected=True) if hides_rules else each
+        yield msgspec.structs.replace(each, suspected=True, why=each.why or NO_RULES) if hides_rules else each
     if not any(each.what == IPVS for each in node.host.unseen):
         yield from ipvs_of_mode(node.name, node.mode)
 

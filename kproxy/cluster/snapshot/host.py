@@ -333,6 +333,7 @@ class HostFacts:
         found = [] if rules is None else [each for each in rules.unseen if not self._was_looked_at(each)]
         without = (family for family in Family if not self.knows_rules(family))
         found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
+        found = list(dict.fromkeys(found))
         lacking = (file for file in _UNSEEN if not self._there(file))
         found += [not_looked_at(self.name, None, _UNSEEN[file], _THEN[file]) for file in lacking]
         return self._assumed.left(found)

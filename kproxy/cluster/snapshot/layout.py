@@ -10,6 +10,7 @@ FORMAT_VERSION: Final = 1
 INFO: Final = "snapshot.json"
 OBJECTS: Final = "objects"
 NODES: Final = "nodes"
+ENDPOINT_SLICES: Final = f"{OBJECTS}/EndpointSlice.json"
 
 KINDS: Final = ("Node", "Service", "EndpointSlice", "ServiceCIDR", "Pod", "NetworkPolicy", "ConfigMap")
 """The objects that `kproxy collect` asks for, one file each. Never Secrets."""

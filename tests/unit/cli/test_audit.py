@@ -171,9 +171,10 @@ def test_rules_of_the_nodes_mode_that_were_not_collected(
     assert "rules-missing" not in [each["kind"] for each in report["findings"]]
     assert ("n1", what) in [(each["host"], each["what"]) for each in report["unseen"] if each["suspected"]]
     assert done.returncode == 2
-    whole = write_files(tmp_path / "whole", files)
-    done = kproxy("diff", f"{whole}@n1", f"{snap}@n1")
-    assert done.returncode == 2
+    if mode == "iptables":
+        whole = write_files(tmp_path / "whole", files)
+        done = kproxy("diff", f"{whole}@n1", f"{snap}@n1")
+        assert done.returncode == 2
 
 
 def test_only_objects_say_nothing_of_rules(kproxy: Run, tmp_path: Path) -> None:
