@@ -82,6 +82,21 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
     return markdown
 
 
+_BLOCK_OR_CODE = re.compile(r"<pre\b.*?</pre>|<code>[^<]*</code>", re.DOTALL)
+_HYPHENATED = re.compile(r"(?<!\S)(?=\S{1,40}(?!\S))[^\s-]*-\S*")
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Marks the words with hyphens in inline code, which browsers break after a hyphen: the style sheet keeps
+    `--assume-endpoints` whole. Longer ones than 40 characters may break, for narrow screens."""
+
+    def marked(found: re.Match[str]) -> str:
+        code = found[0].removeprefix("<code>").removesuffix("</code>")
+        return "<code>" + _HYPHENATED.sub(r'<span class="word">\g<0></span>', code) + "</code>"
+
+    return _BLOCK_OR_CODE.sub(lambda found: found[0] if found[0].startswith("<pre") else marked(found), html)
+
+
 def with_lists_apart(markdown: str) -> str:
     """With an empty line before each list, which MkDocs' Markdown wants and GitHub's does not."""
     lines: list[str] = []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -68,3 +71,17 @@ def test_the_navigation_has_every_page_once() -> None:
     listed = _pages_of(config["nav"])
     own = {str(path.relative_to(DOCS)) for path in PAGES if path.parent.name != "decisions"}
     assert sorted(listed) == sorted({"deploy.md", *own})
+
+
+def test_the_site_keeps_names_with_hyphens_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers break them after a hyphen. Blocks, and words too long for a narrow screen, stay as they are."""
+    for name in ("mkdocs", "mkdocs.structure", "mkdocs.structure.files"):  # the site's builder need not be installed
+        monkeypatch.setitem(sys.modules, name, Mock())
+    mended = runpy.run_path(str(ROOT / "scripts" / "docs" / "hooks.py"))["on_page_content"]
+    assert mended("a-b <code>--assume-endpoints N</code>") == (
+        'a-b <code><span class="word">--assume-endpoints</span> N</code>'
+    )
+    long = f"<code>{'a-b' * 14}</code>"
+    for same in ("<pre><code>--assume-endpoints</code></pre>", long, "<code>trace</code>"):
+        assert mended(same) == same
+    assert re.search(r"code \.word \{[^}]*white-space: nowrap", (DOCS / "assets" / "site.css").read_text())
