@@ -13,7 +13,7 @@ from kproxy.api import EndpointSlice, Manifests, Service
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.allocate import is_unallocated
-from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, Assumed, Unseen, suspect
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NODE_PORTS, Assumed, Unseen, suspect
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.model.unseen import unseen_target
 from kproxy.netfilter import Family, Ruleset, parse_save
@@ -36,6 +36,7 @@ class Lacking:
 
     cluster_ips: tuple[Service, ...] = ()
     endpoints: tuple[Service, ...] = ()
+    node_ports: tuple[Service, ...] = ()
 
     @classmethod
     def of(cls, cluster: Manifests, *, complete: bool, assumed: Assumed) -> Lacking:
@@ -61,6 +62,9 @@ class Lacking:
         return cls(
             () if assumed.complete or CLUSTER_IPS in assumed.empty else without_ips,
             () if assumed.complete or ENDPOINTS in assumed.empty else without,
+            ()
+            if assumed.complete or NODE_PORTS in assumed.empty
+            else tuple(filter(_lacks_node_port, cluster.services)),
         )
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:
@@ -69,6 +73,7 @@ class Lacking:
         for what, services, lack, mend in (
             (CLUSTER_IPS, self.cluster_ips, "no cluster IP", "--allocate CIDR"),
             (ENDPOINTS, self.endpoints, "a selector and no EndpointSlice", "--assume-endpoints N"),
+            (NODE_PORTS, self.node_ports, "a node port that is not allocated yet", "write nodePort"),
         ):
             if services:
                 names = ", ".join(each.metadata.key for each in services[:_SHOWN])
@@ -86,12 +91,18 @@ def open_services(
     lines: list[tuple[str, str]] = []
     if lacking.endpoints:
         lines += [(line, ENDPOINTS) for each in lacking.endpoints for line in _doors(each, family)]
+    lines += [(line, CLUSTER_IPS) for each in lacking.cluster_ips for line in _doors(each, family)]
+    if lacking.node_ports:
+        known = [port for each in cluster.services for port in each.spec.ports if port.node_port]
+        lines += [(_node_port(port.protocol, str(port.node_port)), "") for port in known]
+        protocols = {port.protocol for each in lacking.node_ports for port in each.spec.ports if not port.node_port}
+        lines += [(_node_port(protocol, "30000:32767"), NODE_PORTS) for protocol in sorted(protocols)]
     if lacking.cluster_ips:
         lines += [(f"-d {address} -j RETURN", "") for address in sorted(_known(cluster, family))]
         lines.append(("-j RETURN", CLUSTER_IPS))
     # A Service without endpoints refuses; that of an unknown address would, too.
     found = _opened(rules, family, "nat", lines, unseen)
-    return _opened(found, family, "filter", [each for each in lines if each[1] in ("", CLUSTER_IPS)], unseen)
+    return _opened(found, family, "filter", [each for each in lines if each[1] != ENDPOINTS], unseen)
 
 
 def _opened(
@@ -136,7 +147,21 @@ def _doors(service: Service, family: Family) -> Iterator[str]:
             if _is_of(address, family):
                 yield f"-d {address} -p {protocol} -m {protocol} --dport {port.port} -j RETURN"
         if port.node_port:
-            yield f"-p {protocol} -m {protocol} --dport {port.node_port} -m addrtype --dst-type LOCAL -j RETURN"
+            yield _node_port(protocol, str(port.node_port))
+
+
+def _node_port(protocol: str, ports: str) -> str:
+    name = protocol.lower()
+    return f"-p {name} -m {name} --dport {ports} -m addrtype --dst-type LOCAL -j RETURN"
+
+
+def _lacks_node_port(service: Service) -> bool:
+    """Whether an API server would allocate a node port, from 30000 to 32767 by default."""
+    spec = service.spec
+    wants = spec.type == "NodePort" or (
+        spec.type == "LoadBalancer" and spec.allocate_load_balancer_node_ports is not False
+    )
+    return wants and any(not port.node_port for port in spec.ports)
 
 
 def _known(cluster: Manifests, family: Family) -> set[str]:

@@ -202,3 +202,39 @@ def test_a_packet_to_what_git_does_not_tell(kproxy: Run, tmp_path: Path) -> None
     assert json.loads(switch.stdout)["undecided"]
     told = json.loads(kproxy("explain", "-f", file, "--node", "n1", "--service", "shop/web", "-o", "json").stdout)
     assert {each["what"] for each in told["unseen"]} == {"cluster IPs", "endpoints"}
+
+
+NODE = """apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {podCIDR: 10.244.1.0/24}
+status: {addresses: [{type: InternalIP, address: 172.30.0.11}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {type: TYPE, selector: {app: web}, ports: [{port: 80, targetPort: 8080NODEPORT}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "port", "given", "what"),
+    [
+        # the Service has a node port that it does not serve before it has a cluster IP
+        ("NodePort", ", nodePort: 31234", ("--assume-endpoints", "1"), "cluster IPs"),
+        # an API server allocates the node port
+        ("NodePort", "", (*GIVEN, "--assume-endpoints", "1"), "node ports"),
+        ("LoadBalancer", "", (*GIVEN, "--assume-endpoints", "1"), "node ports"),
+    ],
+)
+def test_node_ports_of_manifests_from_git(
+    kproxy: Run, tmp_path: Path, kind: str, port: str, given: tuple[str, ...], what: str
+) -> None:
+    path, other = tmp_path / "git.yaml", tmp_path / "cluster-ip.yaml"
+    path.write_text(NODE.replace("TYPE", kind).replace("NODEPORT", port))
+    packet = ("--src", "203.0.113.9", "--dst", "172.30.0.11:31234", "--expect", "ACCEPT", "-o", "json")
+    done = kproxy("trace", "-f", path, *given, *packet)
+    assert done.returncode == 2
+    assert what in [each["what"] for each in json.loads(done.stdout)["unseen"] if each["suspected"]]
+    other.write_text(NODE.replace("TYPE", "ClusterIP").replace("NODEPORT", ""))
+    assert kproxy("diff", path, other, *GIVEN, "--assume-endpoints", "1").returncode == (1 if port else 2)
