@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.spec import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, outside_prefix
+from kproxy.lab.spec import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, lab_of, outside_prefix
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY, Namespace
 from kproxy.linux.process import run
@@ -113,20 +113,20 @@ def delete_namespaces(names: Iterable[str]) -> None:
 
 def lab_namespaces(name: str) -> list[str]:
     """The namespaces of a lab that there are now, pods first."""
-    try:
-        found = [item for item in os.listdir(NETNS_DIRECTORY) if item.startswith(f"{PREFIX}{name}-")]
-    except FileNotFoundError:
-        return []
+    found = [namespace for namespace, lab in _labs_of_namespaces().items() if lab == name]
     return sorted(found, key=lambda item: (not item.startswith(f"{PREFIX}{name}-p-"), item))
 
 
 def stray_labs() -> set[str]:
     """The names of labs of which there are namespaces."""
+    return {*_labs_of_namespaces().values()}
+
+
+def _labs_of_namespaces() -> dict[str, str]:
     try:
-        found = [item for item in os.listdir(NETNS_DIRECTORY) if item.startswith(PREFIX)]
+        return {name: lab for name in os.listdir(NETNS_DIRECTORY) if (lab := lab_of(name))}
     except FileNotFoundError:
-        return set()
-    return {item.removeprefix(PREFIX).partition("-")[0] for item in found}
+        return {}
 
 
 def _plug(plan: NodePlan) -> list[str]:

@@ -29,8 +29,12 @@ FABRIC: Final = "fabric"
 """The name of the fabric's namespace, and of the bridge in it."""
 CLIENT: Final = "client"
 """The name of the host outside."""
-_NAME: Final = re.compile(r"[a-z0-9]{1,16}")
-NAME_RULE: Final = "1 to 16 lower-case letters and digits"
+_NAME: Final = r"[a-z0-9](?:[a-z0-9-]{0,14}[a-z0-9])?"
+NAME_RULE: Final = "1 to 16 lower-case letters, digits and dashes, with no dash at either end"
+# No host's name ends as another kind's does, so one reading fits: kp-lab-a-node-1 is of lab a, not of a lab a-node.
+_NAMESPACE: Final = re.compile(
+    rf"{PREFIX}(?P<lab>{_NAME})-(?:{FABRIC}|{CLIENT}|node-[0-9]+|p-[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})"
+)
 
 SERVICE_RANGES: Final = {4: "10.96.0.0/16", 6: "fd00:10:96::/112"}
 POD_RANGES: Final = {4: "10.244.0.0/16", 6: "fd00:10:244::/48"}
@@ -55,7 +59,7 @@ class LabSpec(msgspec.Struct, frozen=True):
     """What was asked for.
 
     Attributes:
-        name: 1 to 16 lower-case letters and digits; part of every namespace's name.
+        name: as NAME_RULE has it; part of every namespace's name.
         nodes: how many there were at the start; `node-1` and so on.
         ip_family: of nodes, pods and Services; dual has IPv4 first.
         variant: which iptables the nodes' rules are written with; in mode nftables the overlay's and the plugin's.
@@ -220,7 +224,13 @@ def check_name(name: str) -> str:
 
 def is_name(name: str) -> bool:
     """Whether a lab can be called so."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(_NAME, name) is not None
+
+
+def lab_of(namespace: str) -> str:
+    """The name of the lab that a namespace is of, by the namespace's name; "" for any other."""
+    found = _NAMESPACE.fullmatch(namespace)
+    return found["lab"] if found else ""
 
 
 def node_number(name: str) -> int | None:

@@ -17,6 +17,7 @@ from kproxy.lab.cluster import ClusterView, read_cluster
 from kproxy.lab.lifecycle.down import tear_down
 from kproxy.lab.lifecycle.processes import LAB
 from kproxy.lab.model.hosts import LabModel
+from kproxy.lab.network import lab_namespaces
 from kproxy.lab.state import LabDirectory
 from tests.support.cli import KPROXY, run_kproxy
 
@@ -96,7 +97,7 @@ class Lab:
 
     def namespaces(self) -> list[str]:
         """Those of this lab that there are."""
-        return sorted(item.name for item in NETNS.iterdir() if item.name.startswith(f"kp-lab-{self.name}-"))
+        return lab_namespaces(self.name)
 
     def settled(self, done: Callable[[ClusterView], bool], timeout: float = 120.0) -> ClusterView:
         """Waits until the cluster is as wanted, and every node's rules follow it."""

@@ -20,7 +20,7 @@ LAB = "apiVersion: kproxy/v1\nkind: Lab\n"
         (("--config", "-", "-f", "-"), "only one file can be -"),
         (("--config", "gone.yaml"), "gone.yaml: cannot be read: No such file or directory"),
         (("--config", ""), "cannot be read"),
-        (("--name", "My-Lab", "--dry-run"), "--name 'My-Lab': 1 to 16 lower-case letters and digits expected"),
+        (("--name", "My-Lab", "--dry-run"), "--name 'My-Lab': 1 to 16 lower-case letters, digits and dashes"),
         (("-f", "gone.yaml", "--dry-run"), "gone.yaml: no such file or directory"),
         (("--config", "lab.yaml"), 'lab.yaml: document 1: line 3: nodess: unknown field "nodess"; is "nodes" meant?'),
     ],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 
+from kproxy.lab import network
 from kproxy.lab.errors import LabInputError
 from kproxy.lab.spec import MAX_NODES, SERVICE_RANGES, LabSpec, check_name, node_number
 
@@ -34,7 +36,7 @@ def test_mtu_leaves_room_for_the_tunnel() -> None:
     assert LabSpec("a", backend="host-gw").pod_mtu == 1500
 
 
-@pytest.mark.parametrize("name", ["", "Lab", "a-b", "a" * 17, "a/b", ".."])
+@pytest.mark.parametrize("name", ["", "Lab", "a-", "-a", "a_b", "a" * 17, "a/b", ".."])
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(LabInputError, match="--name"):
         check_name(name)
@@ -44,3 +46,26 @@ def test_node_numbers() -> None:
     assert [node_number(text) for text in ("node-1", "node-12", "node-0", "node-01", "pod", "node-")] == [
         1, 12, None, None, None, None,
     ]  # fmt: skip
+
+
+def test_each_namespace_is_of_one_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though one lab's name begins as another's, or ends as a host's."""
+    monkeypatch.setattr(network, "NETNS_DIRECTORY", str(tmp_path))
+    labs = ("a", "a-b", "a-node-1", "a-p", "a-client", "a-b-fabric", "0" * 16)
+    uid = "8d2d2a3e-0b8c-4d0a-9c3f-0123456789ab"
+    wanted = {}
+    for name in labs:
+        spec = LabSpec(check_name(name), nodes=2)
+        wanted[name] = [
+            spec.pod_namespace(uid),
+            spec.client,
+            spec.fabric,
+            *(node.namespace for node in spec.node_plans()),
+        ]
+        for namespace in wanted[name]:
+            (tmp_path / namespace).touch()
+    for other in ("kp-lab-a", "kp-lab-a-b", "kp-lab-fabric", "kp-lab-a-node-x", "kp-lab-A-client", "other"):
+        (tmp_path / other).touch()
+    assert network.stray_labs() == {*labs}
+    assert {name: network.lab_namespaces(name) for name in labs} == wanted
+    assert network.lab_namespaces("") == []

@@ -142,7 +142,7 @@ proxy:
 manifests: [nowhere.yaml, 3]
 commands: [{{host: node-9, run: ip link}}, {{host: client}}]
 timeout: 5x
-name: no-name
+name: no_name
 """
     found = problems(text)
     expected = [
