@@ -49,7 +49,7 @@ PLUGIN: Final = "kubectl"
 FILES_HELP: Final = "Manifests: a file, a directory, a snapshot, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
 _SHOWN: Final = 10
-ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]) for Services that have none."
+ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]), and node ports, for Services that have none."
 WITHOUT_HELP: Final = (
     "Of a cluster: as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable."
 )

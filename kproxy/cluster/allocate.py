@@ -1,8 +1,9 @@
-"""Cluster IPs for Services that have none: manifests that no API server has seen yet, such as Helm's output.
+"""Cluster IPs and node ports for Services that have none: manifests that no API server has seen yet, such as Helm's
+output.
 
-An address follows from the Service's namespace and name alone, so that it stays when other Services come and go. Only
-where two Services would get the same one, or one that is taken, the later in the order of names gets the next that is
-free. (kube-apiserver's own choice is random.)
+They follow from the Service's namespace and name alone, and a node port from its port's, so that they stay when other
+Services come and go. Only where two Services would get the same one, or one that is taken, the later in the order of
+names gets the next that is free. (kube-apiserver's own choice is random.)
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _RESERVED = 10
 """The first addresses of a range are left to what clusters give fixed addresses: `kubernetes`, and DNS at .10."""
+NODE_PORTS = range(30000, 32768)
+"""kube-apiserver's --service-node-port-range, by default."""
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
@@ -48,8 +51,17 @@ def is_unallocated(service: Service) -> bool:
     return not service.spec.cluster_ip and service.spec.type != "ExternalName"
 
 
-def allocate_cluster_ips(cluster: Manifests, networks: Sequence[Network]) -> Manifests:
-    """The cluster with addresses from `networks` for the Services that have none.
+def lacks_node_port(service: Service) -> bool:
+    """Whether it needs a node port for one of its ports and has none."""
+    spec = service.spec
+    wants = spec.type == "NodePort" or (
+        spec.type == "LoadBalancer" and spec.allocate_load_balancer_node_ports is not False
+    )
+    return wants and any(not port.node_port for port in spec.ports)
+
+
+def allocate_addresses(cluster: Manifests, networks: Sequence[Network]) -> Manifests:
+    """The cluster with addresses from `networks`, and node ports, for the Services that have none.
 
     Raises:
         InputError: a Service wants a family that no network has, or a network is full.
@@ -68,6 +80,15 @@ def allocate_cluster_ips(cluster: Manifests, networks: Sequence[Network]) -> Man
             ip_families=tuple(f"IPv{network.version}" for network in chosen),
         )
         given[key] = msgspec.structs.replace(service, spec=spec)
+    held = {port.node_port for service in cluster.services for port in service.spec.ports}
+    for service in sorted(filter(lacks_node_port, cluster.services), key=lambda each: each.metadata.key):
+        key = service.metadata.key
+        found = given.get(key, service)
+        ports = tuple(
+            port if port.node_port else msgspec.structs.replace(port, node_port=_free_port(f"{key}:{port.name}", held))
+            for port in found.spec.ports
+        )
+        given[key] = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, ports=ports))
     return replace(cluster, services=tuple(given.get(each.metadata.key, each) for each in cluster.services))
 
 
@@ -91,3 +112,13 @@ def _free_address(network: Network, key: str, taken: set[str]) -> str:
         if address not in taken:
             return address
     raise InputError(f"--allocate: {network} is full")
+
+
+def _free_port(key: str, held: set[int]) -> int:
+    start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+    for step in range(len(NODE_PORTS)):
+        port = NODE_PORTS[(start + step) % len(NODE_PORTS)]
+        if port not in held:
+            held.add(port)
+            return port
+    raise InputError("--allocate: all node ports are taken")

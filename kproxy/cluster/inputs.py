@@ -18,7 +18,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfigurati
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.octets import MOST, read_octets
-from kproxy.cluster.allocate import Network, allocate_cluster_ips
+from kproxy.cluster.allocate import Network, allocate_addresses
 from kproxy.cluster.completeness import remark_no_cluster_ips
 from kproxy.errors import InputError, Location
 
@@ -139,7 +139,7 @@ def read_cluster(
         InputError: they cannot be used.
     """
     loaded = load_manifests(filenames, on_object=None if objects is None else objects.append, unpack=unpack)
-    return _told(allocate_cluster_ips(loaded, allocate) if allocate else loaded, tell, used, hint)
+    return _told(allocate_addresses(loaded, allocate) if allocate else loaded, tell, used, hint)
 
 
 def decode_cluster(

@@ -12,7 +12,7 @@ from typing import Final
 from kproxy.api import EndpointSlice, Manifests, Service
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.cluster.allocate import is_unallocated
+from kproxy.cluster.allocate import is_unallocated, lacks_node_port
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NODE_PORTS, Assumed, Unseen, suspect
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.model.unseen import unseen_target
@@ -62,9 +62,7 @@ class Lacking:
         return cls(
             () if assumed.complete or CLUSTER_IPS in assumed.empty else without_ips,
             () if assumed.complete or ENDPOINTS in assumed.empty else without,
-            ()
-            if assumed.complete or NODE_PORTS in assumed.empty
-            else tuple(filter(_lacks_node_port, cluster.services)),
+            () if assumed.complete or NODE_PORTS in assumed.empty else tuple(filter(lacks_node_port, cluster.services)),
         )
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:
@@ -73,7 +71,7 @@ class Lacking:
         for what, services, lack, mend in (
             (CLUSTER_IPS, self.cluster_ips, "no cluster IP", "--allocate CIDR"),
             (ENDPOINTS, self.endpoints, "a selector and no EndpointSlice", "--assume-endpoints N"),
-            (NODE_PORTS, self.node_ports, "a node port that is not allocated yet", "write nodePort"),
+            (NODE_PORTS, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR"),
         ):
             if services:
                 names = ", ".join(each.metadata.key for each in services[:_SHOWN])
@@ -153,15 +151,6 @@ def _doors(service: Service, family: Family) -> Iterator[str]:
 def _node_port(protocol: str, ports: str) -> str:
     name = protocol.lower()
     return f"-p {name} -m {name} --dport {ports} -m addrtype --dst-type LOCAL -j RETURN"
-
-
-def _lacks_node_port(service: Service) -> bool:
-    """Whether an API server would allocate a node port, from 30000 to 32767 by default."""
-    spec = service.spec
-    wants = spec.type == "NodePort" or (
-        spec.type == "LoadBalancer" and spec.allocate_load_balancer_node_ports is not False
-    )
-    return wants and any(not port.node_port for port in spec.ports)
 
 
 def _known(cluster: Manifests, family: Family) -> set[str]:

@@ -18,7 +18,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cluster.allocate import Network, allocate_cluster_ips
+from kproxy.cluster.allocate import Network, allocate_addresses
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.migrate import ForeignRules, NodeFacts
@@ -284,7 +284,7 @@ class RenderedCluster(Cluster):
         """
         super().__init__(files, tell=tell)
         if allocate:
-            self.manifests = allocate_cluster_ips(self.manifests, allocate)
+            self.manifests = allocate_addresses(self.manifests, allocate)
         if config is not None:
             self.proxy_config = config
         self.rendering = Rendering(self.manifests, self.config_of, features, mode)

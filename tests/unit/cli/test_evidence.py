@@ -213,28 +213,27 @@ status: {addresses: [{type: InternalIP, address: 172.30.0.11}]}
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
-spec: {type: TYPE, selector: {app: web}, ports: [{port: 80, targetPort: 8080NODEPORT}]}
+spec: {type: TYPE, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 """
 
 
 @pytest.mark.parametrize(
-    ("kind", "port", "given", "what"),
+    ("kind", "more", "what"),
     [
         # the Service has a node port that it does not serve before it has a cluster IP
-        ("NodePort", ", nodePort: 31234", ("--assume-endpoints", "1"), "cluster IPs"),
+        ("NodePort", ", nodePort: 31234}]", "cluster IPs"),
         # an API server allocates the node port
-        ("NodePort", "", (*GIVEN, "--assume-endpoints", "1"), "node ports"),
-        ("LoadBalancer", "", (*GIVEN, "--assume-endpoints", "1"), "node ports"),
+        ("NodePort", "}], clusterIP: 10.96.0.80", "node ports"),
+        ("LoadBalancer", "}], clusterIP: 10.96.0.80", "node ports"),
     ],
 )
-def test_node_ports_of_manifests_from_git(
-    kproxy: Run, tmp_path: Path, kind: str, port: str, given: tuple[str, ...], what: str
-) -> None:
+def test_node_ports_of_manifests_from_git(kproxy: Run, tmp_path: Path, kind: str, more: str, what: str) -> None:
     path, other = tmp_path / "git.yaml", tmp_path / "cluster-ip.yaml"
-    path.write_text(NODE.replace("TYPE", kind).replace("NODEPORT", port))
+    path.write_text(NODE.replace("TYPE", kind).replace("}]", more))
     packet = ("--src", "203.0.113.9", "--dst", "172.30.0.11:31234", "--expect", "ACCEPT", "-o", "json")
-    done = kproxy("trace", "-f", path, *given, *packet)
+    done = kproxy("trace", "-f", path, "--assume-endpoints", "1", *packet)
     assert done.returncode == 2
     assert what in [each["what"] for each in json.loads(done.stdout)["unseen"] if each["suspected"]]
-    other.write_text(NODE.replace("TYPE", "ClusterIP").replace("NODEPORT", ""))
-    assert kproxy("diff", path, other, *GIVEN, "--assume-endpoints", "1").returncode == (1 if port else 2)
+    other.write_text(path.read_text().replace(kind, "ClusterIP").replace(", nodePort: 31234", ""))
+    assert kproxy("diff", path, other, *GIVEN, "--assume-endpoints", "1").returncode == 1
+    assert kproxy("diff", path, path, *GIVEN, "--assume-endpoints", "1").returncode == 0

@@ -10,7 +10,7 @@ import pytest
 from kproxy.api import Manifests, parse_manifests
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.allocate import allocate_cluster_ips, read_networks
+from kproxy.cluster.allocate import allocate_addresses, read_networks
 from kproxy.cluster.completeness import remark_no_cluster_ips, remark_no_config, remark_no_slices
 from kproxy.errors import InputError
 
@@ -116,8 +116,8 @@ def test_unallocated_services_are_told_in_one_line() -> None:
 
 def test_allocated_addresses_stay_when_other_services_come() -> None:
     networks = read_networks("10.96.0.0/16,fd00::/112")
-    few = allocate_cluster_ips(_load(_web("a", extra=""), _web("b", extra="")), networks)
-    more = allocate_cluster_ips(_load(*(_web(name, extra="") for name in ("c", "b", "d", "a"))), networks)
+    few = allocate_addresses(_load(_web("a", extra=""), _web("b", extra="")), networks)
+    more = allocate_addresses(_load(*(_web(name, extra="") for name in ("c", "b", "d", "a"))), networks)
     addresses = {each.metadata.name: each.spec.cluster_ips for each in more.services}
     assert {each.metadata.name: each.spec.cluster_ips for each in few.services}.items() <= addresses.items()
     assert len(set(addresses.values())) == 4
@@ -127,21 +127,21 @@ def test_allocated_addresses_stay_when_other_services_come() -> None:
 
 def test_collisions_and_families() -> None:
     (small,) = read_networks("10.9.0.0/26")
-    filled = allocate_cluster_ips(_load(*(_web(f"s{number}", extra="") for number in range(52))), [small])
+    filled = allocate_addresses(_load(*(_web(f"s{number}", extra="") for number in range(52))), [small])
     addresses = {each.spec.cluster_ip for each in filled.services}
     assert len(addresses) == 52
     assert all(ipaddress.ip_address(address) in small for address in addresses)
     with pytest.raises(InputError, match="is full"):
-        allocate_cluster_ips(_load(*(_web(f"s{number}", extra="") for number in range(53))), [small])
+        allocate_addresses(_load(*(_web(f"s{number}", extra="") for number in range(53))), [small])
     taken = _load(_web("a", extra=""))
-    first = allocate_cluster_ips(taken, [small]).services[0].spec.cluster_ip
+    first = allocate_addresses(taken, [small]).services[0].spec.cluster_ip
     both = _load(_web("a", extra=""), _web("b", extra=f", clusterIP: {first}"))
-    assert allocate_cluster_ips(both, [small]).services[0].spec.cluster_ip != first
+    assert allocate_addresses(both, [small]).services[0].spec.cluster_ip != first
     dual = _load(_web(extra=", ipFamilyPolicy: RequireDualStack"))
-    spec = allocate_cluster_ips(dual, read_networks("fd00::/112,10.9.0.0/26")).services[0].spec
+    spec = allocate_addresses(dual, read_networks("fd00::/112,10.9.0.0/26")).services[0].spec
     assert (spec.ip_families, len(spec.cluster_ips)) == (("IPv6", "IPv4"), 2)
     with pytest.raises(InputError, match="wants IPv6"):
-        allocate_cluster_ips(_load(_web(extra=", ipFamilies: [IPv6]")), [small])
+        allocate_addresses(_load(_web(extra=", ipFamilies: [IPv6]")), [small])
 
 
 @pytest.mark.parametrize("text", ["10.96.0.0", "10.96.0.1/16", "", "10.0.0.0/16,10.1.0.0/16", "10.0.0.0/29"])
