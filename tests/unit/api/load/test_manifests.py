@@ -74,10 +74,10 @@ def test_unreadable(tmp_path: Path) -> None:
 
 
 def test_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: object, *_more: object) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("kproxy.api.load.manifests.read_octets", refuse)
     assert problems("a.yaml") == ["a.yaml: cannot be read: Permission denied"]
 
 
