@@ -13,7 +13,7 @@ import click
 from kproxy import __version__
 from kproxy.cli import interrupts
 from kproxy.cli.loading import COMPLETE, HELP_NAMES, SuggestingGroup, add_common_options, load_command
-from kproxy.cli.output import report_error
+from kproxy.cli.output import report_error, report_usage
 from kproxy.errors import KproxyError
 from kproxy.extras import missing_extra
 
@@ -109,7 +109,7 @@ def main(*, plugin: bool = False) -> None:
         code = _run_as_plugin() if plugin else group.main(prog_name="kproxy", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        report_usage(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("kproxy: interrupted", err=True)

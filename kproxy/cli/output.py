@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -51,7 +52,18 @@ def check_is_file(context: click.Context, option: click.Parameter, path: str | N
     return path
 
 
-def report_error(error: KproxyError) -> None:
+def report_usage(error: click.ClickException) -> None:
+    """Prints what click says, usage and hint too, with its error as all others are printed."""
+    shown = io.StringIO()
+    error.show(shown)
+    text = shown.getvalue()
+    before = text.removesuffix(f"Error: {error.format_message()}\n")
+    click.echo(before, err=True, nl=False)
+    if before != text:  # a group without a command shows its help alone
+        report_error(error.format_message())
+
+
+def report_error(error: KproxyError | str) -> None:
     click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True, color=_colour(sys.stderr.isatty()))
 
 

@@ -142,7 +142,7 @@ def test_help_is_that_of_the_command(kproxy: Run) -> None:
 def test_suggestions(kproxy: Run, words: list[str], told: str) -> None:
     done = kproxy(*words)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == f"Error: {told}"
+    assert done.stderr.splitlines()[-1] == f"error: {told}"
 
 
 def test_every_command_has_a_manual_page_that_can_be_formatted() -> None:
@@ -237,3 +237,15 @@ def test_labs_are_listed(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     found = json.loads(run_kproxy("lab", "list", "-o", "json", environment=environment).stdout)
     assert [(each["name"], each["phase"]) for each in found["labs"]] == [("old", "unknown")]
+
+
+def test_every_error_begins_alike(kproxy: Run) -> None:
+    """Those that click prints, after usage and a hint, too; without a command a group shows its help alone."""
+    for words in (["trace", "--nope"], ["lab", "up", "--nodes", "x"]):
+        usage, hint, empty, *told = kproxy(*words).stderr.splitlines()
+        assert (usage[:7], hint[:5], empty) == ("Usage: ", "Try '", "")
+        assert [line[:7] for line in told] == ["error: "]
+    for words in (["render", "--node"], ["render", "-f", "gone.yaml"]):
+        assert kproxy(*words).stderr.startswith("error: ")
+    for words in ([], ["lab"]):
+        assert "rror:" not in kproxy(*words).stderr
