@@ -11,11 +11,12 @@ import click
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
+from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
-from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way
+from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 
 MAX_SHOWN = 8
@@ -56,20 +57,23 @@ def trace_hosts(
         network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
     )
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
+    unseen = unseen_on_the_way(network, found)
     if html is not None:
         from kproxy.explorer.export.commands import journeys_page
 
-        plain = click.unstyle(_text(question, found, assumed, missing))
+        plain = click.unstyle(_text(question, found, assumed, (*headlines(suspected(unseen)), *missing)))
         write_files({Path(html): journeys_page(network, question, found, plain)})
         if shown is None:
             return
     if shown in ("json", "yaml"):
-        value = answer("Journeys", journeys_record(question, found, assumed, missing))
+        value = answer("Journeys", journeys_record(question, found, assumed, missing), unseen)
         for item in value["journeys"] if summary else ():
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)
         return
-    write_report(_text(question, found, assumed, missing, hops=not summary).splitlines())
+    write_report(
+        _text(question, found, assumed, (*headlines(suspected(unseen)), *missing), hops=not summary).splitlines()
+    )
 
 
 def short(host: str) -> str:

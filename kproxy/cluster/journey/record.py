@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.network import Outer
 from kproxy.cluster.journey.path import Hop, Journey
 from kproxy.cluster.journey.question import Question
+from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Connection, format_endpoint
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.reply import error_name
@@ -146,9 +148,18 @@ def assumed_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple
 
 def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[str, ...]:
     """What the snapshot lacks of the hosts that the journeys come by, as far as it decides ways."""
+    return tuple(str(each) for host in _met(network, found) for each in host.missing if each.decides)
+
+
+def unseen_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[Unseen, ...]:
+    """What was not seen of the hosts that the journeys come by, of rules of the packets' family."""
+    families = {"", *(hop.arrived.family.value for item in found for hop in item.there)}
+    return tuple(each for host in _met(network, found) for each in host.unseen if each.family in families)
+
+
+def _met(network: KnownNetwork, found: Sequence[Journey]) -> list[HostFacts]:
     hosts = dict.fromkeys(hop.host for item in found for hop in (*item.there, *item.back))
-    facts = [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
-    return tuple(str(each) for host in facts for each in host.missing if each.decides)
+    return [network.cluster.hosts[name] for name in hosts if name in network.cluster.hosts]
 
 
 def journey_record(item: Journey, *, steps: bool = False) -> JourneyRecord:

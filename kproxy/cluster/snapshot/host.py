@@ -218,6 +218,21 @@ class HostFacts:
         return self._parsed_by_family(layout.ROUTING_RULES, parse_rules)
 
     @cached_property
+    def _lost_routing(self) -> tuple[Unseen, ...]:
+        """Routes or policy rules that the other file points to. `ip route` without `table all` shows one table, and
+        names none. Raises InputError."""
+        plain = ("main", "default", "local", "")
+        tables = sorted({each.table for each in self.routes or ()}.difference(plain))
+        asked = sorted({each.table for each in self.routing_rules or ()}.difference(plain))
+        if tables and self.routing_rules is None:
+            why = f"there are routes of table {', '.join(tables)}, and no file of the rules that lead there"
+            return (suspect(self.name, None, POLICY_ROUTING, why),)
+        if asked and self.routes is not None and '"table"' not in (self.text(layout.ROUTES) or ""):
+            why = f"rules lead to table {', '.join(asked)}, and the routes are of one table (ip route show table all)"
+            return (suspect(self.name, None, ROUTES, why),)
+        return ()
+
+    @cached_property
     def neighbours(self) -> Mapping[tuple[str, str], str] | None:
         """MAC addresses by device and IP address, of known neighbours. Raises InputError."""
         return self._parsed(layout.NEIGHBOURS, parse_neighbours)
@@ -334,7 +349,9 @@ class HostFacts:
         without = (family for family in Family if not self.knows_rules(family))
         found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
         found = list(dict.fromkeys(found))
-        lacking = (file for file in _UNSEEN if not self._there(file))
+        found += self._lost_routing
+        lost = {each.what for each in self._lost_routing}
+        lacking = (file for file in _UNSEEN if not self._there(file) and _UNSEEN[file] not in lost)
         found += [not_looked_at(self.name, None, _UNSEEN[file], _THEN[file]) for file in lacking]
         return self._assumed.left(found)
 
