@@ -76,6 +76,10 @@ def _network(text: str, family: Family) -> Network:
     return Network(family, int(network.network_address), int(network.netmask))
 
 
+_MAIN: Final = 32766
+"""The priority at which every host asks the main table."""
+
+
 def parse_rules(entries: Sequence[Mapping[str, Any]], family: Family) -> list[RoutingRule]:
     """Reads `ip -json rule show`; the rules that every host has (local, main, default) are left out. What is not
     modelled of a rule makes it open whether the rule applies."""
@@ -83,7 +87,9 @@ def parse_rules(entries: Sequence[Mapping[str, Any]], family: Family) -> list[Ro
 
 
 def _is_usual(entry: Mapping[str, Any]) -> bool:
-    usual = entry.get("src", "all") == "all" and entry.get("table") in ("local", "main", "default")
+    table, priority = entry.get("table"), int(entry.get("priority", _MAIN))
+    usual = table in ("local", "default") or (table == "main" and priority >= _MAIN)  # before others it ends the search
+    usual = usual and entry.get("src", "all") == "all"
     return usual and entry.keys() <= {"priority", "src", "table", "protocol", "family"}
 
 

@@ -20,11 +20,11 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
-from kproxy.dataplane.concrete.routing import REFUSING, Query, RouteResult, Unknown, lookup, open_results, source_for
+from kproxy.dataplane.concrete.routing import OPEN, REFUSING, ROUTED, Query, RouteResult, possible_routes, source_for
 from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, RuleRef, Split, State, View
-from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED
+from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
-from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
+from kproxy.dataplane.model.packet import ACK, LOCAL, LOOPBACK, SYN, TCP
 from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
 from kproxy.dataplane.model.verdict import ACCEPT, DROP
 from kproxy.netfilter.family import Family
@@ -50,7 +50,7 @@ class HookPipeline:
         packet = state.packet
         if packet.origin == LOCAL:
             state = state.with_packet(in_interface="", in_port="", out_port="")
-            return self._route_out(state, Hook.OUTPUT)
+            return self._route_out(state)
         state = state.with_packet(out_interface="", out_port="")
         if Hook.INGRESS not in self._hooked:
             return self._arrive(state)
@@ -183,7 +183,10 @@ class HookPipeline:
                 chosen = state._replace(connection=known)
                 edges.append(Edge(None, Node(cursor, chosen)))
             return Fork((), tuple(edges), "the connection's state is not known")
-        step = Step("conntrack", hook, entry.state)
+        if entry.state == ESTABLISHED and not entry.fits(state.packet):
+            answers = state.packet.protocol == TCP and (state.packet.tcp_flags or 0) & _ANSWER == _ANSWER
+            entry = Connection(INVALID if answers else NEW)  # tcp_new: SYN and ACK begin no connection
+        step = Step("conntrack", hook, entry.state or "")
         if entry.state in (INVALID, UNTRACKED):
             return self._next_stage(cursor, state._replace(tracking=entry.state), (step,))
         tracked = state._replace(tracking=TRACKED, connection=entry.known_as(state.packet))
@@ -220,7 +223,10 @@ class HookPipeline:
         if (before.src, before.sport, before.dst, before.dport) != (after.src, after.sport, after.dst, after.dport):
             steps = (*steps, Step("translate", hook, f"{before.source} -> {before.destination} becomes "
                                   f"{after.source} -> {after.destination}"))  # fmt: skip
-        if hook is Hook.OUTPUT and before.dst != after.dst:
+        entry = state.connection
+        # nf_nat_ipv4_local_fn looks at the connection: a rule may have written the new destination before.
+        moved = entry.original is not None and entry.reply is not None and entry.original.dst != entry.reply.src
+        if hook is Hook.OUTPUT and (before.dst != after.dst or (moved and entry.direction == ORIGINAL)):
             following = Cursor(hook, cursor.stage + 1, variant=cursor.variant)
             return _after(steps, self._route_again(state, following))
         return self._next_stage(cursor, state, steps)
@@ -266,20 +272,18 @@ class HookPipeline:
         stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
         return devices.perhaps(fork, stopped, why, Hook.POSTROUTING, state)
 
-    def _route_out(self, state: State, hook: Hook) -> Fork:
+    def _route_out(self, state: State) -> Fork:
         """The routing of a packet that this host makes, before OUTPUT: it may choose the source."""
         packet = state.packet
         routes = self._route(state)
         edges = []
         for route in routes:
             chosen = state
-            if route is None:
-                edges.append(Edge(None, End(DROP, hook, state, reason="no route to the destination")))
-                continue
-            if packet.src is None and packet.dst is not None:
+            if packet.src is None and packet.dst is not None and route.kind not in REFUSING:
                 chosen = state.with_packet(src=source_for(self._host, packet.family, route, packet.dst))
             edges.append(self._outward(chosen, route, Cursor(Hook.OUTPUT)))
-        return either(edges, "whether the destination is this host is not known")
+        here = any(route.kind == "local" for route in routes)
+        return either(edges, "whether the destination is this host is not known" if here else ROUTED)
 
     def _route_again(self, state: State, following: Cursor) -> Fork:
         """ip_route_me_harder: the source stays, the output interface may change.
@@ -287,21 +291,16 @@ class HookPipeline:
         The rest of OUTPUT still sees the old interface, which the kernel noted when it entered the hook
         (nf_hook_state.out); POSTROUTING sees the new one.
         """
-        edges = []
-        for route in self._route(state):
-            if route is None:
-                edges.append(Edge(None, End(DROP, Hook.OUTPUT, state, reason="no route to the new destination")))
-            else:
-                edges.append(self._outward(state, route, following))
-        return either(edges, "where the packet is routed is not known")
+        return either([self._outward(state, route, following) for route in self._route(state, again=True)], ROUTED)
 
-    def _route(self, state: State) -> list[RouteResult | None]:
+    def _route(self, state: State, *, again: bool = False) -> tuple[RouteResult, ...]:
         packet = state.packet
-        found: RouteResult | Unknown | None
         if packet.dst is None:
-            return [RouteResult("local", LOOPBACK), RouteResult("unicast")]
-        found = lookup(self._host, Query.of(packet, ""))
-        return list(open_results(self._host)) if isinstance(found, Unknown) else [found]
+            return OPEN
+        query = Query.of(packet, "")
+        # ip_route_me_harder asks with addresses, mark and TOS alone: rules for a protocol or ports do not apply.
+        query = query._replace(protocol=0, sport=0, dport=0) if again else query
+        return possible_routes(self._host, query)
 
     def _outward(self, state: State, route: RouteResult, following: Cursor) -> Edge:
         packet = state.packet
@@ -330,6 +329,9 @@ class HookPipeline:
                 ways = (Edge(None, drop), Edge(None, Node(following, routed)))
                 return Edge(None, Fork((), ways, f"{reason} (route_localnet?)"), (step,))
         return Edge(None, Node(following, routed), (step,))
+
+
+_ANSWER: Final = SYN | ACK
 
 
 def _one(end: End) -> Fork:

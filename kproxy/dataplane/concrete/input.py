@@ -12,7 +12,16 @@ from typing import Final
 
 from kproxy.dataplane.concrete import bridge
 from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step, either
-from kproxy.dataplane.concrete.routing import REFUSING, Query, RouteResult, Unknown, lookup, open_results
+from kproxy.dataplane.concrete.routing import (
+    OPEN,
+    REFUSING,
+    ROUTED,
+    Query,
+    RouteResult,
+    Unknown,
+    lookup,
+    possible_routes,
+)
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
@@ -33,19 +42,15 @@ def route(host: Host, state: State) -> Fork:
         step = Step("route", Hook.PREROUTING, f"bridged on {packet.in_interface}")
         return Fork((), (Edge(_SURE, Node(Cursor(Hook.FORWARD), switched), (step,)),))
     if packet.dst is None:
-        return Fork(
-            (),
-            tuple(_checked(host, state, result) for result in (RouteResult("local"), RouteResult("unicast"))),
-            _WHERE,
-        )
+        return Fork((), tuple(_checked(host, state, result) for result in OPEN), _WHERE)
     refused = _martian(host, packet)
     if refused is not None:
         reason, sure = refused
         if sure:
             return Fork((), (Edge(_SURE, _dropped(state, reason)),))
-        rest = _routed(host, state)
+        rest = _routed(host, state).edges
         return Fork((), (Edge(None, _dropped(state, reason)), *rest), f"{reason}: route_localnet is not known")
-    return either(_routed(host, state), _WHERE)
+    return _routed(host, state)
 
 
 _WHERE: Final = "whether the packet is for this host is not known"
@@ -74,18 +79,15 @@ def _martian(host: Host, packet: Packet) -> tuple[str, bool] | None:
     return None
 
 
-def _routed(host: Host, state: State) -> list[Edge]:
+def _routed(host: Host, state: State) -> Fork:
     packet = state.packet
-    if packet.dst is None:
-        return []
-    result = lookup(host, Query.of(packet, packet.in_interface))
-    if result is None:
-        return [Edge(None, _dropped(state, "no route to the destination"))]
-    if isinstance(result, Unknown):
-        return [_checked(host, state, each) for each in open_results(host)]
-    if result.device is None and packet.in_port and result.kind == "unicast":
-        return [_checked(host, state, result._replace(device=packet.in_interface)), _checked(host, state, result)]
-    return [_checked(host, state, result)]
+    found = possible_routes(host, Query.of(packet, packet.in_interface))
+    edges = []
+    for result in found:
+        if result.device is None and packet.in_port and result.kind == "unicast":
+            edges.append(_checked(host, state, result._replace(device=packet.in_interface)))
+        edges.append(_checked(host, state, result))
+    return either(edges, _WHERE if any(result.kind == "local" for result in found) else ROUTED)
 
 
 def _checked(host: Host, state: State, result: RouteResult) -> Edge:

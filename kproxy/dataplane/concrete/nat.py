@@ -49,20 +49,22 @@ class Choice(NamedTuple):
 def choices(target: NatTarget, view: View) -> list[Choice] | None:
     """What a target may rewrite the packet's source or destination to; None if the kernel would drop the packet."""
     packet = view.state.packet
+    # What is kept is what the connection has: a header that a rule has written is not asked (get_unique_tuple).
+    kept = (view.state.connection.known_as(packet).reply or tuple_of(packet).reversed()).reversed()
     if isinstance(target, DnatTarget):
-        return _from_range(target.to_destination, packet.dst, packet.dport, random=target.random, source=False)
+        return _from_range(target.to_destination, kept.dst, kept.dport, random=target.random, source=False)
     if isinstance(target, SnatTarget):
         random = target.random or target.random_fully
-        return _from_range(target.to_source, packet.src, packet.sport, random=random, source=True)
+        return _from_range(target.to_source, kept.src, kept.sport, random=random, source=True)
     if isinstance(target, MasqueradeTarget):
         random = target.random or target.random_fully
-        ports = _ports(target.to_ports, None, packet.sport, random=random, source=True)
+        ports = _ports(target.to_ports, None, kept.sport, random=random, source=True)
         return _with_ports([masquerade_address(view)], ports)
     if isinstance(target, RedirectTarget):
-        ports = _ports(target.to_ports, None, packet.dport, random=target.random, source=False)
+        ports = _ports(target.to_ports, None, kept.dport, random=target.random, source=False)
         return _redirect(view, ports)
     inside = packet.dst if MANIP[view.hook] == DST else packet.src
-    port = packet.dport if MANIP[view.hook] == DST else packet.sport
+    port = kept.dport if MANIP[view.hook] == DST else kept.sport
     network = target.to
     mapped = None if inside is None else network.address | inside & (network.mask ^ network.family.full_mask)
     return [Choice(mapped, port, Fraction(1))]
@@ -110,9 +112,14 @@ def masquerade_address(view: View) -> int | None:
     (ipv6_dev_get_saddr, rule 1).
     """
     packet, host = view.state.packet, view.host
-    if packet.out_interface == LOOPBACK:
-        return packet.dst if packet.family is Family.IPV6 else _first_address(host, packet.family)
     towards = packet.dst
+    if packet.family is Family.IPV6 and packet.dst is not None:
+        local = host.is_local(packet.family, packet.dst)
+        # A rule may have written the destination after routing: only one that is the host's own is preferred.
+        if local or packet.out_interface == LOOPBACK:
+            return packet.dst if local is not False else None
+    elif packet.out_interface == LOOPBACK:
+        return _first_address(host, packet.family)
     if packet.dst is not None:
         route = lookup(host, Query.of(packet, packet.in_interface))
         if route is not None and not isinstance(route, Unknown) and route.gateway is not None:

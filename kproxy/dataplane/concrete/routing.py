@@ -23,6 +23,8 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 
 _ALL_ONES: Final = 0xFFFFFFFF
+ROUTED: Final = "where the packet is routed is not known"
+"""Why a packet's way is open where several routes may be its."""
 
 
 class Unknown(Enum):
@@ -140,47 +142,66 @@ REFUSING: Final = {
 """Why a packet is dropped that is routed so."""
 
 
-def open_results(host: Host) -> tuple[RouteResult, ...]:
-    """What a look-up may find that is open: nothing, too, where there are routes or rules."""
-    found = (RouteResult("local", LOOPBACK), RouteResult("unicast"))
-    return (*found, RouteResult("none")) if host.rules or host.routes is not None else found
+NO_ROUTE: Final = RouteResult("none")
+OPEN: Final = (RouteResult("local", LOOPBACK), RouteResult("unicast"))
+"""What a look-up may find of which nothing is known."""
 
 
 def lookup(host: Host, query: Query) -> RouteResult | Unknown | None:
     """The route to an address; None if there is no route."""
+    found = possible_routes(host, query)
+    return UNKNOWN if len(found) > 1 else None if found[0] == NO_ROUTE else found[0]
+
+
+def possible_routes(host: Host, query: Query) -> tuple[RouteResult, ...]:
+    """The route to an address, or `NO_ROUTE`. Several where it is open which it is: whether the address is the host's
+    own, or which rules of the policy apply."""
     family, destination = query.family, query.destination
     kind = address_type(host, family, destination)
-    if kind is UNKNOWN:
-        return UNKNOWN
     anycast = kind == "UNICAST" and host.is_anycast(family, destination)
-    if anycast is None:
-        return UNKNOWN
+    if kind is UNKNOWN or anycast is None:
+        return (*OPEN, NO_ROUTE) if host.rules or host.routes is not None else OPEN
     if anycast:
-        return RouteResult("local", LOOPBACK)
+        return (RouteResult("local", LOOPBACK),)
     if kind == "LOCAL":
-        return RouteResult("local", LOOPBACK, None, destination)
+        return (RouteResult("local", LOOPBACK, None, destination),)
     if kind == "BROADCAST":
-        return RouteResult("broadcast", None)
+        return (RouteResult("broadcast", None),)
     if kind == "MULTICAST" or MULTICAST_NETWORKS[family].contains(destination):
-        return RouteResult("multicast", None)
+        return (RouteResult("multicast", None),)
     if host.routes is None:
-        return UNKNOWN if host.rules else RouteResult("unicast")
-    start = 0
-    for rule in sorted(host.rules, key=lambda item: item.priority):
-        if rule.priority < start:
+        return (*OPEN, NO_ROUTE) if host.rules else (RouteResult("unicast"),)
+    rules = sorted(host.rules, key=lambda item: item.priority)
+    found: dict[RouteResult, None] = {}
+    pending, seen = [0], {0}
+    while pending:
+        at = pending.pop()
+        if at == len(rules):
+            found[_table_lookup(host, "main", query) or NO_ROUTE] = None
             continue
+        rule, following = rules[at], at + 1
         fits = _rule_fits(rule, query)
-        if fits is None:
-            return UNKNOWN
-        if not fits or rule.action == "nop":
-            continue
-        if rule.action == "goto":
-            start = rule.target or 0
-        elif rule.action != "lookup":
-            return RouteResult(rule.action)
-        elif (route := _table_lookup(host, rule.table, query, rule.suppress_prefix)) is not None:
-            return route
-    return _table_lookup(host, "main", query)
+        after = [] if fits else [following]
+        if fits is not False:
+            if rule.action == "goto":
+                target = rule.target or 0
+                later = (place for place in range(following, len(rules)) if rules[place].priority >= target)
+                after.append(next(later, len(rules)))
+            elif rule.action == "nop":
+                after.append(following)
+            elif rule.action != "lookup":
+                found[RouteResult(rule.action)] = None
+            elif not rule.table:  # of an action that is not modelled
+                found |= dict.fromkeys((*OPEN, NO_ROUTE))
+                after.append(following)
+            elif (route := _table_lookup(host, rule.table, query, rule.suppress_prefix)) is not None:
+                found[route] = None
+            else:
+                after.append(following)
+        fresh = {*after} - seen
+        pending += fresh
+        seen |= fresh
+    return tuple(found)
 
 
 def _rule_fits(rule: RoutingRule, query: Query) -> bool | None:

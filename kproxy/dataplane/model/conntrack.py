@@ -92,6 +92,12 @@ class Connection:
         seen = self.original if self.direction == ORIGINAL else self.reply
         return seen is not None and seen.dst != packet.dst
 
+    def fits(self, packet: Packet) -> bool:
+        """Whether conntrack finds this entry for a packet: not if a rule wrote other addresses or ports into it."""
+        wanted = self.original if self.direction == ORIGINAL else self.reply
+        pairs = zip(tuple_of(packet), wanted or (), strict=False)
+        return all(seen is None or known is None or seen == known for seen, known in pairs)
+
     def known_as(self, packet: Packet) -> Connection:
         """The entry with both tuples filled in: what is missing follows from the packet, untranslated."""
         seen = tuple_of(packet)

@@ -32,6 +32,7 @@ from tests.support.kernel.dataplane_runs import (
     node_with_sets,
     read_counters,
     run_kube,
+    run_policy,
     run_random,
     zero_counters,
 )
@@ -76,6 +77,21 @@ def test_many_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:
     run_random(*plain, range(50_000 + 20 * group, 50_020 + 20 * group), 60, tally)
     agree(tally)
     assert tally.packets == 1200
+
+
+def test_random_policies(plain: tuple[Node, Host]) -> None:
+    """All forms of `ip rule`, beside rules that copy marks."""
+    tally = Tally()
+    run_policy(*plain, range(4200, 4208), 30, tally)
+    agree(tally)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group", range(5))
+def test_many_random_policies(plain: tuple[Node, Host], group: int) -> None:
+    tally = Tally()
+    run_policy(*plain, range(120_000 + 20 * group, 120_020 + 20 * group), 30, tally)
+    agree(tally)
 
 
 RECORDED = ["case-10010", "case-10022", "case-10005", "case-10012", "case-10031"]

@@ -60,6 +60,21 @@ def test_all_writers_in_one_namespace(plain: tuple[Node, Host]) -> None:
     assert tally.packets == 120
 
 
+def test_random_writes(plain: tuple[Node, Host]) -> None:
+    """Rules that write header fields and copy marks."""
+    tally = Tally()
+    run_nft(*plain, range(7300, 7306), 30, tally, writes=True)
+    agree(tally)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group", range(5))
+def test_many_random_writes(plain: tuple[Node, Host], group: int) -> None:
+    tally = Tally()
+    run_nft(*plain, range(110_000 + 20 * group, 110_020 + 20 * group), 30, tally, writes=True)
+    agree(tally)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("group", range(10))
 def test_many_random_rule_sets(plain: tuple[Node, Host], group: int) -> None:

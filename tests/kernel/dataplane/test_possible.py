@@ -42,7 +42,7 @@ HOSTS: dict[str, Callable[[Host], Host]] = {
     "no interfaces": lambda host: dataclasses.replace(host, interfaces=None, local_addresses=None),
     "no ipsets": lambda host: dataclasses.replace(host, sets={}),
     "a rule of the routing policy that is not known": lambda host: dataclasses.replace(
-        host, rules=(RoutingRule("main", priority=5, other="l3mdev"), RoutingRule("main", priority=32766))
+        host, rules=(RoutingRule("", priority=5, other="l3mdev"), RoutingRule("main", priority=32766))
     ),
     "nothing of TPROXY's sockets": lambda host: dataclasses.replace(host, transparent=None),
 }

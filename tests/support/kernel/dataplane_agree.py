@@ -41,6 +41,10 @@ class Event:
         return self.kind != "packet" or all(a is None or a == b for a, b in zip(mine, its, strict=True))
 
 
+_ANSWERED = {
+    "unreachable": ("icmp 3/0", "icmp 3/1", "icmp 1/0", "icmp 1/3", "icmp 1/4"),
+    "prohibit": ("icmp 3/13", "icmp 1/1"),
+}
 NOTHING = Event("", "nothing")
 
 
@@ -107,7 +111,7 @@ class Bench:
     def _events(self, outcome: Outcome) -> list[Event]:
         """What may be seen of an outcome; several if the answer to a rejected packet is not certain."""
         packet = outcome.packet
-        if outcome.verdict == "INDETERMINATE":
+        if outcome.possible:
             return [event for item in outcome.possible for event in self._events(item)]
         if outcome.verdict == "REJECT":
             if not outcome.reject:  # by a rule that is not known
@@ -122,10 +126,13 @@ class Bench:
             return found
         src = None if packet.src is None else format_address(packet.src, packet.family)
         dst = None if packet.dst is None else format_address(packet.dst, packet.family)
-        return [
+        found = [
             NOTHING if where is None else Event(where, "packet", src, packet.sport, dst, packet.dport)
             for where in self._where(outcome)
         ]
+        # A route of this kind is answered: the model says what becomes of the packet, not what the host answers.
+        codes = next((codes for kind, codes in _ANSWERED.items() if outcome.reason.endswith(f"kind {kind}")), ())
+        return [*found, *(Event(link, code) for link in ("local", *LINKS) for code in codes)]
 
     def _where(self, outcome: Outcome) -> list[str | None]:
         """Where it may turn up: anywhere, if the interface or the address is not said."""
@@ -136,6 +143,9 @@ class Bench:
             return ["local"]
         if packet.out_interface is None or packet.dst is None:
             return [None, *LINKS]
+        if any("daddr set" in step.text for step in outcome.steps):
+            # Without a gateway the neighbour is the destination that a rule wrote, and may not be there.
+            return [None, *(link for link, name in LINKS.items() if packet.out_interface in (name, "cni0"))]
         return [link_of(self.node, packet.out_interface, packet.family, packet.dst)]
 
     def judge(self, probe: Probe, result: TraceResult, seen: Sequence[Observed]) -> Outcome | None:
@@ -186,6 +196,8 @@ class Bench:
         reply = connection.reply
         if reply is not None and reply.dport is None:
             connection = connection.replace(reply=reply._replace(dport=fate.sport))
+        if not connection.fits(packet) and packet.protocol == UDP:
+            return []  # a rule wrote addresses: it begins a connection, and its tuple may be taken
         token = probe.token | REPLY
         return [
             (Probe(packet, fate.where, token, probe.token + 1), trace(self.index, self.host, packet, connection)),

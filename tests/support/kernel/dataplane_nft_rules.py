@@ -24,6 +24,8 @@ class NftGenerator:
     random: Random
     family: Family
     tables: int = 2
+    writes: bool = False
+    """Whether rules write header fields, and copy marks in all ways."""
     _inet: bool = False
 
     def ruleset(self) -> str:
@@ -130,7 +132,7 @@ class NftGenerator:
     def _jump(self, chains: Sequence[str]) -> str:
         return f"{self._one(('jump', 'jump', 'goto'))} {self._one(chains)}"
 
-    def _common(self, chains: Sequence[str]) -> list[str]:
+    def _common(self, chains: Sequence[str], protocol: str) -> list[str]:
         mark, ip = self._one(_MARKS), self._ip
         found = [
             f"meta mark set {mark}", f"meta mark set meta mark | {mark}", "meta mark set meta mark & 0xffff0fff",
@@ -140,6 +142,8 @@ class NftGenerator:
             f"{ip} dscp set cs1", f"meta mark set {ip} daddr map @marks",
             "meta l4proto vmap { tcp : accept, udp : continue }",
         ]  # fmt: skip
+        if self.writes:
+            found += [*self._writes(protocol), *self._copies()]
         if chains:
             first, last = chains[0], chains[-1]
             found += [self._jump(chains)] * 6
@@ -151,6 +155,32 @@ class NftGenerator:
                 f"ct state vmap {{ new : jump {first}, invalid : continue }}",
             ]
         return found
+
+    def _writes(self, protocol: str) -> list[str]:
+        """Header fields that are written, of headers that the rule has not ruled out."""
+        ip, limit = self._ip, "ttl" if self.family is Family.IPV4 else "hoplimit"
+        found = [
+            f"{ip} {limit} set {self._one(('64', '63', '10'))}", f"{ip} ecn set {self._one(('ce', 'ect0', 'not-ect'))}",
+            f"{ip} dscp set {self._one(('cs0', 'cs2'))}", f"{ip} daddr set {self._address()}",
+            f"{ip} saddr set {self._address()}", f"meta priority set {self._one(('1:2', 'none'))}",
+        ]  # fmt: skip
+        header = protocol or self._one(("udp", "tcp"))
+        if header in _PORTED:
+            found.append(f"{header} dport set {self._one(('53', '80', '8080'))}")
+        if header == "tcp":
+            found.append("tcp option maxseg size set 1400")
+        if protocol == "icmp":
+            found.append(f"{'icmp' if self.family is Family.IPV4 else 'icmpv6'} code set {self._one(('0', '1'))}")
+        return found
+
+    def _copies(self) -> list[str]:
+        """Marks that are copied, whole, in part, or shifted."""
+        mark, shift = self._one(_MARKS), self._one(("1", "4", "8"))
+        return [
+            "ct mark set meta mark", f"ct mark set meta mark & {mark}", f"ct mark set meta mark << {shift}",
+            f"meta mark set ct mark & {mark}", f"meta mark set ct mark >> {shift}", f"ct mark set ct mark | {mark}",
+            f"ct mark set ct mark ^ {mark}", f"meta mark set ct mark | {mark}",
+        ]  # fmt: skip
 
     def _reject(self, protocol: str) -> str:
         kinds = ["reject", "reject"]
@@ -201,7 +231,7 @@ class NftGenerator:
         for _ in range(random.choices((0, 1, 2, 3), (5, 5, 2, 1))[0]):
             parts.append(self._plain(hook if base else "", protocol))
             protocol = protocol or ("other" if "proto" in parts[-1] else "")
-        common = self._common(chains)
+        common = self._common(chains, protocol)
         if kind in ("dstnat", "srcnat"):
             pool = [self._nat(hook, protocol)] * 14 + common
         elif kind == "raw":

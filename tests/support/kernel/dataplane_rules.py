@@ -73,9 +73,20 @@ class Generator:
 
     random: Random
     family: Family
+    marks: bool = False
+    """Whether it copies marks in all ways, under masks and shifted."""
 
     def _one(self, items: Sequence[str]) -> str:
         return self.random.choice(items)
+
+    def _copy(self) -> str:
+        """A mark copied, whole, in part, or shifted; or the connection's mark changed."""
+        masks = ("0xffffffff", "0xff", "0xff00", "0x4001")
+        direction = self._one(("--save-mark", "--restore-mark"))
+        shift = self._one(("", "", f" --{self._one(('left', 'right'))}-shift-mark {self.random.choice((1, 4, 8))}"))
+        if self.random.random() < 0.3:
+            return f"-j CONNMARK --set-xmark {self._one(SET_MARKS)}{shift}"
+        return f"-j CONNMARK {direction} --nfmask {self._one(masks)} --ctmask {self._one(masks)}{shift}"
 
     def _not(self, chance: float = 0.2) -> str:
         return "! " if self.random.random() < chance else ""
@@ -183,6 +194,8 @@ class Generator:
         common = [f"-j MARK --set-xmark {self._one(SET_MARKS)}", "-j RETURN", "-j ACCEPT",
                   f"-j CONNMARK --set-xmark {self._one(SET_MARKS)}", "-j CONNMARK --save-mark",
                   "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff", ""]  # fmt: skip
+        if self.marks and table != "nat":
+            common[3:6] = [self._copy() for _ in range(6)]
         if table == "raw":
             return self._one(["-j CT --notrack", "-j NOTRACK" if self.family is Family.IPV4 else "-j CT --notrack",
                               *common[:3]])  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -10,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from random import Random
 
+from kproxy.cluster.facts.ip import parse_routes, parse_rules
 from kproxy.dataplane import Host, IpSet, index_ruleset
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.netfilter import (
@@ -27,7 +30,15 @@ from kproxy.netfilter.nftables.text import parse_nft
 from tests.support import paths
 from tests.support.kernel.dataplane_agree import Bench, Tally
 from tests.support.kernel.dataplane_nft_rules import NftGenerator
-from tests.support.kernel.dataplane_rules import Generator, Packets, set_commands, set_contents
+from tests.support.kernel.dataplane_rules import (
+    NETWORKS,
+    PODS,
+    SERVICES,
+    Generator,
+    Packets,
+    set_commands,
+    set_contents,
+)
 from tests.support.kernel.dataplane_wire import Node, fresh_node, node_host
 
 VARIANTS = ("nft", "legacy")
@@ -89,6 +100,87 @@ def run_random(
             at.compare([packets.one() for _ in range(per_set)])
 
 
+TABLES = (7, 8, 9)
+"""The routing tables that `policy` leads to: the third is empty."""
+
+
+def policy(random: Random, family: Family) -> tuple[list[str], list[str]]:
+    """Random rules of the routing policy, and routes for their tables, as `ip -batch` takes them."""
+    everywhere, gateway = ("::/0", "fd00:245::5") if family is Family.IPV6 else ("0.0.0.0/0", "10.245.0.5")
+    networks, by_way = NETWORKS[family], f"via {gateway} dev cali1 onlink"
+    routes = [
+        f"route add {everywhere} {by_way} table 7", f"route add {networks[0]} {by_way} table 8",
+        f"route add {random.choice(('unreachable', 'blackhole', 'prohibit', 'throw'))} {networks[4]} table 8",
+    ]  # fmt: skip
+    places = sorted(random.sample(range(10, 30_000), 6))
+    rules = []
+    for number, place in enumerate(places):
+        asked = {
+            "from": random.choice((*networks, *PODS[family].values())),
+            "to": random.choice((*networks, *SERVICES[family])),
+            "fwmark": random.choice(("0x1/0x1", "0x4000/0x4000", "0x10/0xff", "0/0x2")),
+            "iif": random.choice(("lo", "eth0", "cali1", "cni0")), "oif": random.choice(("eth0", "cali1")),
+            "tos": "0x10", "ipproto": random.choice(("tcp", "udp", "17", "132")),
+            "sport": random.choice(("1000-40000", "53")), "dport": random.choice(("80", "53", "443-9000")),
+            "uidrange": "0-999",
+        }  # fmt: skip
+        chosen = random.sample(sorted(asked), random.choice((0, 1, 1, 2)))
+        if {"sport", "dport"} & {*chosen}:
+            chosen = [*{*chosen, "ipproto"}]
+            asked["ipproto"] = random.choice(("tcp", "udp"))
+        does = random.choice([
+            *[f"table {table}" for table in TABLES] * 2, "table main", "unreachable", "prohibit", "blackhole",
+            f"table main suppress_prefixlength {random.choice((0, 8, 24))}", "nop",
+            *[f"goto {places[-1]}"] * (number < 5),
+        ])  # fmt: skip
+        if not chosen and not does.startswith(("table", "goto", "nop")):
+            chosen = ["fwmark"]
+        negated = "not " if chosen and random.random() < 0.2 else ""
+        words = " ".join(f"{name} {asked[name]}" for name in chosen) or "from all"
+        rules.append(f"rule add {negated}{words} pref {place} {does}")
+    return rules, routes
+
+
+@contextmanager
+def routed(node: Node, host: Host, rules: Sequence[str], routes: Sequence[str], family: Family) -> Iterator[Host]:
+    """The policy in the kernel, and the host with what `ip` then prints of it; and gone again."""
+    tool = ["ip", f"-{family.version}"]
+    try:
+        node.run(*tool, "-batch", "-", text="\n".join([*routes, *rules, ""]))
+        told = [json.loads(node.run("ip", "-j", f"-{family.version}", *words)) for words in (
+            ("rule", "show"), *(("route", "show", "table", str(table)) for table in TABLES[:2]))]  # fmt: skip
+        added = [
+            dataclasses.replace(route, table=str(table))
+            for table, entries in zip(TABLES, told[1:], strict=False)
+            for route in parse_routes(entries, family)
+        ]
+        found = (*(host.routes or ()), *added)
+        yield dataclasses.replace(host, routes=found, rules=tuple(parse_rules(told[0], family)))
+    finally:
+        node.run(*tool, "rule", "flush")  # all but the local table's, pref 0
+        lines = ["rule add from all pref 32766 table main"]
+        lines += ["rule add from all pref 32767 table default"] * (family is Family.IPV4)
+        lines += [f"route flush table {table}" for table in TABLES[:2]]
+        node.run(*tool, "-batch", "-", text="\n".join([*lines, ""]))
+
+
+def run_policy(node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally) -> None:
+    """Random routing policies beside random rules of iptables that copy marks."""
+    for seed in seeds:
+        family = (Family.IPV4, Family.IPV6)[seed % 2]
+        variant = VARIANTS[seed // 2 % 2]
+        random = Random(seed)
+        text = Generator(random, family, marks=True).ruleset()
+        packets = Packets(random, family)
+        rules, routes = policy(random, family)
+        with loaded(node, text, family, variant), routed(node, host, rules, routes, family) as there:
+            label = f"policy seed {seed} {rules} "
+            at = bench(node, there, canonical_ruleset(text, family), variant, tally, label)
+            # What a raw socket of the node sends is routed without the addresses and ports that it writes itself.
+            sent = (probe for probe in iter(packets.one, None) if probe.link != "node")
+            at.compare([*itertools.islice(sent, per_set)])
+
+
 @contextmanager
 def nft_loaded(node: Node, text: str) -> Iterator[None]:
     """A script for nft in the kernel, and everything gone again."""
@@ -100,12 +192,13 @@ def nft_loaded(node: Node, text: str) -> Iterator[None]:
         node.forget()
 
 
-def run_nft(node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally) -> None:
-    """Random rule sets of native nftables alone, one per seed, in both families by turns."""
+def run_nft(node: Node, host: Host, seeds: Sequence[int], per_set: int, tally: Tally, *, writes: bool = False) -> None:
+    """Random rule sets of native nftables alone, one per seed, in both families by turns; with `writes` also such that
+    write headers."""
     for seed in seeds:
         family = (Family.IPV4, Family.IPV6)[seed % 2]
         random = Random(seed)
-        text = NftGenerator(random, family).ruleset()
+        text = NftGenerator(random, family, writes=writes).ruleset()
         packets = Packets(random, family)
         with nft_loaded(node, text):
             index = index_ruleset((), nftables=parse_nft(text), family=family)

@@ -173,8 +173,9 @@ def _fib(item: Fib, view: View) -> Any:
         return question
     if item.result == "type":
         return _fib_type(view, address, device) or question
-    if view.hook is Hook.PREROUTING and packet.in_interface == LOOPBACK:
-        return _fib_device(item, LOOPBACK)
+    if packet.in_interface == LOOPBACK and view.hook in (Hook.PREROUTING, Hook.INPUT):
+        # nft_fib_can_skip: newer kernels find it in INPUT, too (measured: 6.18).
+        return _fib_device(item, LOOPBACK) if view.hook is Hook.PREROUTING else question
     other = packet.dst if from_source else packet.src
     mark, known = (packet.mark, packet.mark_known) if "mark" in item.selectors else (0, UINT32)
     route = lookup(view.host, Query(packet.family, address, other, mark, known, device))

@@ -63,3 +63,10 @@ def test_policy_rules_but_those_of_every_host() -> None:
     assert rules[0].mark is not None
     assert (rules[0].mark.value, rules[0].mark.mask) == (1, 255)
     assert str(rules[1].source) == "10.0.0.0/8"
+
+
+def test_the_main_table_before_other_rules_is_a_rule() -> None:
+    usual = [{"priority": 0, "src": "all", "table": "local"}, {"priority": 32766, "src": "all", "table": "main"}]
+    early = {"priority": 100, "src": "all", "table": "main"}
+    (found,) = parse_rules([*usual, early], Family.IPV4)
+    assert (found.table, found.priority) == ("main", 100)

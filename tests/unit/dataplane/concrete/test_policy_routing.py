@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.cluster.facts.ip import parse_routes, parse_rules
 from kproxy.dataplane import Host, make_packet
-from kproxy.dataplane.concrete.routing import UNKNOWN, Query, RouteResult, lookup
+from kproxy.dataplane.concrete.routing import UNKNOWN, Query, RouteResult, lookup, possible_routes
 from kproxy.netfilter import Family
 
 ROUTES = [
@@ -100,3 +100,11 @@ def test_the_hops_of_a_multipath_route_are_all_possible() -> None:
     hops = [{"gateway": f"192.0.2.{number}", "dev": f"eth{number}", "weight": 1} for number in (1, 2)]
     found = lookup(host(routes=[{"dst": "default", "nexthops": hops}]), Query(Family.IPV4, 0xC6336401))
     assert found == RouteResult("unicast")
+
+
+def test_an_open_rule_leaves_what_it_does_and_what_follows() -> None:
+    """A rule that may apply: nothing else than its table's route and the next rules' is possible."""
+    found = host({"priority": 10, "uid_start": 0, "uid_end": 99, "table": "7"}, {"priority": 20, "action": "prohibit"})
+    kinds = {route.device or route.kind for route in possible_routes(found, Query(Family.IPV4, 0xC6336401)) if route}
+    assert kinds == {"wg0", "prohibit"}
+    assert lookup(found, Query(Family.IPV4, 0xC6336401)) is UNKNOWN

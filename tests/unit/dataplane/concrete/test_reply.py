@@ -14,6 +14,7 @@ from kproxy.dataplane import (
     trace,
     trace_reply,
 )
+from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.dataplane.model.conntrack import REPLY
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.text import parse_nft
@@ -93,3 +94,20 @@ def test_what_a_chain_of_inet_refuses_at_ingress_is_answered_through_output() ->
         index = index_ruleset((), nftables=parse_nft(text), family=Family.IPV4)
         (outcome,) = trace(index, NODE, packet).outcomes
         assert [answer.verdict for answer in trace_reply(index, NODE, outcome).outcomes] == [verdict], family
+
+
+def test_what_rules_write_is_not_what_the_connection_has() -> None:
+    """`udp dport set` after conntrack: NAT keeps the connection's own port, and the answer belongs to no connection."""
+    packet = make_packet("10.244.0.11:1000", "198.51.100.7:53", "udp", in_interface="cni0", ttl=64)
+    written = """table ip t {
+        chain written { type filter hook forward priority 0; udp sport set 2000; }
+        chain out { type nat hook postrouting priority 100; SNAT }
+    }"""
+    outcomes = []
+    for translation in ("", "snat to 192.0.2.10"):
+        index = index_ruleset((), nftables=parse_nft(written.replace("SNAT", translation)), family=Family.IPV4)
+        (outcome,) = trace(index, NODE, packet).outcomes
+        outcomes.append(
+            (outcome.packet.sport, trace_reply(index, NODE, outcome).connection.fits(reply_to(NODE, outcome)[0]))
+        )
+    assert outcomes == [(2000, False), (1000, True)]

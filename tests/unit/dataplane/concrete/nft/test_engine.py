@@ -68,6 +68,14 @@ def test_matches(match: str) -> None:
     assert outcome.verdict == ("DROP" if HOLDS[match] else "ACCEPT")
 
 
+@pytest.mark.parametrize(("hook", "verdict"), [("prerouting", "DROP"), ("input", "INDETERMINATE")])
+def test_the_route_back_to_loopback(hook: str, verdict: str) -> None:
+    """nft_fib_can_skip: in INPUT only newer kernels find the loopback interface."""
+    rules = f"table ip t {{ chain c {{ type filter hook {hook} priority 0\n fib saddr . iif oif exists drop\n }}\n }}\n"
+    (outcome,) = outcomes(rules, make_packet("192.168.0.2:4000", "192.168.0.2:80", "tcp", in_interface="lo"))
+    assert outcome.verdict == verdict
+
+
 def test_what_is_open_makes_only_what_depends_on_it_indeterminate() -> None:
     (outcome,) = filtered("meta cgroup 5")
     assert outcome.verdict == "INDETERMINATE"
