@@ -14,7 +14,7 @@ from kproxy.cli.gathering import AGAIN
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.audit.settle import TIMES
-from kproxy.cluster.evidence.unseen import VARIANTS, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, VARIANTS, Assumed, Unseen
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.namespace import Namespace
@@ -43,9 +43,13 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     """
     request = arguments.read_request(compared=True)
     manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))
-    lacking = arguments.source.lacking(manifests, Assumed()).unseen(arguments.source.label)
+    gaps = arguments.source.lacking(manifests, Assumed()).unseen(arguments.source.label)
+    lacking = [
+        each for each in gaps if each.what == CLUSTER_IPS or (each.what == ENDPOINTS and not request.endpoint_slices)
+    ]
     if lacking:
-        # What such manifests render is not what the node should hold, so nothing is compared, and nothing mended.
+        # What such manifests render is not what the node should hold, so nothing is compared, and nothing mended. One
+        # Service without EndpointSlices among others is taken as it is.
         if arguments.output_format != "text":
             empty = DriftReport(request.target.node_name, arguments.netns or "", "", "", ())
             write_answer("Drift", empty, arguments.output_format, lacking)
