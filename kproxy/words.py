@@ -16,6 +16,11 @@ def listed(names: Sequence[object], most: int) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {left} more" if left > 0 else "")
 
 
+def with_arrows(text: str) -> str:
+    """Words on packets as people read them, `a → b`. JSON and rules' comments have `a -> b`."""
+    return text.replace(" -> ", " → ")
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun, which takes an `s` for any number but one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

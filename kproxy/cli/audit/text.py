@@ -10,7 +10,7 @@ import click
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
 from kproxy.cluster.evidence.unseen import ENDPOINTS, NO_RULES, headlines, suspected
-from kproxy.words import counted
+from kproxy.words import counted, with_arrows
 
 _WELL: Final = "All well."
 _MOST: Final = 6
@@ -93,7 +93,9 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
         yield from _labelled("", f"and {len(finding.rules) - _MOST_RULES} more", width)
     witness = finding.witness
     if witness is not None:
-        yield from _labelled("packet", f"{witness.packet}, from {witness.client}, on {witness.node}", width)
+        yield from _labelled(
+            "packet", f"{with_arrows(witness.packet)}, from {witness.client}, on {witness.node}", width
+        )
         yield from _labelled("expected", _listed(witness.expected), width)
         yield from _labelled("found", _listed(witness.found), width)
     yield from _labelled("do", finding.hint, width)

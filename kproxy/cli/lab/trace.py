@@ -18,6 +18,7 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.targets import client_host, find_target
 from kproxy.lab.model.hosts import LabModel
+from kproxy.words import with_arrows
 
 if TYPE_CHECKING:
     from kproxy.lab.capture.dissect import ObservedPacket
@@ -90,7 +91,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def describe(found: Followed, rules: bool) -> Iterator[str]:
-    yield f"{short(found.client)} -> {found.target.label}"
+    yield f"{short(found.client)} → {found.target.label}"
     if len(found.journeys) > 1:
         yield f"the model knows {len(found.journeys)} ways:"
         for journey in found.journeys[:8]:
@@ -109,9 +110,8 @@ def describe(found: Followed, rules: bool) -> Iterator[str]:
         if item.direction != direction:
             direction = item.direction
             rows.append(("-- and back --", "", "", ""))
-        rows.append(
-            (place_words(item), wanted.words if wanted else "", seen.words if seen else "", _mark(wanted, seen))
-        )
+        model, captured = (with_arrows(each.words) if each else "" for each in (wanted, seen))
+        rows.append((place_words(item), model, captured, _mark(wanted, seen)))
     yield from table_lines(rows, width=terminal_width())
     if rules:
         yield ""
@@ -159,7 +159,7 @@ def _rules(hop: Hop) -> Iterator[str]:
     steps: Sequence[Step] = hop.outcome.steps
     if not steps:
         return
-    yield f"{short(hop.host)}: {hop.arrived}"
+    yield f"{short(hop.host)}: {with_arrows(str(hop.arrived))}"
     for step in steps:
         yield f"    {step.hook:<12} {rule_words(step)}"
 
@@ -168,7 +168,7 @@ def rule_words(step: Step) -> str:
     """A step of the model's path, in a few words."""
     if step.kind == "rule":
         return f"{step.table} {step.text}"
-    return f"{step.kind}: {step.did}"
+    return f"{step.kind}: {with_arrows(step.did)}"
 
 
 def as_json(found: Followed) -> dict[str, Any]:

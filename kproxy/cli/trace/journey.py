@@ -18,6 +18,7 @@ from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.words import with_arrows
 
 MAX_SHOWN = 8
 """Journeys whose hops are shown; all are in the summary."""
@@ -130,7 +131,7 @@ def _hop(hop: Hop) -> Iterator[str]:
         if step.kind in ("rule", "policy"):
             yield click.style(f"      {step.hook:<11} {step.table} {step.chain} {step.rule}: {step.did}", dim=True)
         elif step.kind == "translate":
-            yield f"      {step.hook:<11} {step.did}"
+            yield f"      {step.hook:<11} {with_arrows(step.did)}"
     if hop.outcome.verdict != "ACCEPT":
         why = hop.outcome.reason or "; ".join(hop.outcome.reasons)
         yield f"      {hop.outcome.verdict}{f': {why}' if why else ''}"
@@ -138,6 +139,6 @@ def _hop(hop: Hop) -> Iterator[str]:
         yield "      delivered" + ("" if hop.host.startswith((POD, OUTSIDE)) else " to this host")
     else:
         by = f" by {left.out_interface}" if left.out_interface else ""
-        inside = f", in {hop.outer}" if hop.outer is not None else ""
+        inside = f", in {with_arrows(str(hop.outer))}" if hop.outer is not None else ""
         kept = ", and waits for its neighbour" if hop.held else ""
         yield f"      leaves{by}: {left.source} → {left.destination}{inside}{kept}"

@@ -13,6 +13,7 @@ from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
+from kproxy.words import with_arrows
 
 
 def percent(chance: Fraction) -> str:
@@ -109,7 +110,7 @@ def step_words(step: Step) -> tuple[str, str]:
     if step.kind == "policy":
         return f"{step.table} {step.chain}: {step.did}", ""
     names = {"conntrack": "conntrack", "route": "routing", "translate": "address translation"}
-    return f"{names.get(step.kind, step.kind)}: {step.did}", ""
+    return f"{names.get(step.kind, step.kind)}: {with_arrows(step.did)}", ""
 
 
 def common_steps(report: Report) -> int:

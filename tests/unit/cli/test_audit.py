@@ -79,6 +79,7 @@ def test_json_is_a_contract(kproxy: Run, damaged: Path) -> None:
     ]  # fmt: skip
     assert witness["client"] == witness["from"].replace("/", " ", 1)
     assert witness["packet"].startswith(f"{witness['proto']} {witness['src']} -> {witness['dst']}")
+    assert f"{witness['src']} → {witness['dst']}" in kproxy("audit", damaged).stdout
     assert sum(Fraction(each["probability"]) for each in witness["a"]) == 1
     assert {each["verdict"] for each in witness["a"]} == {"ACCEPT"}
     assert {f"to {each['dst']}" for each in witness["a"]} == {text.rpartition("% ")[2] for text in witness["expected"]}

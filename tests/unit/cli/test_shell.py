@@ -249,3 +249,13 @@ def test_every_error_begins_alike(kproxy: Run) -> None:
         assert kproxy(*words).stderr.startswith("error: ")
     for words in ([], ["lab"]):
         assert "rror:" not in kproxy(*words).stderr
+
+
+def test_text_has_one_kind_of_arrow(kproxy: Run, tmp_path: Path) -> None:
+    """Rules with their comments stay as they are."""
+    shop = paths.ROOT / "docs" / "examples" / "shop.yaml"
+    sides = ("-f", shop, "--config", shop.with_name("kube-proxy.yaml"), "--node", "worker-1")
+    asked = ("trace", *sides, "--src", "10.244.2.9", "--dst", "10.96.0.80:80")
+    told = [line for line in kproxy(*asked).stdout.splitlines() if "--comment" not in line]
+    assert [line for line in told if "->" in line] == []
+    assert any("address translation: 10.244.2.9 → 10.96.0.80:80 becomes" in line for line in told)

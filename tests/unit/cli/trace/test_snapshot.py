@@ -46,7 +46,7 @@ def test_text_begins_with_ends_and_shows_every_hop(snapshot: Path) -> None:
     ]
     assert "assumed: n2: taken to forward, without reverse-path filter: no sysctl" in lines
     assert any(line.startswith("nodes/n2/sysctl: missing: ") for line in lines)
-    assert "      leaves by vxlan1: 10.244.1.9 → 10.244.2.5:8080, in VXLAN 1 172.30.0.11 -> 172.30.0.12:8472" in lines
+    assert "      leaves by vxlan1: 10.244.1.9 → 10.244.2.5:8080, in VXLAN 1 172.30.0.11 → 172.30.0.12:8472" in lines
     assert "  n2 in by vxlan1: 10.244.1.9 → 10.244.2.5:8080" in lines
     assert lines.count("  and back:") == 2
     summary = run(snapshot, *ASKED, "--summary")
