@@ -648,7 +648,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         page.size(1400, 1000)
         page.leave()
         page.open(place("compare", kind="drift"))
-        page.shows('[data-test="verdict"]', "3 differences for packets: 1 missing, 1 extra, 1 changed.")
+        page.shows('[data-test="verdict"]', "3 differences for packets: 1 extra, 1 missing, 1 changed.")
         assert len(page.all(".finding")) == 3
         page.shows(".beside > .hints", "16 more destinations on worker-2 not listed here")
         marks = page.until(
@@ -658,25 +658,28 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         rules = [each.text.replace("\n", "") for each in page.all(".head-rule")]
         found = dict(zip(marks, rules, strict=True))
         assert set(found) == {"Missing on worker-1, worker-2", "Changed on worker-3", "Extra on worker-2"}
-        assert marks[0] == "Missing on worker-1, worker-2"
-        assert titles[0] == "shop/web: not translated"
-        assert rules[0].startswith("jump to KUBE-SVC-")
+        assert marks[0] == "Extra on worker-2", "what drops comes first"
+        number = marks.index("Missing on worker-1, worker-2")
+        assert titles[number].startswith("shop/web: ")
+        assert rules[number].startswith("jump to KUBE-SVC-")
         assert found["Extra on worker-2"] == "-j DROP in KUBE-FORWARD"
         assert dict(zip(marks, titles, strict=True))["Extra on worker-2"] == "drops everything it forwards"
-        page.shows("#finding-1 .do code", "kproxy drift --repair")
-        assert "with its next sync" in page.text("#finding-1 .do"), "KUBE-SERVICES is written at every sync"
-        # The first one is open, with its packet on the map.
-        assert '"shop/web:http cluster IP"' in page.text("#finding-1.chosen .rule-text code")
+        page.open(place("compare", kind="drift", finding=str(number + 1)))
+        missing = f"#finding-{number + 1}"
+        page.shows(f"{missing} .do code", "kproxy drift --repair")
+        assert "with its next sync" in page.text(f"{missing} .do"), "KUBE-SERVICES is written at every sync"
+        # It is open, with its packet on the map.
+        assert '"shop/web:http cluster IP"' in page.text(f"{missing}.chosen .rule-text code")
         page.shows(".end-label.lost", "50% → 0%")
         assert page.all(".drawn.was .run")
         assert page.all(".drawn.is.bad .cross"), "it is lost"
         assert "to 10.96.0.10:80" in page.text(".map-caption")
         assert {"svc/shop/web", "node/worker-1", "node/worker-2", "pod/shop/web-0"} <= touched(page)
         # By key, by a number on the map, and back.
-        page.press("n")
-        page.until(lambda: page.all("#finding-2.chosen") and "finding=2" in page.fragment, "the second one")
-        page.until(lambda: page.text(".map-caption .number") == "2", "its packet on the map")
-        assert "If it comes back" in page.text("#finding-2 .do")
+        page.press("p")
+        page.until(lambda: page.all("#finding-1.chosen") and "finding=1" in page.fragment, "the first one")
+        page.until(lambda: page.text(".map-caption .number") == "1", "its packet on the map")
+        assert "If it comes back" in page.text("#finding-1 .do")
         assert page.text(".map-caption").split(" to ")[1] in page.text(".finding.chosen .packets-to"), (
             "of the card's line"
         )
@@ -692,9 +695,7 @@ def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> 
         assert "when its Service changes" in page.text("#finding-3 .do")
         assert [each.text for each in page.all("#finding-3 mark")] == ["10.244.0.5:8080", "10.244.2.77:8080"]
         page.browser.back()
-        page.until(lambda: page.all("#finding-2.chosen"), "the one before")
-        page.press("p")
-        page.until(lambda: page.all("#finding-1.chosen"), "the first one again")
+        page.until(lambda: page.all("#finding-1.chosen"), "the one before")
         page.one("#finding-1 a.choose").click()
         page.until(lambda: not page.all(".finding.chosen"), "none is open")
         page.shows(".edge.gone text", "50% → 0%")

@@ -76,7 +76,8 @@ def shares(page: Page) -> list[str]:
 def open_finding(page: Page, node: str) -> None:
     """Chooses the audit's error on a node."""
     page.open(place("audit", severity="error"))
-    heading = next(item for item in page.all(".finding.error") if f"on {node}" in item.text)
+    found = page.until(lambda: [item for item in page.all(".finding.error") if f"on {node}" in item.text], "the error")
+    heading = found[0]
     number = str(heading.get_attribute("id"))
     if "chosen" not in str(heading.get_attribute("class")).split():
         heading.find_element("css selector", "a.choose").click()

@@ -169,7 +169,7 @@ function summed(card, kind) {
   // A difference of the modes has the colour of what it does to packets, whatever there is to do about it.
   const harm = card.group ? harmOf(card.parts[0]) : null;
   const tone = harm?.tone ?? (assumed ? "open" : kind === "drift" || card.parts.some(isLost) ? "bad" : "changed");
-  return { ...card, assumed, group, harm, tone, services, nodes: all("nodes"), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
+  return { ...card, assumed, group, harm, tone, services, nodes: all("nodes").sort((one, other) => one.localeCompare(other, "en", { numeric: true })), families: all("families"), more: Math.max(...card.parts.map((part) => part.more)) };
 }
 
 /** The Services of a card, as long as they are few. */
