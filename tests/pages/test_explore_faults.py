@@ -365,7 +365,7 @@ def test_maps_of_findings_say_what_is_found(page: Page) -> None:
         "no Pod has 10.244.2.77: 0% → 50%",
     ]
     page.shows('.map [data-id="svc/shop/web"]', "nothing from checkout-0")
-    page.open(place("compare", kind="drift", finding="2"))
+    page.open(place("compare", kind="drift", finding="1"))
     page.shows('.map [data-id="svc/shop/cart"]', "nothing from web-1")
     page.shows('.map [data-id="svc/shop/checkout"]', "lost on worker-2")
     page.shows('.map [data-id="svc/shop/orders"]', "no endpoints")
