@@ -14,7 +14,7 @@ from kproxy.cli.gathering import AGAIN
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.audit.settle import TIMES
-from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, VARIANTS, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.namespace import Namespace
@@ -43,7 +43,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     """
     request = arguments.read_request(compared=True)
     manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))
-    gaps = arguments.source.lacking(manifests, Assumed()).unseen(arguments.source.label)
+    gaps = arguments.source.lacking(manifests, NOTHING).unseen(arguments.source.label)
     lacking = [
         each for each in gaps if each.what == CLUSTER_IPS or (each.what == ENDPOINTS and not request.endpoint_slices)
     ]

@@ -29,22 +29,20 @@ class KernelWatch:
     def __init__(self, fingerprint: Fingerprint) -> None:
         self._fingerprint = fingerprint
         self._right: object | None = None
-        self._taken: object | None = None
 
     def suspicious(self) -> bool:
         """Whether the rules must be read to know."""
         if self._right is None:
             return True
-        self._taken = self._fingerprint()
-        return self._taken is None or self._taken != self._right
+        return self._fingerprint() != self._right
 
-    def before_reading(self) -> None:
-        """The rules are about to be read."""
-        self._taken = self._fingerprint()
+    def before_reading(self) -> object | None:
+        """The rules are about to be read: the fingerprint that `was_right` is to get."""
+        return self._fingerprint()
 
-    def was_right(self) -> None:
-        """The rules that were read were right, and nothing had to be written."""
-        self._right = self._taken
+    def was_right(self, taken: object | None) -> None:
+        """The rules that were read after this fingerprint were right, and nothing had to be written."""
+        self._right = taken
 
     def written(self) -> None:
         """We wrote something: the next check has to read again."""

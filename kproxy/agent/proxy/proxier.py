@@ -275,16 +275,19 @@ class FamilyProxier:
             return self._partial(check=True), ""
         # First our own changes, so that what is left to mend is what others did.
         own = self._partial(check=True)
-        right: bool | None = False
         if self._gave_way < MOST_GIVEN_WAY:
-            right = self._syncer.is_right(self._watch.before_reading, lambda: self._runner.requested)
-        self._gave_way = self._gave_way + 1 if right is None else 0
-        if right is None:
-            return own, ""
-        if right:
-            self._compared = start
-            self._watch.was_right()
-            return own, ""
+            # Its own list: a check that gave way may go on reading beside the next one.
+            taken: list[object | None] = []
+            right = self._syncer.is_right(
+                lambda: taken.append(self._watch.before_reading()), lambda: self._runner.requested
+            )
+            if right is None:
+                self._gave_way += 1
+                return own, ""
+            if right:
+                self._gave_way, self._compared = 0, start
+                self._watch.was_right(taken[0])
+                return own, ""
         mended = self._compare(start)
         return mended.after(own), mended.found
 
@@ -295,13 +298,13 @@ class FamilyProxier:
         return report
 
     def _compare(self, start: float) -> SyncReport:
-        self._watch.before_reading()
+        taken = self._watch.before_reading()
         report = self._syncer.resync()
-        self._compared = start
+        self._gave_way, self._compared = 0, start
         if report.difference:
             self._watch.written()
         else:
-            self._watch.was_right()
+            self._watch.was_right(taken)
         return report
 
     def _tell(self, done: SyncDone) -> None:

@@ -284,25 +284,24 @@ def _ends(name: str, last: Rule | None) -> bool:
 
 def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Iterator[Unseen]:
     for table in () if native is None else native.tables:
-        why = cut_table(table) if table.family is OWN_TABLES[family] else ""
-        if why:
-            yield suspect(host, family, BASE_CHAIN_JUMPS if why.startswith("the rules name") else NFTABLES, why)
+        lost = cut_table(table) if table.family is OWN_TABLES[family] else None
+        if lost is not None:
+            yield suspect(host, family, *lost)
 
 
-def cut_table(table: NftTable) -> str:
+def cut_table(table: NftTable) -> tuple[str, str] | None:
     """What kube-proxy's table of nftables mode lacks although kube-proxy always writes it: a way from a base chain to
     its Services, one of its base chains, rules of a chain that is called, or an element that leads to a Service's chain
-    (`nft -t` leaves elements out). "" if it lacks nothing, or is another table.
+    (`nft -t` leaves elements out): what that is, and why. None if it lacks nothing, or is another table.
 
-    A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36,
-    pkg/proxy/nftables/proxier.go).
+    A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36, pkg/proxy/nftables/proxier.go).
     """
     from kproxy.netfilter.nftables.references import chains_of_elements, references_of  # most hosts need none of it
 
     chains = {chain.name: chain for chain in table.chains}
     own = {name for name in chains if name.startswith(("service-", "external-")) and name not in PLAIN_CHAINS}
     if table.name != _NFT_TABLE or "dormant" in table.flags:
-        return ""
+        return None
     left = [chain.name for chain in table.chains if chain.base is not None]
     found: set[str] = set()
     while left:
@@ -311,21 +310,25 @@ def cut_table(table: NftTable) -> str:
             found.add(name)
             left += [other for rule in chains[name].rules for other in references_of(rule).chains]
     if SERVICES_CHAIN in chains and chains[SERVICES_CHAIN].rules and SERVICES_CHAIN not in found:
-        return (
+        why = (
             f"the rules name addresses, but nothing leads to them: no base chain of table {table.name} leads to its "
             "chain services"
         )
+        return BASE_CHAIN_JUMPS, why
     for name in (*BASE_CHAINS, SERVICES_CHAIN, MASQUERADING) if own else ():
         if name not in chains or not chains[name].rules:
-            return f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
+            return NFTABLES, f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
     called = {name for item in table.sets for name in chains_of_elements(item.elements)}
     called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
     for name, chain in sorted(chains.items()):
         if name in called and not chain.rules:
-            return f"table {table.name} leads to chain {name}, which has no rules"
+            return NFTABLES, f"table {table.name} leads to chain {name}, which has no rules"
         if name not in called and chain.rules and name in own:
-            return f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing"
-    return ""
+            return (
+                NFTABLES,
+                f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing",
+            )
+    return None
 
 
 def set_names(ruleset: Ruleset) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.witness import Candidate
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SCTP, SYN, TCP, UDP
@@ -41,10 +42,6 @@ CLIENT_PORT: Final = 40000
 _MOST: Final = 60
 
 
-def _length(route: Route) -> int:
-    return route.network.mask
-
-
 class Packets:
     """Candidates for one node and family.
 
@@ -70,12 +67,11 @@ class Packets:
         self._routes = self._make_routes(pods) if routed else None
 
     def _towards(self, address: str) -> str:
-        """The interface of the host file's main route to an address; "" if there is none."""
-        host, value = self._facts.host, parse_address(address, self._family)
-        routes = () if host is None or host.routes is None else host.routes
-        found = [route for route in routes if route.table == "main" and route.family is self._family and route.device]
-        best = max((route for route in found if route.network.contains(value)), key=_length, default=None)
-        return "" if best is None else best.device or ""
+        """The interface by which the host file's routes lead to an address; "" if that is not known."""
+        if self._facts.host is None:
+            return ""
+        found = lookup(self._facts.host, Query(self._family, parse_address(address, self._family)))
+        return found.device or "" if isinstance(found, RouteResult) else ""
 
     def _inside(self, network: str) -> str:
         """An address of a network of pods, one that is rarely an endpoint."""

@@ -10,8 +10,7 @@ def test_quiet_only_after_the_rules_were_seen_to_be_right() -> None:
     generation = [1]
     watch = KernelWatch(lambda: generation[0])
     assert watch.suspicious()
-    watch.before_reading()
-    watch.was_right()
+    watch.was_right(watch.before_reading())
     assert not watch.suspicious()
     generation[0] += 1
     assert watch.suspicious()
@@ -20,24 +19,22 @@ def test_quiet_only_after_the_rules_were_seen_to_be_right() -> None:
 def test_a_change_while_the_rules_are_read_counts() -> None:
     generation = [1]
     watch = KernelWatch(lambda: generation[0])
-    watch.before_reading()
+    taken = watch.before_reading()
     generation[0] += 1
-    watch.was_right()
+    watch.was_right(taken)
     assert watch.suspicious()
 
 
 def test_our_own_writes_make_it_look_again() -> None:
     watch = KernelWatch(lambda: 1)
-    watch.before_reading()
-    watch.was_right()
+    watch.was_right(watch.before_reading())
     watch.written()
     assert watch.suspicious()
 
 
 def test_an_unknown_fingerprint_is_suspicious() -> None:
     watch = KernelWatch(lambda: None)
-    watch.before_reading()
-    watch.was_right()
+    watch.was_right(watch.before_reading())
     assert watch.suspicious()
 
 
