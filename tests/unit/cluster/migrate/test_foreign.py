@@ -228,3 +228,13 @@ def test_what_the_dump_leaves_open_is_said(tmp_path: Path) -> None:
     text = "\n".join(report_lines(report))
     assert "What the model cannot decide" in text
     assert "Nothing else changes" not in text
+
+
+def test_marks_that_may_differ_are_shown(tmp_path: Path) -> None:
+    facts, found = run(tmp_path, KUBE % CNI_MARK)
+    (order,) = [each for each in found if each.id == ids.FOREIGN_ORDER]
+    assert order.rules == (f"nat PREROUTING 2: {CNI_MARK}",)
+    assert order.witness is not None
+    record = witness_record(facts, order, order.witness, True, "")
+    assert all(each.text.endswith(", mark 0x0") for each in record.today)
+    assert all(each.text.endswith(", mark 0x0, or with 0x80 in it") for each in record.then)
