@@ -427,11 +427,16 @@ def _devices(outcome: Outcome) -> str:
 
 
 def _marks_text(outcome: Outcome) -> str:
-    packet, entry = outcome.packet, outcome.connection
-    text = f"mark 0x{packet.mark:x}"
-    if unsure := ~packet.mark_known & UINT32:
-        text += f", or with 0x{unsure:x} in it"
-    return f"{text}, connection mark 0x{entry.mark:x}" if entry is not None and entry.mark else text
+    entry = outcome.connection
+    text = f"mark {_mark_text(outcome.packet.mark, outcome.packet.mark_known)}"
+    if entry is None or not (entry.mark or ~entry.mark_known & UINT32):
+        return text
+    return f"{text}, connection mark {_mark_text(entry.mark, entry.mark_known)}"
+
+
+def _mark_text(mark: int, known: int) -> str:
+    unsure = ~known & UINT32
+    return f"0x{mark:x}, or with 0x{unsure:x} in it" if unsure else f"0x{mark:x}"
 
 
 def _outcome_text(outcome: Outcome) -> str:

@@ -103,7 +103,8 @@ def marks_differ(but: int) -> Differs:
 
     def marked(outcome: Outcome) -> tuple[object, ...]:
         packet, entry = outcome.packet, outcome.connection
-        return *_rewritten(outcome), packet.mark & ~but, packet.mark_known & ~but, entry.mark if entry else 0
+        of_connection = (entry.mark, entry.mark_known) if entry else ()
+        return *_rewritten(outcome), packet.mark & ~but, packet.mark_known & ~but, *of_connection
 
     return lambda first, second: _summed(first, marked) != _summed(second, marked)
 

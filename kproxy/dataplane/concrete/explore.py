@@ -17,7 +17,9 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.concrete.graph import End, Fork, Node, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.conntrack import Connection
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.netfilter.iptables.codec import UINT32
 
@@ -320,19 +322,27 @@ def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arriv
     end = chosen.end
     changes: dict[str, object] = {}
     if (packet.mark, packet.mark_known) != (rival.mark, rival.mark_known):
-        known = packet.mark_known & rival.mark_known & ~(packet.mark ^ rival.mark) & UINT32
-        changes = {"mark": packet.mark & known, "mark_known": known}
+        changes = _marks_of_both(packet, rival)
     if packet.in_interface != rival.in_interface:
         changes["in_interface"] = None
     if changes:
         end = replace(end, state=end.state.with_packet(**changes))
-    if end.state.connection.state != (other if chosen is one else one).end.state.connection.state:
-        open_state = end.state.connection.replace(state=None)
-        end = replace(end, state=end.state._replace(connection=open_state))
+    entry, its_rival = one.end.state.connection, other.end.state.connection
+    opened: dict[str, object] = {} if entry.state == its_rival.state else {"state": None}
+    if (entry.mark, entry.mark_known) != (its_rival.mark, its_rival.mark_known):
+        opened |= _marks_of_both(entry, its_rival)
+    if opened:
+        end = replace(end, state=end.state._replace(connection=end.state.connection.replace(**opened)))
     possible = {end_key(each): each for each in (*one.possible, *other.possible)}
     return Arrival(
         end, one.chance if chance is None else chance, chosen.steps, chosen.reasons, tuple(possible.values())
     )
+
+
+def _marks_of_both(one: Packet | Connection, other: Packet | Connection) -> dict[str, object]:
+    """The bits that two marks agree on, as the only known ones."""
+    known = one.mark_known & other.mark_known & ~(one.mark ^ other.mark) & UINT32
+    return {"mark": one.mark & known, "mark_known": known}
 
 
 def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, steps: Steps) -> Arrival:

@@ -80,6 +80,17 @@ def test_nothing_answers_a_dropped_packet() -> None:
         trace_reply(rules(text), NODE, fate(text))
 
 
+def test_a_reply_does_not_know_a_mark_that_chance_has_set() -> None:
+    """The two ways of the packet are one outcome; which mark its connection has then is open to the answer."""
+    text = """mangle: -A PREROUTING -i eth1 -m statistic --mode random --probability 0.5 -j CONNMARK --set-xmark 0x1/0x1
+        mangle: -A FORWARD -m connmark --mark 0x1/0x1 -m conntrack --ctdir REPLY -j DROP"""
+    packet = NEW_PACKET.replace(in_interface="eth1")
+    first = fate(text, packet)
+    assert first.connection is not None
+    assert (first.connection.mark & 1, first.connection.mark_known & 1) == (0, 0)
+    assert only(trace_reply(rules(text), NODE, first)).verdict == "INDETERMINATE"
+
+
 def test_untracked_packets_stay_untracked() -> None:
     text = "raw: -A PREROUTING -j CT --notrack"
     back = only(trace_reply(rules(text), NODE, fate(text, NEW_PACKET)))
