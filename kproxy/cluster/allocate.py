@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -104,20 +104,24 @@ def _networks_for(service: Service, networks: Sequence[Network]) -> list[Network
     return [by_family[family] for family in wanted]
 
 
+def _places(key: str, room: int) -> Iterator[int]:
+    """All places below `room`, from the one that follows from a name."""
+    start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
+    return ((start + step) % room for step in range(room))
+
+
 def _free_address(network: Network, key: str, taken: set[str]) -> str:
     room = min(network.num_addresses, 1 << 64) - _RESERVED - 2
-    start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
-    for step in range(min(room, len(taken) + 1)):
-        address = str(network[_RESERVED + 1 + (start + step) % room])
+    for place in _places(key, room):
+        address = str(network[_RESERVED + 1 + place])
         if address not in taken:
             return address
     raise InputError(f"--allocate: {network} is full")
 
 
 def _free_port(key: str, held: set[int]) -> int:
-    start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
-    for step in range(len(NODE_PORTS)):
-        port = NODE_PORTS[(start + step) % len(NODE_PORTS)]
+    for place in _places(key, len(NODE_PORTS)):
+        port = NODE_PORTS[place]
         if port not in held:
             held.add(port)
             return port

@@ -348,7 +348,6 @@ class HostFacts:
         found = [] if rules is None else [each for each in rules.unseen if not self._was_looked_at(each)]
         without = (family for family in Family if not self.knows_rules(family))
         found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
-        found = list(dict.fromkeys(found))
         found += self._lost_routing
         lost = {each.what for each in self._lost_routing}
         lacking = (file for file in _UNSEEN if not self._there(file) and _UNSEEN[file] not in lost)
