@@ -18,8 +18,7 @@ _GROUP: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 class Bound:
-    """Counts from when it is made. `memory` is in MiB, None for what there is, `MEMORY`
-    at most."""
+    """Counts from when it is made. `memory` is in MiB; None for three quarters of what there is, `MEMORY` at most."""
 
     def __init__(self, seconds: float, memory: int | None) -> None:
         self._seconds = seconds

@@ -66,7 +66,7 @@ MOST = 20
 )  # fmt: skip
 @click.option(
     "--memory", type=click.IntRange(16), metavar="MIB",
-    help=f"End at so much memory, and say how far it came. Default: {MEMORY}, and three quarters of what there is.",
+    help=f"End at so much memory, and say how far it came. Default: {MEMORY}, or three quarters of what there is.",
 )  # fmt: skip
 @click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
