@@ -10,11 +10,10 @@ import click
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.cli.gathering import AGAIN
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
-from kproxy.cluster.audit.settle import TIMES
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
+from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.namespace import Namespace
@@ -141,7 +140,7 @@ def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:
     if report.unread:
         where += f", {' and '.join(report.unread)} not looked at"
     if report.moving:
-        yield "", f"{counted(report.moving, 'change')} in motion: found at first, and gone when it was read again"
+        yield "", in_motion(report.moving)
     if not report.findings:
         yield "", f"{where}: no drift"
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,8 +30,6 @@ Command = TypeVar("Command", bound=Callable[..., object])
 VIA = ("exec", "agent", "netns", "lab", "none")
 FIELDS = ("via", "lab", "selector", "agent_url", "token_file")
 """What commands call the options of a `Reading`, but for --node."""
-AGAIN: Final = 2.0
-"""Seconds until what was found in a live cluster is read again."""
 _WITH_NODES = "exec, agent, netns or lab"
 
 

@@ -13,7 +13,7 @@ import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.evidence import assume_option, exit_with
-from kproxy.cli.gathering import AGAIN, Reading, gather, reading_options, report_unread
+from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import (
     ProgressLine,
@@ -25,6 +25,7 @@ from kproxy.cli.output import (
     write_report,
 )
 from kproxy.cluster.evidence.unseen import Assumed
+from kproxy.cluster.motion import AGAIN
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster

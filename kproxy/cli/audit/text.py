@@ -10,6 +10,7 @@ import click
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
 from kproxy.cluster.evidence.unseen import ENDPOINTS, NO_RULES, headlines, suspected
+from kproxy.cluster.motion import in_motion
 from kproxy.words import counted, with_arrows
 
 _WELL: Final = "All well."
@@ -39,8 +40,7 @@ def report_lines(report: Report) -> Iterator[str]:
         yield from _finding(number, finding, report, width)
     if report.moving:
         yield ""
-        text = f"{counted(report.moving, 'change')} in motion: found at first, and gone when it was read again"
-        yield from _wrapped(text, "", "  ", width)
+        yield from _wrapped(in_motion(report.moving), "", "  ", width)
     if report.undecided:
         yield ""
         yield click.style("Not decided:", bold=True)

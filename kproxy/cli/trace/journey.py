@@ -3,10 +3,12 @@ back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.output import write_files, write_output, write_report
@@ -17,6 +19,7 @@ from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
+from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.words import with_arrows
 
@@ -32,12 +35,14 @@ def trace_hosts(
     shown: str | None,
     html: str | None,
     *,
+    live: bool,
     summary: bool = False,
 ) -> None:
     """Reads a cluster, asks, and prints.
 
     Args:
         read: reads it, once the question is one.
+        live: whether it may have changed while it was read: then it is read again where a way fails.
         given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
         shown: `text`, `json` or `yaml`; None for text, or for nothing beside a page.
         html: the file of the page; None for none.
@@ -52,29 +57,46 @@ def trace_hosts(
             raise click.UsageError(f"--{one} and --{other} exclude each other")
     if sender is None or receiver is None:
         raise click.UsageError("a way over all hosts needs --from and --to")
-    network = KnownNetwork(read())
-    question = read_question(network, sender, receiver, given.get("proto"))
-    found = journeys(
-        network, question.client, question.destination, question.protocol, source=question.source, source_port=sport
-    )
+
+    def ask() -> tuple[KnownNetwork, Question, list[Journey]]:
+        network = KnownNetwork(read())
+        asked = read_question(network, sender, receiver, given.get("proto"))
+        ways = journeys(
+            network, asked.client, asked.destination, asked.protocol, source=asked.source, source_port=sport
+        )
+        return network, asked, ways
+
+    network, question, found = ask()
+    first = stays = _failures(found)
+    for _ in range(TIMES if live else 0):
+        if stays:
+            time.sleep(AGAIN)
+            network, question, found = ask()
+            stays = stays & _failures(found)
+    moving = len(first) - len(stays)
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     unseen = unseen_on_the_way(network, found)
+    said = (*headlines(suspected(unseen)), *missing, *([in_motion(moving)] if moving else ()))
     if html is not None:
         from kproxy.explorer.export.commands import journeys_page
 
-        plain = click.unstyle(_text(question, found, assumed, (*headlines(suspected(unseen)), *missing)))
+        plain = click.unstyle(_text(question, found, assumed, said))
         write_files({Path(html): journeys_page(network, question, found, plain)})
         if shown is None:
             return
     if shown in ("json", "yaml"):
-        value = answer("Journeys", journeys_record(question, found, assumed, missing), unseen)
+        record = journeys_record(question, found, assumed, missing)
+        value = answer("Journeys", msgspec.structs.replace(record, moving=moving or msgspec.UNSET), unseen)
         for item in value["journeys"] if summary else ():
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)
         return
-    write_report(
-        _text(question, found, assumed, (*headlines(suspected(unseen)), *missing), hops=not summary).splitlines()
-    )
+    write_report(_text(question, found, assumed, said, hops=not summary).splitlines())
+
+
+def _failures(found: Sequence[Journey]) -> set[tuple[str, str, str, str]]:
+    """How ways end that are certain to fail."""
+    return {(each.end, each.at, each.target, each.reason) for each in found if each.end not in COLOURS}
 
 
 def short(host: str) -> str:

@@ -8,9 +8,8 @@ from typing import Final
 
 from kproxy.cluster.audit.kinds import KINDS, Severity
 from kproxy.cluster.audit.observation import Observation
+from kproxy.cluster.motion import TIMES
 
-TIMES: Final = 2
-"""So often nodes on which something is wrong are read again."""
 _ENDPOINT: Final = re.compile(r"\S+:\d+")
 
 

@@ -108,7 +108,7 @@ class JourneyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class JourneysRecord(msgspec.Struct, frozen=True, rename={"client": "from"}):
     """A question and all its journeys, whose probabilities add up to 1; what was assumed, and what is missing of the
-    hosts on the way."""
+    hosts on the way; of a live cluster how many ways failed at first, and not when it was read again, if any."""
 
     client: str
     to: str
@@ -116,6 +116,7 @@ class JourneysRecord(msgspec.Struct, frozen=True, rename={"client": "from"}):
     journeys: tuple[JourneyRecord, ...]
     assumptions: tuple[str, ...]
     missing: tuple[str, ...]
+    moving: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def journeys_record(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kproxy.cli.trace import live
+from kproxy.cli.trace.command import command
 from kproxy.cli.trace.text import grouped_reasons
+from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.dataplane.query.assumptions import host_in_short
 from tests.support import paths
 from tests.support.cli import Run
 
@@ -33,6 +39,10 @@ PACKET = ("--local-ip", "192.168.0.2", "--src", "198.51.100.9", "--dst", "10.96.
 OWNER = "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m owner --uid-owner 0 -j DROP\nCOMMIT\n"
 
 BEFORE, AFTER = "iptables-nft before nftables", "nftables before iptables-nft"
+
+
+DROP = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -j DROP\nCOMMIT\n"
+ACCEPT = DROP.replace("tcp", "udp")
 
 
 @pytest.fixture
@@ -199,3 +209,27 @@ def test_a_summary_says_why_a_packet_is_lost(kproxy: Run, tmp_path: Path) -> Non
         save.write_text(f"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT {policy}\n{rule}COMMIT\n")
         done = kproxy("trace", "--rules", save, *asked, "--summary", "--assume", "complete")
         assert done.stdout.endswith(f" 192.0.2.1 → 192.0.2.2:80{said}\n"), done.stdout
+
+
+@pytest.mark.parametrize(("later", "code", "read", "said"), [(ACCEPT, 0, 2, True), (DROP, 1, 3, False)])
+def test_a_live_answer_other_than_expected_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, later: str, code: int, read: int, said: bool
+) -> None:
+    """Rules of a namespace that are late."""
+    texts = [DROP, later, later]
+    waits: list[float] = []
+
+    def rules(*_args: object, **_more: object) -> HostRules:
+        return HostRules([read_rule_file(texts.pop(0), "n")], live=True)
+
+    monkeypatch.setattr(live, "read_live_rules", rules)
+    monkeypatch.setattr(live, "read_host_facts", lambda _netns: host_in_short(["192.168.0.2"]))
+    monkeypatch.setattr(live, "read_live_sets", lambda _netns: {})
+    monkeypatch.setattr("time.sleep", waits.append)
+    packet = ("--src", "198.51.100.9", "--dst", "192.168.0.2:80", "--origin", "arriving")
+    try:
+        done = CliRunner().invoke(command, ["--netns", "n", *packet, "--expect", "ACCEPT", "--summary"])
+    finally:
+        gc.enable()
+    assert (done.exit_code, len(waits)) == (code, read - 1), done.output
+    assert ("1 change in motion" in done.stderr) == said

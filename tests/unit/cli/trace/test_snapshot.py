@@ -8,14 +8,17 @@ import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner, Result
 
+from kproxy.cli.trace import snapshot as live
 from kproxy.cli.trace.command import command
+from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
 from kproxy.explorer.export import commands as exports
-from tests.support.cluster.snapshots import vxlan_cluster, write_files
+from tests.support.cluster.snapshots import damaged_files, vxlan_cluster, write_files
 
 
 @pytest.fixture
@@ -174,3 +177,24 @@ def test_a_live_cluster_is_named_as_a_whole(arguments: tuple[str, ...], message:
     done = CliRunner().invoke(command, [*ASKED, *arguments])
     assert done.exit_code in (1, 2)
     assert message in done.output + str(done.exception)
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_live_way_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch, heals: bool) -> None:
+    """Rules of a node that are late: the next reading has them; what stays wrong is read twice more, and reported."""
+    files = [damaged_files(), vxlan_cluster() if heals else damaged_files(), damaged_files()]
+    waits: list[float] = []
+    monkeypatch.setattr(live, "gather", lambda *_args: Mock(files=MemoryFiles("x", files.pop(0))))
+    monkeypatch.setattr("time.sleep", waits.append)
+    try:
+        done = CliRunner().invoke(command, ["--lab", "x", *ASKED, "--summary"])
+        assert done.exit_code == 0, done.output
+        assert waits == [2.0] * (1 if heals else 2)
+        assert ("answered by pod/shop/web-1" in done.output, "web-0" in done.output) == (heals, True)
+        assert ("1 change in motion: found at first, and gone when it was read again" in done.output) == heals
+        assert ("10.244.2.77" in done.output) == (not heals)
+        files[:] = [damaged_files(), vxlan_cluster()] if heals else [damaged_files()] * 3
+        found = json.loads(CliRunner().invoke(command, ["--lab", "x", *ASKED, "-o", "json"]).stdout)
+        assert found.get("moving") == (1 if heals else None)
+    finally:
+        gc.enable()
