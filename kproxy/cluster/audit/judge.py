@@ -31,7 +31,6 @@ from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name
-from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.serviceport import ServicePort
 from kproxy.words import exact
@@ -101,13 +100,11 @@ class Judge:
         ports = self.questions.facts.service_ports
         if not self._node.host.knows_rules(self._family) or not ports:
             return
+        lost = self._node.lost_jumps(self._family)
+        if lost:
+            yield Observation("jumps-lost", self._node.name, self._family.value, f"{self._family.value}: {lost}")
         if not self._node.has_own_rules(self._family):
-            if self._node.has_lost_jumps(self._family):
-                yield Observation(
-                    "jumps-lost", self._node.name, f"{self._family.value}",
-                    f"{self._family.value}: the rules name the Services' addresses, but nothing leads to them: no "
-                    f"built-in chain jumps to {SERVICES}",
-                )  # fmt: skip
+            if lost:
                 return
             if any(each.what in _WHERE_RULES_ARE for each in suspected(self._node.host.unseen) if self._concerns(each)):
                 return

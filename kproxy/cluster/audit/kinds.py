@@ -36,8 +36,8 @@ _RESTART_OR_FIND: Final = f"{_RESTART} If the rule comes back, find the program 
 _ROWS: Final = (
     Kind("rules-missing", _ERROR, "kube-proxy's rules are not on the node", _RESTART),
     Kind(
-        "jumps-lost", _ERROR, "kube-proxy's rules are on the node, and no packet comes to them",
-        "Another program has rewritten the nat table's built-in chains. kube-proxy puts its jumps back with its next "
+        "jumps-lost", _ERROR, "kube-proxy's rules are on the node, and packets do not come to them",
+        "Another program has rewritten built-in chains. kube-proxy puts its jumps back with its next "
         "full sync: restart its pod on the node, and find that program.",
     ),
     Kind("service-missing", _ERROR, "kube-proxy's rules do not know a Service", _RESTART),

@@ -16,7 +16,8 @@ from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.audit.dump import ChainKey, Dump
 from kproxy.cluster.audit.states import States
-from kproxy.cluster.evidence.unseen import suspected
+from kproxy.cluster.evidence.signs import lost_in_words
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.migrate.facts import NodeFacts
@@ -282,10 +283,14 @@ class AuditedNode:
             return self.own_table(family) is not None
         return any(map(dispatches, self.dumps(family)))
 
-    def has_lost_jumps(self, family: Family) -> bool:
-        """Whether kube-proxy's iptables rules are there, and no built-in chain leads to them."""
-        dispatch = (Table.NAT.value, SERVICES)
-        return self.mode == MODE_IPTABLES and any(dump.chains.get(dispatch) for dump in self.dumps(family))
+    def lost_jumps(self, family: Family) -> str:
+        """Which jumps to kube-proxy's iptables rules a whole dump lacks, as a sentence's part; "" if a variant of
+        iptables has its rules and all jumps."""
+        found = self.host.host_rules if self.mode == MODE_IPTABLES else None
+        if found is None or any(each.what == BASE_CHAIN_JUMPS for each in found.unseen):
+            return ""
+        sets = [held.ruleset for held in found.iptables(family) if held.ruleset.chain(Table.NAT.value, SERVICES)]
+        return min(("; ".join(filter(None, map(lost_in_words, each.tables))) for each in sets), key=len, default="")
 
     def forget(self) -> None:
         """Lets go of what is large, once the node is judged."""

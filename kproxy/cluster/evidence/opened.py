@@ -132,9 +132,10 @@ def _with_jumps(ruleset: Ruleset, each: Unseen, rule: Rule, forked: bool) -> Rul
 
     def change(table: Table) -> Table:
         jumps = missing_jumps(table)
-        if unled(table) or (jumps and not forked):
+        if unled(table):
             return _with_tables(Ruleset(tables=(table,)), (table.name,), rule).tables[0]
-        return _with_head(table, [(jump, replace(made, matches=(*made.matches, match))) for jump, made in _made(jumps)])
+        made = [(jump, replace(each, matches=(*each.matches, match))) for jump, each in _made(jumps)]
+        return _with_head(table, made if forked else {jump.source: (jump, rule) for jump in jumps}.values())
 
     return _map_tables(ruleset, change)
 

@@ -46,7 +46,7 @@ from kproxy.render.iptables.chains import (
     SERVICE_PORT_CHAIN_PREFIXES,
     SERVICES,
 )
-from kproxy.render.nftables.base import BASE_CHAINS, PLAIN_CHAINS
+from kproxy.render.nftables.base import JUMPS, PLAIN_CHAINS
 from kproxy.render.nftables.names import MASQUERADING
 from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 _TABLES: Final = {"filter": FILTER_TABLE, "nat": NAT_TABLE, "mangle": MANGLE_TABLE, "raw": RAW_TABLE}
 _NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
 _FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
+_FIRST: Final = frozenset(jump.target for jump in JUMP_RULES)
+"""The chains of kube-proxy's to which built-in chains jump."""
 _NFT_TABLE: Final = "kube-proxy"
 _IPVS_SET: Final = re.compile(
     r"KUBE-(6-)?(CLUSTER-IP|LOOP-BACK|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|HEALTH-CHECK-NODE-PORT|IPVS-IPS)(-.*)?"
@@ -177,16 +179,18 @@ _PROXIED: Final = {"nat": ("PREROUTING", "OUTPUT", "POSTROUTING"), "filter": ("I
 
 
 def missing_jumps(table: Table) -> tuple[JumpRule, ...]:
-    """kube-proxy's jumps from built-in chains to chains with rules to which no way leads, in a fresh chain's order.
+    """kube-proxy's jumps that built-in chains lack to chains of its that have rules, in a fresh chain's order.
 
-    A chain that some built-in chain leads to has its jumps, as far as evidence goes: that one of several is lost is
-    drift.
+    IPVS mode makes not all of them (kube-proxy v1.36, pkg/proxy/ipvs/proxier.go): in its tables only those to chains
+    that nothing leads to count.
     """
-    reached = _reached(table)
+    leads = {source: _leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())}
+    if any(_IPVS_CHAIN.fullmatch(chain.name) for chain in table.chains):
+        leads = dict.fromkeys(leads, set[str]().union(*leads.values()))
     return tuple(
         jump
         for jump in reversed(JUMP_RULES)
-        if jump.table == table.name and jump.target not in reached and _has_rules(table, jump.target)
+        if jump.table == table.name and jump.target not in leads[jump.source] and _has_rules(table, jump.target)
     )
 
 
@@ -207,30 +211,46 @@ def _has_rules(table: Table, name: str) -> bool:
     return chain is not None and bool(chain.rules)
 
 
-def _reached(table: Table) -> set[str]:
+def _leads_to(table: Table, source: str) -> set[str]:
+    """The chains to which a built-in chain leads, but for those that only kube-proxy's first chains lead to."""
     found: set[str] = set()
-    left = [name for name in BUILTIN_CHAINS.get(table.name, ()) if table.chain(name) is not None]
+    left = [source]
     while left:
         name = left.pop()
         chain = table.chain(name)
         if name not in found and chain is not None:
             found.add(name)
-            left += [rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)]
+            if name not in _FIRST:
+                left += [rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)]
     return found
 
 
 def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Iterator[Unseen]:
-    for table in ruleset.tables:
-        lost, alone = missing_jumps(table), unled(table)
-        if (lost or alone) and not whole:
-            name = lost[-1].target if lost else alone[0]
-            more = "the rules name addresses, but nothing leads to them: " if name.startswith("KUBE-") else ""
-            why = f"{more}chain {name} of table {table.name} has rules, and no built-in chain jumps there"
+    for table in () if whole else ruleset.tables:
+        lost, alone = lost_in_words(table), unled(table)
+        if lost or alone:
+            why = lost or f"chain {alone[0]} of table {table.name} has rules, and no built-in chain jumps there"
             yield suspect(host, family, BASE_CHAIN_JUMPS, why)
-        if not whole:
-            for name in cut_chains(table):
-                why = f"it lacks, in table {table.name}, rules that kube-proxy always writes"
-                yield suspect(host, family, f"{CHAIN} {name}", why)
+        for name in cut_chains(table):
+            why = f"it lacks, in table {table.name}, rules that kube-proxy always writes"
+            yield suspect(host, family, f"{CHAIN} {name}", why)
+
+
+def lost_in_words(table: Table) -> str:
+    """Which of kube-proxy's jumps a table lacks, as a sentence's part; "" for none."""
+    lost = missing_jumps(table)
+    reached = set[str]().union(*(_leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())))
+    unreached = next((jump.target for jump in reversed(lost) if jump.target not in reached), "")
+    if unreached:
+        return (
+            f"the rules name addresses, but nothing leads to them: chain {unreached} of table {table.name} has rules, "
+            "and no built-in chain jumps there"
+        )
+    return "; ".join(
+        f"in table {table.name} nothing leads from {source} to "
+        + ", ".join(sorted(jump.target for jump in lost if jump.source == source))
+        for source in dict.fromkeys(jump.source for jump in lost)
+    )
 
 
 def cut_chains(table: Table) -> tuple[str, ...]:
@@ -315,9 +335,15 @@ def cut_table(table: NftTable) -> tuple[str, str] | None:
             "chain services"
         )
         return BASE_CHAIN_JUMPS, why
-    for name in (*BASE_CHAINS, SERVICES_CHAIN, MASQUERADING) if own else ():
+    for name in (*JUMPS, SERVICES_CHAIN, MASQUERADING) if own else ():
         if name not in chains or not chains[name].rules:
             return NFTABLES, f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
+        if name in JUMPS and chains[name].base is None:
+            return NFTABLES, f"chain {name} of table {table.name} is at no hook, where kube-proxy always puts it"
+        there = {other for rule in chains[name].rules for other in references_of(rule).chains}
+        for jump in JUMPS.get(name, ()):
+            if (lost := jump.text.rpartition(" ")[2]) not in there:
+                return NFTABLES, f"chain {name} of table {table.name} lacks kube-proxy's jump to {lost}"
     called = {name for item in table.sets for name in chains_of_elements(item.elements)}
     called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
     for name, chain in sorted(chains.items()):

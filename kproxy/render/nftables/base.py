@@ -82,6 +82,26 @@ class Rule(msgspec.Struct, frozen=True):
     reason: str
 
 
+_FIREWALL: Final = Rule(f"ct state new jump {FIREWALL_CHECK}", "new connections: sources of load-balancer IPs")
+_ENDPOINTS: Final = Rule(f"ct state new jump {SERVICE_ENDPOINTS_CHECK}", "new connections: services without endpoints")
+_CLUSTER_IPS: Final = Rule(f"ct state new jump {CLUSTER_IPS_CHECK}", "new connections: what is left for ClusterIPs")
+_SERVICES: Final = Rule(f"jump {SERVICES}", "destination NAT of services")
+JUMPS: Final = {
+    FILTER_PREROUTING_PRE_DNAT: (_FIREWALL,),
+    FILTER_OUTPUT_PRE_DNAT: (_FIREWALL,),
+    FILTER_INPUT: (
+        Rule(f"ct state new jump {NODEPORT_ENDPOINTS_CHECK}", "new connections: node ports without them"),
+        _ENDPOINTS,
+    ),
+    FILTER_FORWARD: (_ENDPOINTS, _CLUSTER_IPS),
+    FILTER_OUTPUT: (_ENDPOINTS, _CLUSTER_IPS),
+    NAT_PREROUTING: (_SERVICES,),
+    NAT_OUTPUT: (_SERVICES,),
+    NAT_POSTROUTING: (Rule(f"jump {MASQUERADING}", "source NAT of services"),),
+}
+"""The rules of the chains at hooks, the same for all nodes."""
+
+
 class BaseObjects(msgspec.Struct, frozen=True):
     """The base objects of one family on one node.
 
@@ -172,11 +192,6 @@ def _nodeport_ips(options: RenderOptions) -> tuple[str, ...]:
 def _rules(options: RenderOptions) -> dict[str, tuple[Rule, ...]]:
     ip = nft_family(options.family)
     mark = options.mark
-    check_firewall = Rule(f"ct state new jump {FIREWALL_CHECK}", "new connections: sources of load-balancer IPs")
-    check_services = Rule(f"ct state new jump {SERVICE_ENDPOINTS_CHECK}", "new connections: services without endpoints")
-    check_nodeports = Rule(f"ct state new jump {NODEPORT_ENDPOINTS_CHECK}", "new connections: node ports without them")
-    check_cluster_ips = Rule(f"ct state new jump {CLUSTER_IPS_CHECK}", "new connections: what is left for ClusterIPs")
-    to_services = Rule(f"jump {SERVICES}", "destination NAT of services")
     by_service = f"{ip} daddr . meta l4proto . th dport vmap"
     no_localhost = "ip6 daddr != ::1" if options.family.is_ipv6 else "ip daddr != 127.0.0.0/8"
     by_port = "meta l4proto . th dport vmap"
@@ -186,14 +201,7 @@ def _rules(options: RenderOptions) -> dict[str, tuple[Rule, ...]]:
     else:
         on_services = on_input = f"{ip} daddr @{NODEPORT_IPS} {by_port}"
     return {
-        FILTER_PREROUTING_PRE_DNAT: (check_firewall,),
-        FILTER_OUTPUT_PRE_DNAT: (check_firewall,),
-        FILTER_INPUT: (check_nodeports, check_services),
-        FILTER_FORWARD: (check_services, check_cluster_ips),
-        FILTER_OUTPUT: (check_services, check_cluster_ips),
-        NAT_PREROUTING: (to_services,),
-        NAT_OUTPUT: (to_services,),
-        NAT_POSTROUTING: (Rule(f"jump {MASQUERADING}", "source NAT of services"),),
+        **JUMPS,
         FIREWALL_CHECK: (Rule(f"{by_service} @{FIREWALL_IPS}", "load-balancer IPs that accept only some sources"),),
         SERVICE_ENDPOINTS_CHECK: (Rule(f"{by_service} @{NO_ENDPOINT_SERVICES}", "services without endpoints"),),
         NODEPORT_ENDPOINTS_CHECK: (Rule(f"{on_input} @{NO_ENDPOINT_NODEPORTS}", "node ports without endpoints"),),

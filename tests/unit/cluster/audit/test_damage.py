@@ -148,6 +148,7 @@ DAMAGE = [
         rule="-d 10.244.1.5/32 -p tcp -j REJECT",
     ),
     Damage("jumps flushed", jumps_gone, "jumps-lost"),
+    Damage("jumps of FORWARD flushed", change(r"(?:^-A FORWARD .*\n)+", ""), "jumps-lost"),
     Damage("rules flushed", put("iptables-save", b""), "rules-missing"),
     Damage(
         "DROP in FORWARD", before("FORWARD", "-d 10.244.2.0/24 -p tcp -m tcp --dport 8080 -j DROP"), "foreign-drop",

@@ -12,6 +12,8 @@ from kproxy.cluster.evidence.unseen import Assumed, is_thing, suspected
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane import Host, make_packet, trace
 from kproxy.netfilter import Family
+from kproxy.render.iptables.base import JUMP_RULES, JumpRule
+from kproxy.render.nftables.base import JUMPS
 from tests.support.evidence import (
     EMPTY,
     FILTER,
@@ -31,9 +33,9 @@ DNS = ("10.244.1.21:4000", "10.96.0.10:53", "udp")
 OWN = Host.simple(["172.30.0.11"])
 
 
-def rules(*texts: str, assumed: Assumed | None = None, live: bool = False) -> HostRules:
+def rules(*texts: str, assumed: Assumed | None = None, live: bool = False, collected: bool = False) -> HostRules:
     files = [read_rule_file(text, f"file{number}") for number, text in enumerate(texts)]
-    return HostRules(files, assumed=assumed or Assumed(), live=live)
+    return HostRules(files, assumed=assumed or Assumed(), live=live, collected=collected)
 
 
 def things(held: HostRules) -> set[str]:
@@ -141,6 +143,42 @@ def test_chains_that_lack_what_kube_proxy_always_writes(without: str, what: str)
     assert not all(each.determined for each in results)
 
 
+FIREWALL = (ROOT / "rules_golden/loadbalancer-source-ranges-local/expected/node-1.v4.save").read_text()
+FULL = FIREWALL.replace(
+    "-A KUBE-PROXY-FIREWALL ",
+    "-A KUBE-SERVICES -d 10.96.0.99/32 -j REJECT\n-A KUBE-EXTERNAL-SERVICES -d 10.96.0.99/32 -j REJECT\n"
+    "-A KUBE-PROXY-FIREWALL ",
+    1,
+)
+"""A dump in which each chain has rules to which a built-in chain jumps."""
+
+
+@pytest.mark.parametrize("jump", JUMP_RULES, ids=lambda jump: f"{jump.table} {jump.source} {jump.target}")
+def test_one_jump_that_is_missing(jump: JumpRule) -> None:
+    """Also where another built-in chain has one to the same chain: which packets meet it is then open, and what the
+    whole dump says is among what is possible."""
+    assert not things(rules(FULL))
+    head, table, rest = re.split(rf"(^\*{jump.table}\n.*?^COMMIT\n)", FULL, maxsplit=1, flags=re.MULTILINE | re.DOTALL)
+    cut = head + re.sub(rf"^-A {jump.source} .*-j {jump.target}\n", "", table, flags=re.MULTILINE) + rest
+    assert cut != FULL
+    held = rules(cut)
+    assert things(held) == {"base-chain jumps"}
+    (lost,) = suspected(held.unseen)
+    assert jump.target in lost.why
+    assert not things(rules(cut, collected=True))
+
+
+def test_a_firewall_that_forwarded_packets_may_meet() -> None:
+    cut = re.sub(r"^-A FORWARD .*\n", "", FULL, flags=re.MULTILINE)
+    (refused,) = set(re.findall(r"^-A KUBE-PROXY-FIREWALL -d (\S+)/32 ", FULL, flags=re.MULTILINE))
+    host = Host.simple(["192.168.0.1"])
+    for text, verdict in ((FULL, "DROP"), (cut, "INDETERMINATE")):
+        packet = make_packet("203.0.113.7:4000", f"{refused}:80", "tcp", in_interface="eth0")
+        (only,) = trace(rules(text).index(Family.IPV4), host, packet).outcomes
+        assert only.verdict == verdict
+    assert "DROP" in {each.verdict for each in only.possible}
+
+
 GOLDEN = sorted((ROOT / "rules_golden").glob("*/expected/*.save"))
 
 
@@ -160,6 +198,9 @@ TABLE = (ROOT / "rules_golden/minikube/expected/minikube.v4.nft").read_text()
         ("nftables", re.sub(r"(\tchain services \{)[^}]*\}", r"\1\n\t}", TABLE)),
         ("nftables", re.sub(r"(\tchain service-FY5PMXPG\S+ \{)[^}]*\}[^}]*\}", r"\1\n\t}", TABLE)),
         ("base-chain jumps", re.sub(r"\t\ttype (nat|filter) hook .*\n", "", TABLE)),
+        *(("nftables", re.sub(rf"(chain {name} \{{\n)\t\ttype .*\n", r"\1", TABLE)) for name in JUMPS),
+        *(("nftables", re.sub(rf"\tchain {name} \{{[^}}]*\}}\n", "", TABLE)) for name in JUMPS),
+        ("nftables", re.sub(r"(chain filter-forward[^}]*)\t\tct state new jump cluster-ips-check\n", r"\1", TABLE)),
     ],
 )
 def test_a_table_of_nftables_mode_that_is_cut(what: str, cut: str) -> None:
