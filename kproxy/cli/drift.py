@@ -5,13 +5,14 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import click
 import msgspec
 
 from kproxy.api import Manifests
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
 from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
@@ -20,6 +21,8 @@ from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from kproxy.words import counted
+
+_RULES: Final = ("  wanted: ", "  found:  ")
 
 MAX_LINES = 200
 
@@ -107,8 +110,8 @@ def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace
 def describe(report: DriftReport, width: int | None = None) -> Iterator[str]:
     """The report in words, each line at most `width` columns wide if its words allow."""
     for label, text in _parts(report):
-        if width is None:
-            yield label + text
+        if width is None or label in _RULES:
+            yield Verbatim(label + text)
         else:
             rest = " " * (len(label) or 2)
             yield from textwrap.wrap(
@@ -129,9 +132,9 @@ def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:
         whose = f" [Service {finding.service}]" if finding.service else ""
         yield "", f"{finding.family} {finding.variant} {where}{number}: {finding.kind}{whose}"
         if finding.wanted:
-            yield "  wanted: ", finding.wanted
+            yield _RULES[0], finding.wanted
         if finding.found:
-            yield "  found:  ", finding.found
+            yield _RULES[1], finding.found
         yield "  meaning: ", finding.explanation
     if len(report.findings) > MAX_LINES:
         yield "", f"and {len(report.findings) - MAX_LINES} more (-o json lists all)"

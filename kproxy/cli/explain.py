@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,10 +21,9 @@ from kproxy.cli.options import (
     tell_unused_options,
 )
 from kproxy.cli.output import (
-    colour_stdout,
+    Branch,
     output_option,
     report_note,
-    terminal_width,
     working,
     write_answer,
     write_files,
@@ -38,9 +35,6 @@ from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
 from kproxy.services import IPFamily
-
-if TYPE_CHECKING:
-    from rich.tree import Tree
 
 _MOST_NAMES = 10
 
@@ -117,8 +111,7 @@ def command(
     if output_format != "text":
         write_answer("Explanation", explanation, output_format, unseen)
     else:
-        lines = _text(explanation, terminal_width(), colour_stdout()).removesuffix("\n").split("\n")
-        write_report([*lines, *unseen_lines(unseen)])
+        write_report([*_lines(explanation), *unseen_lines(unseen)])
 
 
 def _write_page(
@@ -143,63 +136,45 @@ def _write_page(
     write_files({Path(html): page})
 
 
-def _text(explanation: Explanation, width: int | None = None, colour: bool = False) -> str:
-    from rich.console import Console
-
-    text = io.StringIO()
-    # For programs a rule is one line, however long: wrapped rules cannot be searched.
-    console = Console(
-        file=text,
-        width=width or 10_000,
-        highlight=False,
-        no_color=not colour,
-        force_terminal=colour,
-        color_system="standard" if colour else None,  # where --color asks for them, TERM=dumb does not count
-    )
-    console.print(_tree(explanation))
-    return text.getvalue()
+def _text(explanation: Explanation) -> str:
+    return "".join(f"{click.unstyle(line)}\n" for line in _lines(explanation))
 
 
-def _tree(explanation: Explanation) -> Tree:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    title = f"Service {explanation.service} on node {explanation.node}, {explanation.family}"
-    tree = Tree(Text(title, style="bold"))
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield click.style(f"Service {explanation.service} on node {explanation.node}, {explanation.family}", bold=True)
+    tree = Branch("")
     if explanation.skipped:
-        tree.add(Text(f"kube-proxy programs nothing for it: {explanation.skipped}"))
+        tree.add(f"kube-proxy programs nothing for it: {explanation.skipped}")
     for note in explanation.notes:
-        tree.add(Text(note, style="yellow"))
+        tree.add(click.style(note, fg="yellow"))
     for port in explanation.ports:
-        branch = tree.add(Text(f"ServicePort {port.name} ({port.protocol})", style="bold cyan"))
+        branch = tree.add(click.style(f"ServicePort {port.name} ({port.protocol})", fg="cyan", bold=True))
         for fact in port.facts:
-            branch.add(Text(fact))
-        endpoints = branch.add(Text(f"endpoints: {len(port.endpoints)}", style="bold"))
+            branch.add(fact)
+        endpoints = branch.add(click.style(f"endpoints: {len(port.endpoints)}", bold=True))
         for line in _endpoint_lines(port):
             endpoints.add(line)
-        chains = branch.add(Text(f"rules: {len(port.rules)}", style="bold")) if port.rules else branch
-        current, chain = None, ("", "")
+        chains = branch.add(click.style(f"rules: {len(port.rules)}", bold=True)) if port.rules else branch
+        current, chain = branch, ("", "")
         for rule in port.rules:
-            if current is None or chain != (rule.table, rule.chain):
+            if chain != (rule.table, rule.chain):
                 chain = (rule.table, rule.chain)
-                current = chains.add(Text(f"{rule.table} {rule.chain}", style="cyan"))
-            current.add(Text(f"{rule.rule}. {rule.reason}")).add(Text(rule.text, style="dim"))
+                current = chains.add(click.style(f"{rule.table} {rule.chain}", fg="cyan"))
+            current.add(f"{rule.rule}. {rule.reason}", rule.text)
         if port.objects:
             _add_objects(branch, port.objects)
-    return tree
+    yield from tree.lines()
 
 
-def _add_objects(branch: Tree, objects: Sequence[ObjectExplanation]) -> None:
-    from rich.text import Text
-
-    shown = branch.add(Text(f"objects: {len(objects)}", style="bold"))
+def _add_objects(branch: Branch, objects: Sequence[ObjectExplanation]) -> None:
+    shown = branch.add(click.style(f"objects: {len(objects)}", bold=True))
     inside = [each for each in objects if each.object in ("rule", "element")]
     for container, name in dict.fromkeys((each.container, each.name) for each in objects):
-        group = shown.add(Text(f"{container} {name}", style="cyan"))
+        group = shown.add(click.style(f"{container} {name}", fg="cyan"))
         for each in inside:
             if (each.container, each.name) == (container, name):
                 number = f"{each.rule}. " if each.rule else ""
-                group.add(Text(f"{number}{each.reason}")).add(Text(each.text, style="dim"))
+                group.add(f"{number}{each.reason}", each.text)
 
 
 def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:

@@ -155,11 +155,39 @@ _MARGIN: Final = re.compile(r"[ │├└─]*")
 _NO_TEE: Final = str.maketrans("├└─", "│  ")
 
 
+class Verbatim(str):
+    """A line of a report that is to be copied, as one with a rule is: it is never folded."""
+
+
+class Branch:
+    """A line of a tree, with the rule that it is about, if any, and branches below it."""
+
+    def __init__(self, text: str, rule: str = "") -> None:
+        self.text = text
+        self.rule = rule
+        self.children: list[Branch] = []
+
+    def add(self, text: str, rule: str = "") -> Branch:
+        child = Branch(text, rule)
+        self.children.append(child)
+        return child
+
+    def lines(self, indent: str = "") -> Iterator[str]:
+        """What is below it, in lines."""
+        for child in self.children:
+            last = child is self.children[-1]
+            below = indent + ("   " if last else "│  ")
+            yield f"{indent}{'└─ ' if last else '├─ '}{child.text}"
+            if child.rule:
+                yield Verbatim(f"{below}{'│  ' if child.children else '   '}{click.style(child.rule, dim=True)}")
+            yield from child.lines(below)
+
+
 def folded(lines: Iterable[str], width: int | None) -> Iterator[str]:
     """Lines that fit so many columns, as far as blanks allow it; the rest stands below, four columns further in, and
     within the lines of a tree. Colours are not counted. Lines stay as they are where there is no terminal (None)."""
     for line in lines:
-        if width is None or len(click.unstyle(line)) <= width:
+        if width is None or isinstance(line, Verbatim) or len(click.unstyle(line)) <= width:
             yield line
             continue
         found = _MARGIN.match(click.unstyle(line))

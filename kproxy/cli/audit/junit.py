@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from kproxy.cluster.audit import KINDS, Finding, Report, Severity
 from kproxy.cluster.evidence.unseen import suspected
+from kproxy.words import with_arrows
 
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -47,7 +48,7 @@ def _lines(finding: Finding) -> list[str]:
     if finding.witness is not None:
         witness = finding.witness
         lines += [
-            f"packet: {witness.packet}, from {witness.client}, on {witness.node}",
+            f"packet: {with_arrows(witness.packet)}, from {witness.client}, on {witness.node}",
             f"expected: {', '.join(witness.expected)}",
             f"found: {', '.join(witness.found)}",
         ]

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import labelled, report_width, wrapped
+from kproxy.cli.output import Verbatim, labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
 from kproxy.cluster.evidence.unseen import ENDPOINTS, NO_RULES, headlines, suspected
 from kproxy.cluster.motion import in_motion
@@ -88,7 +88,7 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
     for index, rule in enumerate(finding.rules[:_MOST_RULES]):
         yield from _labelled("rule" if not index else "", rule.location, width)
         if rule.text != (finding.rules[index - 1].text if index else ""):
-            yield from _labelled("", rule.text, width)
+            yield Verbatim(f"{_INDENT}{'':<{_LABEL}}{rule.text}")
     if len(finding.rules) > _MOST_RULES:
         yield from _labelled("", f"and {len(finding.rules) - _MOST_RULES} more", width)
     witness = finding.witness

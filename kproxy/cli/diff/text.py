@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import click
 
+from kproxy.cli.output import Verbatim
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause, by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
@@ -110,7 +111,7 @@ def _changed_text(cause: Cause) -> Iterator[str]:
             for tag, first, last in spans
             for word in words[first:last]
         ]
-        yield f"     {click.style(side, bold=True)} has {' '.join(parts)}"
+        yield Verbatim(f"     {click.style(side, bold=True)} has {' '.join(parts)}")
 
 
 def _are(count: int) -> str:

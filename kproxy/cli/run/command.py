@@ -261,7 +261,7 @@ def _trace_text(report: Report, label: str) -> str:
     """The text form of /debug/trace."""
     from kproxy.cli.trace.text import report_text
 
-    return click.unstyle(report_text(report, label))
+    return report_text(report, label)
 
 
 def _serve_status(agent: Agent) -> AbstractContextManager[SyncObserver]:

@@ -233,7 +233,7 @@ def command(
 
         only = reports[0]
         assert isinstance(only, Report)
-        plain = click.unstyle(report_text(only, traced.label, unseen_lines(traced.unseen(only.question))))
+        plain = report_text(only, traced.label, unseen_lines(traced.unseen(only.question)))
         write_files({Path(html): trace_page(only, traced.label, packet_words(only.question), plain)})
     if html is None or output_format is not None:
         unseen = [traced.unseen(each.question) for each in asked]
@@ -495,7 +495,7 @@ def _print(
             texts.append(text_of(value, output_format, indent=None if lines else 2))
         write_output(("---\n" if output_format == "yaml" else "").join(texts), None)
         return
-    from kproxy.cli.trace.text import report_text, summary_line
+    from kproxy.cli.trace.text import report_lines, summary_line
 
     if summary:
         line = "".join(
@@ -508,9 +508,10 @@ def _print(
             report_note(f"assumed: {text}")
         tell_unseen(dict.fromkeys(gap for gaps in unseen for gap in gaps))
         return
-    shown = []
+    shown: list[str] = []
     for item, each, gaps in zip(reports, asked, unseen, strict=True):
         assert not isinstance(item, InputError)  # captures skip those, and other packets are answered in JSON
-        heading = f"{each.source}\n" if each.source else ""
-        shown.append(heading + report_text(item, label, unseen_lines(gaps)))
-    write_report("\n".join(shown).splitlines())
+        shown += [""] if shown else []
+        shown += [each.source] if each.source else []
+        shown += report_lines(item, label, unseen_lines(gaps))
+    write_report(shown)

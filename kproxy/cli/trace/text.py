@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from kproxy.cli.output import Branch
 from kproxy.cli.trace.words import (
     by_hook,
     common_steps,
@@ -32,33 +33,14 @@ MAX_BRANCHES = 8
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
 
 
-class _Branch:
-    """A line of the tree, with lines that belong to it (`details`) and branches below it."""
-
-    def __init__(self, text: str, details: Sequence[str] = ()) -> None:
-        self.text = text
-        self.details = list(details)
-        self.children: list[_Branch] = []
-
-    def add(self, text: str, details: Sequence[str] = ()) -> _Branch:
-        child = _Branch(text, details)
-        self.children.append(child)
-        return child
-
-    def lines(self, indent: str = "") -> Iterator[str]:
-        for child in self.children:
-            last = child is self.children[-1]
-            below = indent + ("   " if last else "│  ")
-            yield f"{indent}{'└─ ' if last else '├─ '}{child.text}"
-            for detail in child.details:
-                yield f"{below}{'│  ' if child.children else '   '}{detail}"
-            yield from child.lines(below)
-
-
 def report_text(report: Report, label: str, unseen: Sequence[str] = ()) -> str:
-    """The outcomes, with the lines about what was not seen, and the tree; coloured with ANSI sequences that click.echo
-    takes out again where they are not wanted."""
-    root = _Branch("")
+    """The lines of a report as one text, without colours."""
+    return "".join(f"{click.unstyle(line)}\n" for line in report_lines(report, label, unseen))
+
+
+def report_lines(report: Report, label: str, unseen: Sequence[str] = ()) -> list[str]:
+    """The outcomes, with the lines about what was not seen, and the tree, coloured."""
+    root = Branch("")
     shared = common_steps(report)
     several = len(report.outcomes) > 1
     first = report.outcomes[0].outcome.steps
@@ -80,7 +62,7 @@ def report_text(report: Report, label: str, unseen: Sequence[str] = ()) -> str:
     lines += [click.style(f"assumed: {text}", fg="yellow") for text in report.assumptions]
     lines += ["", f"rules: {label}", *root.lines()]
     lines += [f"{hook}: {line}" for hook, calls in report.hooks for line in calls]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def summary_line(report: Report) -> str:
@@ -137,7 +119,7 @@ def _summary(reported: Reported, width: int, came_by: str | None) -> Iterator[st
         yield f"{margin}reply: {reply_words(reported.reply, came_by)}"
 
 
-def _add_way(root: _Branch, steps: Sequence[Step]) -> None:
+def _add_way(root: Branch, steps: Sequence[Step]) -> None:
     for hook, group in by_hook(steps):
         branch = root.add(click.style(hook, fg="cyan", bold=True))
         levels = [branch]
@@ -146,4 +128,4 @@ def _add_way(root: _Branch, steps: Sequence[Step]) -> None:
             if step.note:
                 heading += click.style(f"  ({step.note})", fg="yellow")
             del levels[depth + 1 :]
-            levels.append(levels[-1].add(heading, [click.style(rule, dim=True)] if rule else ()))
+            levels.append(levels[-1].add(heading, rule))

@@ -253,7 +253,7 @@ class _TableTraversal:
         if not stands_for_unseen(rule.rule):
             self._steps.append(self._step(rule, f"{'goto' if target.goto else 'jump'} {target.chain}"))
         if any(target.chain == name for name, _ in frames):
-            names = " -> ".join([*(name for name, _ in frames), target.chain])
+            names = " → ".join([*(name for name, _ in frames), target.chain])
             raise DataplaneError(f"table {self._table}: a loop of jumps: {names}")
         if len(frames) > _MAX_FRAMES:
             raise DataplaneError(f"table {self._table}: jumps nested more than {_MAX_FRAMES} deep, at {target.chain}")

@@ -104,7 +104,7 @@ def ordered_chains(table: Table) -> list[Chain]:
                 order.append(chain)
             elif following in on_path:
                 names = [item.name for item, _ in path] + [following]
-                raise DataplaneError(f"table {table.name}: a loop of jumps: {' -> '.join(names)}")
+                raise DataplaneError(f"table {table.name}: a loop of jumps: {' → '.join(names)}")
             elif following not in done:
                 callee = table.chain(following)
                 if callee is None:

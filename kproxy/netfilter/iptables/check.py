@@ -54,7 +54,7 @@ def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
                     problems.append(Problem(kind, table.name, chain.name, number, text))
         loop = find_loop(table)
         if loop:
-            problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' -> '.join(loop)}"))
+            problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' → '.join(loop)}"))
     return tuple(problems)
 
 

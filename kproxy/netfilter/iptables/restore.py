@@ -104,7 +104,7 @@ def apply_restore(
             changed = state.table()
             loop = find_loop(changed, hooked=True)
             if loop:
-                raise RefusedError(f"a loop of jumps: {' -> '.join(loop)}")
+                raise RefusedError(f"a loop of jumps: {' → '.join(loop)}")
         except RefusedError as error:
             raise RestoreError(str(error), table=part.table, line=line, source=source, applied=current) from error
         current = _with_table(current, changed)

@@ -83,7 +83,7 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
     if loop:
         first = table.chain(loop[0])
         line = 0 if first is None else first.line
-        yield problem(f"chain {loop[0]}", "a loop of jumps: " + " -> ".join(loop), line)
+        yield problem(f"chain {loop[0]}", "a loop of jumps: " + " → ".join(loop), line)
 
 
 def _targets(table: Table) -> dict[str, list[str]]:

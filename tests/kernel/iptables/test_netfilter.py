@@ -381,7 +381,7 @@ def test_loop_that_a_hook_reaches(variant: str, request: pytest.FixtureRequest) 
             with pytest.raises(RefusedByKernelError):
                 real.restore(text, variant, "--noflush")
     _, reason = model(before, text)
-    assert reason.endswith("a loop of jumps: A -> B -> A")
+    assert reason.endswith("a loop of jumps: A → B → A")
 
 
 def test_deleted_rule_may_be_spelt_otherwise() -> None:

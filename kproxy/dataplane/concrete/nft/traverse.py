@@ -232,7 +232,7 @@ class _Traversal:
     def _jumped(self, frames: list[tuple[str, int]], effect: Effect) -> list[tuple[str, int]]:
         self._table.chain(effect.chain)
         if any(effect.chain == name for name, _ in frames):
-            names = " -> ".join([*(name for name, _ in frames), effect.chain])
+            names = " → ".join([*(name for name, _ in frames), effect.chain])
             raise DataplaneError(f"table {self._table.name}: a loop of jumps: {names}")
         if len(frames) > _MAX_FRAMES:
             raise DataplaneError(f"table {self._table.name}: jumps nested too deep, at {effect.chain}")

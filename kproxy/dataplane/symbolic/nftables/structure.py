@@ -185,7 +185,7 @@ class NftSide:
         if found is not None:
             return found
         if chain.name in path:
-            raise DataplaneError(f"table {table_name(table)}: a loop of jumps: {' -> '.join((*path, chain.name))}")
+            raise DataplaneError(f"table {table_name(table)}: a loop of jumps: {' → '.join((*path, chain.name))}")
         rules = []
         keys: list[object] = []
         for rule in chain.rules:

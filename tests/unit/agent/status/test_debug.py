@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
@@ -305,9 +304,7 @@ def running(
     settings = Settings(
         config=config, node_name="node-0", netns=name, filenames=(str(path),), collect_token_file=token_file
     )
-    agent = Agent(
-        settings, manifests(), lambda it: serve_status(it, lambda r, label: click.unstyle(report_text(r, label)))
-    )
+    agent = Agent(settings, manifests(), lambda it: serve_status(it, report_text))
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:

@@ -279,7 +279,7 @@ def test_a_host_file_that_is_none(kproxy: Run, tmp_path: Path, text: str, words:
             "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j GONE\nCOMMIT\n",
             "line 3: table nat: chain PREROUTING: rule 1: a jump to chain GONE, which is not there",
         ),
-        ("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\nCOMMIT\n", "a loop of jumps: A -> B -> A"),
+        ("*nat\n:A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A\nCOMMIT\n", "a loop of jumps: A → B → A"),
         ("*nat\n:PREROUTING ACCEPT [0:0]\n", "COMMIT expected"),
         (
             "\n# a comment\nhello\n",

@@ -54,7 +54,7 @@ def test_jumps_to_nowhere_and_loops() -> None:
     with pytest.raises(DataplaneError, match="chain X, which is not there"):
         trace(save("-A FORWARD -j X"), NODE, NEW_PACKET)
     loop = save(":A - [0:0]", ":B - [0:0]", "-A FORWARD -j A", "-A A -j B", "-A B -j A")
-    with pytest.raises(DataplaneError, match="a loop of jumps: FORWARD -> A -> B -> A"):
+    with pytest.raises(DataplaneError, match="a loop of jumps: FORWARD → A → B → A"):
         trace(loop, NODE, NEW_PACKET)
     with pytest.raises(DataplaneError, match="loop"):
         check_traceable(loop)

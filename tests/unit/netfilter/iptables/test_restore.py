@@ -237,7 +237,7 @@ def test_rename_takes_jumps_along() -> None:
         ("-D A -j DROP", "no such rule in chain A"),
         ("-Z Q", "no chain Q"),
         ("-F Q", "no chain Q"),
-        ("-A B -g A", "a loop of jumps: A -> B -> A"),
+        ("-A B -g A", "a loop of jumps: A → B → A"),
     ],
 )
 def test_what_the_kernel_refuses(lines: str, reason: str) -> None:

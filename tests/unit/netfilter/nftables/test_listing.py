@@ -207,7 +207,7 @@ def test_what_is_referred_to_must_be_there() -> None:
         "line 9: table ip t: rule 3 of chain a: a counter that does not exist: none",
         "line 10: table ip t: rule 4 of chain a: jump to a chain that does not exist: nowhere",
         "line 2: table ip t: map m: jump to a chain that does not exist: gone",
-        "line 6: table ip t: chain a: a loop of jumps: a -> b -> a",
+        "line 6: table ip t: chain a: a loop of jumps: a → b → a",
     ]
 
 
