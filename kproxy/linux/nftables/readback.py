@@ -7,6 +7,7 @@ the processor time (10 ms beside 48 at 300 Services of 5 endpoints), and the tab
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -76,18 +77,27 @@ def read_awake(executor: NftExecutor, desired: TableText | None = None) -> tuple
     return read_table(executor, desired), True
 
 
-def parse_listing(text: str, desired: TableText) -> Listing:
+def parse_listing(text: str, desired: TableText, each: Callable[[], None] = lambda: None) -> Listing:
     """Reads what `nft -j list table` prints; of a table with any flags, `dormant` is true.
+
+    Args:
+        each: called before each object; what it raises ends the work.
 
     Raises:
         UnreadableDumpError: it is something else.
     """
     try:
-        return _Reader(desired).read(msgspec.json.decode(text)["nftables"])
+        return _Reader(desired).read(msgspec.json.decode(text, type=_Printed).nftables, each)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableDumpError(
             f"what nft -j list table {desired.name} prints cannot be understood: {error}"
         ) from error
+
+
+class _Printed(msgspec.Struct):
+    """What nft prints: objects that are not taken apart yet, which takes long if there are many."""
+
+    nftables: list[msgspec.Raw]
 
 
 class _Reader:
@@ -99,12 +109,13 @@ class _Reader:
         self._elements: dict[ElementRef, ElementValue] = {}
         self._foreign: list[str] = []
         self._foreign_rules: list[str] = []
-        self._spellings = {name: {canonical(rule): rule for rule in own} for name, own in desired.rules.items()}
+        self._spellings: dict[str, dict[str, str]] = {}
 
-    def read(self, objects: list[dict[str, Any]]) -> Listing:
+    def read(self, objects: Iterable[msgspec.Raw], each: Callable[[], None]) -> Listing:
         flagged = False
-        for each in objects:
-            ((kind, item),) = each.items()
+        for printed in objects:
+            each()
+            ((kind, item),) = msgspec.json.decode(printed).items()
             if kind == "chain":
                 self._chain(item)
             elif kind in ("set", "map"):
@@ -152,6 +163,8 @@ class _Reader:
     def _rule(self, item: dict[str, Any]) -> None:
         chain, text = item["chain"], rule_text(item)
         if chain in self._chains:
-            self._rules.setdefault(chain, []).append(self._spellings.get(chain, {}).get(text, text))
+            if chain not in self._spellings:
+                self._spellings[chain] = {canonical(rule): rule for rule in self._desired.rules.get(chain, ())}
+            self._rules.setdefault(chain, []).append(self._spellings[chain].get(text, text))
         else:
             self._foreign_rules.append(text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Final
 
 import msgspec
 
@@ -18,6 +20,13 @@ from kproxy.linux.sync.reconcile import describe
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.render import RenderOptions
 from kproxy.services import ServicePortName, ServiceState
+
+_LOOK: Final = 0.02
+"""Seconds after which a check looks again whether something is wanted."""
+
+
+class _GaveWayError(Exception):
+    """A check is given up, since something else is wanted."""
 
 
 class SyncReport(msgspec.Struct, frozen=True):
@@ -111,17 +120,51 @@ class FamilySyncer(ABC):
             LinuxError: it cannot be read or written.
         """
 
-    def is_right(self, _before: Callable[[], None], _wanted: Callable[[], bool]) -> bool | None:
+    def is_right(self, before: Callable[[], None], wanted: Callable[[], bool]) -> bool | None:
         """Whether the kernel holds what was written last; False also if only `resync` can tell. Nothing is written.
 
+        Reading and comparing many rules takes seconds, and a change does not wait for that.
+
         Args:
-            _before: called before the kernel is read, in a thread of its own.
-            _wanted: whether something else is to be done by now: then it gives way, and returns None.
+            before: called before the kernel is read, in a thread of its own.
+            wanted: whether something else is to be done by now: then it gives way, and returns None.
 
         Raises:
             LinuxError: it cannot be read.
         """
-        return False
+        if self.needs_resync or self._options is not None or self._flows.waits:
+            return False
+
+        def read() -> str | None:
+            before()
+            return self._read()
+
+        def give_way() -> None:
+            if wanted():
+                raise _GaveWayError
+
+        reading = ThreadPoolExecutor(1)
+        try:
+            text = reading.submit(read)
+            is_as_wanted = self._comparison(give_way)
+            while not text.done():
+                give_way()
+                wait([text], timeout=_LOOK)
+            give_way()
+            return is_as_wanted(text.result())
+        except _GaveWayError:
+            return None
+        finally:
+            reading.shutdown(wait=False)  # what it reads is not needed any more
+
+    @abstractmethod
+    def _read(self) -> str | None:
+        """What the kernel holds. Raises LinuxError: it cannot be read."""
+
+    @abstractmethod
+    def _comparison(self, give_way: Callable[[], None]) -> Callable[[str | None], bool]:
+        """What tells whether what was read is as it was written last. Both call `give_way` now and then, which raises
+        if something else is wanted."""
 
     @abstractmethod
     def sync(self, *, check: bool = False) -> SyncReport:

@@ -14,8 +14,6 @@ preempts, gets its entry by the old rules after any wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Final
 
 import msgspec
 
@@ -34,13 +32,6 @@ from kproxy.linux.sync.runs import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import Changes, ServiceState
-
-_LOOK: Final = 0.02
-"""Seconds after which a check looks again whether something is wanted."""
-
-
-class _GaveWayError(Exception):
-    """A check is given up, since something else is wanted."""
 
 
 class Syncer(FamilySyncer):
@@ -121,35 +112,15 @@ class Syncer(FamilySyncer):
             steps=_steps(watch, outcome),
         )
 
-    def is_right(self, before: Callable[[], None], wanted: Callable[[], bool]) -> bool | None:
-        """See FamilySyncer: reading and comparing many rules takes seconds, and a change does not wait for that."""
-        if self.needs_resync or self._options is not None or self._flows.waits:
-            return False
+    def _read(self) -> str:
+        return self._executor.save(counters=False)
 
-        def read() -> str:
-            before()
-            return self._executor.save(counters=False)
-
-        def give_way() -> None:
-            if wanted():
-                raise _GaveWayError
-
+    def _comparison(self, give_way: Callable[[], None]) -> Callable[[str | None], bool]:
         plan = self._renderer.last_plan()
         desired = desired_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
         saver = f"iptables-{self._executor.variant.value}-save"
-        reading = ThreadPoolExecutor(1)
-        try:
-            text = reading.submit(read)
-            blocks = expected_blocks(desired, each=give_way)
-            while not text.done():
-                give_way()
-                wait([text], timeout=_LOOK)
-            give_way()
-            return not find_left(desired, text.result(), saver, blocks)
-        except _GaveWayError:
-            return None
-        finally:
-            reading.shutdown(wait=False)  # what it reads is not needed any more
+        blocks = expected_blocks(desired, each=give_way)
+        return lambda text: not find_left(desired, text or "", saver, blocks)
 
     def sync(self, *, check: bool = False) -> SyncReport:
         """See FamilySyncer."""

@@ -17,11 +17,11 @@ import msgspec
 
 from kproxy.cluster.stale_flows import StaleFlow, previous_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
-from kproxy.linux.errors import LinuxError
+from kproxy.linux.errors import LinuxError, UnreadableDumpError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import STALE, Change, deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.readback import read_awake
+from kproxy.linux.nftables.readback import parse_listing, read_awake
 from kproxy.linux.nftables.table import SetText
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.desired import table_text
@@ -60,6 +60,7 @@ class TableSyncer(FamilySyncer):
         self._renderer = Renderer(options)
         self._clock = clock
         self._stale: dict[str, float] = {}
+        self._foreign: tuple[str, ...] = ()
         self._rules = 0
         self._cleanup_failures = 0
 
@@ -103,6 +104,7 @@ class TableSyncer(FamilySyncer):
             if unknown or change or self._flows.waits:
                 self._flows.remember(table_addresses(found.before))
                 flows = self._flows.clean(notes, True)
+        self._foreign = listing.foreign
         notes += [f"{found_} in table {desired.name} is not kube-proxy's, and stays" for found_ in listing.foreign]
         change = _without(change, waiting)
         return SyncReport(
@@ -118,6 +120,23 @@ class TableSyncer(FamilySyncer):
             notes=tuple(notes),
             steps=tuple(watch.times),
         )
+
+    def _read(self) -> str | None:
+        return self._executor.list_table()
+
+    def _comparison(self, give_way: Callable[[], None]) -> Callable[[str | None], bool]:
+        desired = table_text(self._renderer)
+
+        def is_as_wanted(text: str | None) -> bool:
+            try:
+                listing = parse_listing(text or "", desired, give_way)
+            except UnreadableDumpError:
+                return False
+            change = find_table_difference(desired, listing).change
+            # What others have put there is told by `resync`, once.
+            return listing.foreign == self._foreign and not _without(change, self._stale.keys())
+
+        return is_as_wanted
 
     def sync(self, *, check: bool = False) -> SyncReport:
         """See FamilySyncer."""
@@ -226,7 +245,7 @@ class TableSyncer(FamilySyncer):
             notes.append(f"{len(doomed)} chains that are not used could not be deleted, the next check does: {error}")
 
 
-def _without(change: Change, waiting: set[str]) -> Change:
+def _without(change: Change, waiting: Collection[str]) -> Change:
     """A change without stale chains that are empty already."""
     stale = tuple(chain for chain in change.stale_chains if chain not in waiting)
     return msgspec.structs.replace(change, stale_chains=stale)

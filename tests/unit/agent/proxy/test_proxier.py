@@ -14,11 +14,14 @@ from kproxy.agent.proxy.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyPro
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, ObjectMeta
 from kproxy.linux.iptables.executor import Executor
+from kproxy.linux.sync.family_syncer import FamilySyncer
+from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.render import Renderer, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from tests.support.linux.fake import Faulty, MemoryExecutor, refused
+from tests.support.linux.nft_memory import MemoryNft
 from tests.support.services.builders import make_endpoint, make_service, make_slice
 from tests.support.waiting import PATIENCE
 
@@ -58,12 +61,15 @@ class Counting(MemoryExecutor):
 
 
 class Subject:
-    def __init__(self, executor: Executor | None = None) -> None:
+    def __init__(self, executor: Executor | None = None, table: MemoryNft | None = None) -> None:
         self.now = 1000.0
         self.kernel = Counting()
         self.observer = Observer()
         options = RenderOptions(node_name="node-0")
-        syncer = Syncer(executor or self.kernel, ServiceState(IPFamily.IPV4, "node-0"), Renderer(options))
+        state = ServiceState(IPFamily.IPV4, "node-0")
+        syncer: FamilySyncer = Syncer(executor or self.kernel, state, Renderer(options))
+        if table is not None:
+            syncer = TableSyncer(table, state, options, clock=lambda: self.now)
         self.proxier = FamilyProxier(
             IPFamily.IPV4,
             syncer,
@@ -99,8 +105,8 @@ class Subject:
         return [rule for name, chain in chains.items() if name.startswith(prefix) for rule in chain.rules]
 
 
-def running() -> Subject:
-    subject = Subject()
+def running(subject: Subject | None = None) -> Subject:
+    subject = subject or Subject()
     subject.proxier.inbox.put_service("shop/web", make_service("web"))
     subject.put("10.244.0.5")
     subject.proxier.enable()
@@ -322,3 +328,37 @@ def test_a_check_gives_way_to_a_change() -> None:
     subject.advance(1.0)
     assert "PREROUTING" in subject.observer.done[-1].drift
     assert subject.nat("PREROUTING")
+
+
+def test_a_check_of_a_table_gives_way_to_a_change() -> None:
+    written, ask = threading.Event(), [0]
+
+    class Slow(MemoryNft):
+        def list_table(self) -> str | None:
+            if ask == [1] and not written.is_set():
+                subject.put("10.244.0.6")
+                assert written.wait(PATIENCE), "the change waited for the check"
+            return super().list_table()
+
+        def run(self, script: str) -> None:
+            super().run(script)
+            subject.kernel.generation += 1
+            if "10.244.0.6" in script:
+                written.set()
+
+    kernel = Slow(IPFamily.IPV4)
+    subject = Subject(table=kernel)
+    running(subject)
+    subject.advance(31.0)
+    checks = len(subject.observer.done)
+    kernel.run("flush map ip kube-proxy service-ips\n")
+    ask[0] = 1
+    subject.proxier.request_check()
+    subject.advance(0.0)
+    assert not written.is_set()
+    subject.advance(1.0)
+    assert written.is_set()
+    subject.advance(1.0)
+    assert [each.drift for each in subject.observer.done[checks:] if each.drift] == [
+        "1 elements missing or altered (service-ips { 10.96.0.1 . tcp . 80 })"
+    ]
