@@ -117,7 +117,7 @@ class SideInput:
         if self._files is not None:
             return tuple(each for each in self._files.unseen if each.family in ("", family.value))
         found = (*ipvs_of_mode(self.label, self._cluster[0].mode), *self._lacking.unseen(self.label))
-        return self._choices.assumed.left(found)
+        return self._choices.assumed.left(each for each in found if each.family in ("", family.value))
 
     @property
     def _lacking(self) -> Lacking:

@@ -238,7 +238,8 @@ class ManifestSource:
         found = list(self._suspected)
         if self._host is None:
             found += [not_looked_at(self._target.node_name, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-        return self._assumed.left(found)
+        family = question.packet.family.value
+        return self._assumed.left(each for each in found if each.family in ("", family))
 
     @property
     def _suspected(self) -> tuple[Unseen, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kproxy.api import EndpointSlice, Manifests, Service
@@ -19,7 +19,6 @@ from kproxy.dataplane.model.unseen import unseen_target
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.ruleset import Table
-from kproxy.netfilter.iptables.targets import Target
 from kproxy.services.names import family_of
 from kproxy.services.node import host_ips
 
@@ -30,87 +29,129 @@ _RANGES: Final = {4: ipaddress.ip_network("198.18.0.0/15"), 6: ipaddress.ip_netw
 """Where invented endpoints are: addresses that no network has (RFC 2544, RFC 3849)."""
 
 
+_Line = tuple[str, Unseen | None]
+"""Options of iptables, and what is open of the packets that they match; None for nothing."""
+
+
 @dataclass(frozen=True)
 class Lacking:
-    """The Services that lack something that was not seen."""
+    """The Services that lack something that was not seen.
+
+    Attributes:
+        endpoints: those without EndpointSlices, by family: of one family, or None for all families that they have.
+    """
 
     cluster_ips: tuple[Service, ...] = ()
-    endpoints: tuple[Service, ...] = ()
+    endpoints: Mapping[Family | None, tuple[Service, ...]] = field(default_factory=dict)
     node_ports: tuple[Service, ...] = ()
 
     @classmethod
     def of(cls, cluster: Manifests, *, complete: bool, assumed: Assumed) -> Lacking:
         """Those of some objects.
 
+        A cluster has an EndpointSlice of each family of a Service with a selector, if only an empty one, and of a
+        Service without one those that somebody wrote: `default/kubernetes` always has one. So manifests without them
+        are a part, and not of a Service that refuses.
+
         Args:
             complete: the objects are all that a cluster has; then what is not there does not exist.
         """
         if complete:
             return cls()
-        there = {(each.metadata.namespace, each.metadata.labels.get(_SERVICE)) for each in cluster.endpoint_slices}
-        none = not cluster.endpoint_slices
-        without_ips = tuple(filter(is_unallocated, cluster.services))
-        without = tuple(
-            each
-            for each in cluster.services
-            if each.spec.selector
-            and each.spec.type != "ExternalName"
-            # What an API server has a uid of came with its slices, if any slice came.
-            and (none or not each.metadata.uid)
-            and (each.metadata.namespace, each.metadata.name) not in there
-        )
+        endpoints: dict[Family | None, tuple[Service, ...]] = {}
+        for family, service in _without_slices(cluster):
+            endpoints[family] = (*endpoints.get(family, ()), service)
         return cls(
-            () if assumed.complete or CLUSTER_IPS in assumed.empty else without_ips,
-            () if assumed.complete or ENDPOINTS in assumed.empty else without,
+            () if assumed.complete or CLUSTER_IPS in assumed.empty else tuple(filter(is_unallocated, cluster.services)),
+            {} if assumed.complete or ENDPOINTS in assumed.empty else endpoints,
             () if assumed.complete or NODE_PORTS in assumed.empty else tuple(filter(lacks_node_port, cluster.services)),
         )
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:
         """The same as things that were not seen."""
-        found = []
-        for what, services, lack, mend in (
-            (CLUSTER_IPS, self.cluster_ips, "no cluster IP", "--allocate CIDR"),
-            (ENDPOINTS, self.endpoints, "a selector and no EndpointSlice", "--assume-endpoints N"),
-            (NODE_PORTS, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR"),
-        ):
+        return tuple(self.things(host))
+
+    def things(self, host: str) -> dict[Unseen, tuple[Service, ...]]:
+        """The same, each with the Services that lack it."""
+        rows: list[tuple[str, Family | None, tuple[Service, ...], str, str]]
+        rows = [(CLUSTER_IPS, None, self.cluster_ips, "no cluster IP", "--allocate CIDR")]
+        for family, services in self.endpoints.items():
+            chosen = any(each.spec.selector for each in services)
+            lack = "a selector and no" if all(each.spec.selector for each in services) else "no"
+            of = f" of {family.value}" if family is not None else ""
+            rows.append(
+                (ENDPOINTS, family, services, f"{lack} EndpointSlice{of}", "--assume-endpoints N" if chosen else "")
+            )
+        rows.append((NODE_PORTS, None, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR"))
+        found = {}
+        for what, family, services, lack, mend in rows:
             if services:
                 names = ", ".join(each.metadata.key for each in services[:_SHOWN])
                 more = f" and {len(services) - _SHOWN} more" if len(services) > _SHOWN else ""
                 has = "Service has" if len(services) == 1 else "Services have"
-                found.append(suspect(host, None, what, f"{has} {lack}: {names}{more} ({mend})"))
-        return tuple(found)
+                why = f"{has} {lack}: {names}{more}{f' ({mend})' if mend else ''}"
+                found[suspect(host, family, what, why)] = services
+        return found
+
+
+def _without_slices(cluster: Manifests) -> Iterator[tuple[Family | None, Service]]:
+    """The Services of which kube-proxy makes rules and EndpointSlices are missing: of all their families, or of one."""
+    there: dict[tuple[str, str | None], set[str]] = {}
+    for piece in cluster.endpoint_slices:
+        key = piece.metadata.namespace, piece.metadata.labels.get(_SERVICE)
+        there.setdefault(key, set()).add(piece.address_type)
+    listed = {namespace for namespace, _ in there}
+    for service in cluster.services:
+        meta, spec = service.metadata, service.spec
+        # What an API server has a uid of came with its slices, if any slice of its namespace came.
+        if spec.type == "ExternalName" or spec.cluster_ip == "None" or (meta.uid and meta.namespace in listed):
+            continue
+        seen = there.get((meta.namespace, meta.name), set())
+        if not seen:
+            yield None, service
+        else:
+            yield from ((family, service) for family in _families(service) if family.value not in seen)
+
+
+def _families(service: Service) -> tuple[Family, ...]:
+    """The families of which a Service says that it has them."""
+    spec = service.spec
+    names = spec.ip_families or tuple(family_of(ip).value for ip in spec.cluster_ips if ip != "None")
+    return tuple(family for family in Family if family.value in names)
 
 
 def open_services(
     rules: Sequence[IptablesRules], family: Family, cluster: Manifests, lacking: Lacking
 ) -> tuple[IptablesRules, ...]:
     """The rules of a node, in which what becomes of packets to Services that lack something is open."""
-    unseen = {each.what: each for each in lacking.unseen("")}
-    lines: list[tuple[str, str]] = []
-    if lacking.endpoints:
-        lines += [(line, ENDPOINTS) for each in lacking.endpoints for line in _doors(each, family)]
-    lines += [(line, CLUSTER_IPS) for each in lacking.cluster_ips for line in _doors(each, family)]
-    if lacking.node_ports:
-        known = [port for each in cluster.services for port in each.spec.ports if port.node_port]
-        lines += [(_node_port(port.protocol, str(port.node_port)), "") for port in known]
-        protocols = {port.protocol for each in lacking.node_ports for port in each.spec.ports if not port.node_port}
-        lines += [(_node_port(protocol, "30000:32767"), NODE_PORTS) for protocol in sorted(protocols)]
-    if lacking.cluster_ips:
-        lines += [(f"-d {address} -j RETURN", "") for address in sorted(_known(cluster, family))]
-        lines.append(("-j RETURN", CLUSTER_IPS))
+    things = {each: found for each, found in lacking.things("").items() if each.family in ("", family.value)}
+    lines: list[_Line] = []
+    last: list[_Line] = []
+    for each, services in things.items():
+        if each.what == NODE_PORTS:
+            known = [port for service in cluster.services for port in service.spec.ports if port.node_port]
+            lines += [(_node_port(port.protocol, str(port.node_port)), None) for port in known]
+            protocols = {port.protocol for service in services for port in service.spec.ports if not port.node_port}
+            lines += [(_node_port(protocol, "30000:32767"), each) for protocol in sorted(protocols)]
+        else:
+            lines += [(line, each) for service in services for line in _doors(service, family)]
+        if each.what == CLUSTER_IPS:
+            last = [(f"-d {address} -j RETURN", None) for address in sorted(_known(cluster, family))]
+            last.append(("-j RETURN", each))
+    lines += last
+    found = _opened(rules, family, "nat", lines)
     # A Service without endpoints refuses; that of an unknown address would, too.
-    found = _opened(rules, family, "nat", lines, unseen)
-    return _opened(found, family, "filter", [each for each in lines if each[1] != ENDPOINTS], unseen)
+    refusing = [(line, each) for line, each in lines if each is None or each.what != ENDPOINTS]
+    return _opened(found, family, "filter", refusing)
 
 
 def _opened(
     rules: Sequence[IptablesRules],
     family: Family,
     name: str,
-    lines: Sequence[tuple[str, str]],
-    unseen: Mapping[str, Unseen],
+    lines: Sequence[_Line],
 ) -> tuple[IptablesRules, ...]:
-    """The rules with lines behind those of a table's built-in chains, each with what it leaves open, "" for nothing."""
+    """The rules with lines behind those of a table's built-in chains."""
     if not lines:
         return tuple(rules)
     head = "".join(f":{chain} ACCEPT [0:0]\n" for chain in _CHAINS[name])
@@ -121,17 +162,13 @@ def _opened(
     table = held.ruleset.table(name) or Table(name)
     chains = {chain.name: chain for chain in table.chains}
     for chain in made.chains:
-        parts = zip(chain.rules, (what for _, what in lines), strict=True)
-        more = [replace(rule, target=_target(unseen[what])) if what else rule for rule, what in parts]
+        parts = zip(chain.rules, (each for _, each in lines), strict=True)
+        more = [replace(rule, target=unseen_target(each.what, each.why)) if each else rule for rule, each in parts]
         before = chains.get(chain.name, replace(chain, rules=()))
         chains[chain.name] = replace(before, rules=(*before.rules, *more))
     others = tuple(each for each in held.ruleset.tables if each.name != name)
     opened = replace(held.ruleset, tables=(*others, Table(name, tuple(chains.values()), table.comments)))
     return (replace(held, ruleset=opened), *rules[1:])
-
-
-def _target(each: Unseen) -> Target:
-    return unseen_target(each.what, each.why)
 
 
 def _doors(service: Service, family: Family) -> Iterator[str]:
@@ -171,26 +208,23 @@ def _is_of(address: str, family: Family) -> bool:
 
 
 def with_endpoints(cluster: Manifests, count: int, node: str) -> tuple[Manifests, tuple[str, ...]]:
-    """The cluster in which each Service with a selector and without EndpointSlices has some endpoints, spread over the
-    nodes, or over `node` and another one where there are no Nodes. They follow from the Service's name alone, so that
-    two sides of a comparison have the same.
+    """The cluster in which each Service with a selector has some endpoints of each family of which it has no
+    EndpointSlice, spread over the nodes, or over `node` and another one where there are no Nodes. They follow from the
+    Service's name alone, so that two sides of a comparison have the same.
 
     Returns:
         The cluster, and the names of the Services that got some.
     """
-    lacking = Lacking.of(cluster, complete=False, assumed=Assumed()).endpoints
+    lacking = [each for each in _without_slices(cluster) if each[1].spec.selector]
     nodes = sorted(each.metadata.name for each in cluster.nodes) or [node, f"not-{node}" if node else "another-node"]
-    slices = tuple(piece for service in lacking for piece in _slices(service, count, nodes))
-    return (
-        replace(cluster, endpoint_slices=(*cluster.endpoint_slices, *slices)),
-        tuple(each.metadata.key for each in lacking),
-    )
+    slices = tuple(piece for family, service in lacking for piece in _slices(service, family, count, nodes))
+    names = dict.fromkeys(service.metadata.key for _, service in lacking)
+    return replace(cluster, endpoint_slices=(*cluster.endpoint_slices, *slices)), tuple(names)
 
 
-def _slices(service: Service, count: int, nodes: Sequence[str]) -> Iterator[EndpointSlice]:
-    ips = [ip for ip in service.spec.cluster_ips if ip != "None"]
-    families: Iterable[str] = service.spec.ip_families or tuple(family_of(ip).value for ip in ips) or ("IPv4",)
-    for family in families:
+def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[str]) -> Iterator[EndpointSlice]:
+    families = (only,) if only is not None else _families(service) or (Family.IPV4,)
+    for family in (each.value for each in families):
         network = _RANGES[4 if family == "IPv4" else 6]
         start = int.from_bytes(hashlib.sha256(f"{service.metadata.key} {family}".encode()).digest()[:8])
         room = min(network.num_addresses, 1 << 63) - 2

@@ -237,3 +237,64 @@ def test_node_ports_of_manifests_from_git(kproxy: Run, tmp_path: Path, kind: str
     other.write_text(path.read_text().replace(kind, "ClusterIP").replace(", nodePort: 31234", ""))
     assert kproxy("diff", path, other, *GIVEN, "--assume-endpoints", "1").returncode == 1
     assert kproxy("diff", path, path, *GIVEN, "--assume-endpoints", "1").returncode == 0
+
+
+DUAL = """apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {podCIDRs: [10.244.1.0/24, "fd00:1::/64"]}
+status: {addresses: [{type: InternalIP, address: 172.30.0.11}, {type: InternalIP, address: "fd00::11"}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIPs: [10.96.0.80, "fd00:96::80"]
+  clusterIP: 10.96.0.80
+  ipFamilies: [IPv4, IPv6]
+  selector: {app: web}
+  ports: [{port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.1.2]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kubernetes, namespace: default}
+spec: {clusterIP: 10.96.0.1, ports: [{port: 443}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: peers, namespace: shop}
+spec: {clusterIP: None, selector: {app: web}, ports: [{port: 80}]}
+"""
+
+
+def test_services_without_slices_of_one_family_or_without_a_selector(kproxy: Run, tmp_path: Path) -> None:
+    """In a cluster they have slices: `kubernetes` the API server's, `web` one of each family, if only an empty one. So
+    a file without them does not say that they refuse. Of a headless Service kube-proxy makes no rules."""
+    file = tmp_path / "dual.yaml"
+    file.write_text(DUAL)
+
+    def asked(dst: str, *more: str) -> tuple[set[str], dict[str, str]]:
+        src = "fd00:1::9" if "[" in dst else "10.244.1.9"
+        done = kproxy("trace", "-f", file, "--node", "n1", "--src", src, "--dst", dst, "-o", "json", *more)
+        answer = json.loads(done.stdout)
+        gaps = {each["why"]: each["family"] for each in answer["unseen"] if each["what"] == "endpoints"}
+        return {each["verdict"] for each in answer["outcomes"]}, gaps
+
+    alone = {"Service has no EndpointSlice: default/kubernetes": ""}
+    of_one = {"Service has a selector and no EndpointSlice of IPv6: shop/web (--assume-endpoints N)": "IPv6"}
+    for mode in ("iptables", "nftables"):
+        assert asked("10.96.0.80:80", "--mode", mode) == ({"ACCEPT"}, alone)
+        assert asked("10.96.0.1:443", "--mode", mode) == ({"INDETERMINATE"}, alone)
+        assert asked("[fd00:96::80]:80", "--mode", mode) == ({"INDETERMINATE"}, {**alone, **of_one})
+    assert asked("[fd00:96::80]:80", "--assume-endpoints", "1") == ({"ACCEPT"}, alone)
+    assert asked("10.96.0.1:443", "--assume", "endpoints=empty") == ({"REJECT"}, {})
+    # What an API server listed, with slices of the namespace, has all that there is.
+    file.write_text(DUAL.replace("{name: web, namespace: shop}", "{name: web, namespace: shop, uid: a}"))
+    assert asked("[fd00:96::80]:80") == ({"REJECT"}, alone)
