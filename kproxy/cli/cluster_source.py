@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -263,10 +263,12 @@ class ClusterSource:
         return config, (cluster, seen)
 
     def lacking(self, cluster: Manifests, assumed: Assumed) -> Lacking:
-        """The Services that lack what a cluster has; none of a live one's, nor of a snapshot with EndpointSlices."""
+        """The Services that lack what a cluster has; none of a live one's, nor of a snapshot with EndpointSlices. And
+        whether the configuration is unknown that was read last."""
         files = filter(None, map(self.reads.snapshot, self.filenames))
         whole = self.is_live or any(cluster.endpoint_slices or each.read(ENDPOINT_SLICES) is not None for each in files)
-        return Lacking.of(cluster, complete=whole, assumed=assumed)
+        found = Lacking.of(cluster, complete=whole, assumed=assumed)
+        return replace(found, configuration=not self.reads.config_known)
 
     def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""

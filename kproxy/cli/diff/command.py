@@ -169,13 +169,15 @@ def command(
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
     common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace, assumed=assumed,
-        allocate=read_allocate(allocate), endpoints=endpoints or 0,
+        allocate=read_allocate(allocate), endpoints=endpoints or 0, as_given=config_a != config_b,
     )  # fmt: skip
     sides = (
         SideInput(one, common),
         SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),
     )
     labels = (sides[0].label, sides[1].label)
+    for side, opposite in (sides, sides[::-1]):
+        side.take_config_of(opposite)
     chosen = _family(sides, family)
     unseen = [side.unseen(chosen) for side in sides]
     same = lacking_both(*unseen)

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
@@ -16,11 +18,12 @@ from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
 from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.allocate import Network
+from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules, with_jumps
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, NOTHING, Assumed, Unseen
-from kproxy.cluster.rules import HostRules
+from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
@@ -46,7 +49,8 @@ _START = 200
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What options say about a side. Sides with the same `reads` read what both name once."""
+    """What options say about a side. Sides with the same `reads` read what both name once. `as_given`: kube-proxy's
+    configuration is what options say, its defaults where they say nothing."""
 
     config: str | None = None
     mode: str | None = None
@@ -58,6 +62,7 @@ class Choices:
     assumed: Assumed = NOTHING
     allocate: tuple[Network, ...] = ()
     endpoints: int = 0
+    as_given: bool = False
     reads: Reads = field(default_factory=Reads)
 
 
@@ -81,6 +86,8 @@ class SideInput:
         self._choices = choices
         self._files: HostRules | None = None
         self._held: tuple[Files, str] | None = None
+        self._taken: KubeProxyConfiguration | None = None
+        self._knows_config = True
         self.mode = ""
         if is_live(text):
             self._files = _read_namespace(text.removeprefix(NETNS), choices)
@@ -97,8 +104,7 @@ class SideInput:
         """The family of a side that can be read for either, if the other side does not tell."""
         if self._files is not None:
             return Family.IPV4
-        config, _, target, _ = self._cluster
-        return target.primary_family(config)
+        return self._cluster[2].primary_family(self._config)
 
     def cluster(self) -> Rendered | NodeOfSnapshot | None:
         """What a page shows a map of; None of rules that stand alone, or without some of the objects."""
@@ -108,21 +114,21 @@ class SideInput:
             return NodeOfSnapshot(*self._held)
         if self._files is not None or self._choices.without:
             return None
-        config, _, target, objects = self._cluster
+        _, _, target, objects = self._cluster
         objects = [*objects, *_cluster_source(self._text, self._choices)[0].read_pods()]
-        return Rendered(objects, config, self._choices.features or Features(), target.node_name)
+        return Rendered(objects, self._config, self._choices.features or Features(), target.node_name)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
             return tuple(each for each in self._files.unseen if each.family in ("", family.value))
-        found = (*ipvs_of_mode(self.label, self._cluster[0].mode), *self._lacking.unseen(self.label))
+        found = (*ipvs_of_mode(self.label, self._config.mode), *self._lacking.unseen(self.label))
         return self._choices.assumed.left(each for each in found if each.family in ("", family.value))
 
     @property
     def _lacking(self) -> Lacking:
         source, _ = _cluster_source(self._text, self._choices)
-        return source.lacking(self._cluster[1], self._choices.assumed)
+        return replace(source.lacking(self._cluster[1], self._choices.assumed), configuration=not self._knows_config)
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -140,12 +146,52 @@ class SideInput:
             if any(what == BASE_CHAIN_JUMPS for _, what in same):
                 iptables = with_jumps(iptables)
             return SideRules(open_rules(iptables, family, unseen, native, forked=False), native)
-        config, cluster, target, _ = self._cluster
+        _, cluster, target, _ = self._cluster
+        config = self._config
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
             found = _rendered(target, family, cluster, config, self._choices.features or Features())
         opened = open_rules(found.iptables, family, unseen, found.nftables, forked=False)
         return replace(found, iptables=open_services(opened, family, cluster, self._lacking))
+
+    def take_config_of(self, other: SideInput) -> None:
+        """Where nothing tells the configuration of a rendered side's kube-proxy, it is taken to be the other side's:
+        what a snapshot, manifests or rules tell of it. What it alone would make is then no difference.
+
+        Raises:
+            InputError: that configuration cannot be used.
+        """
+        if self._files is not None:
+            return
+        _, cluster, target, objects = self._cluster
+        if self._knows_config:
+            return
+        found = None if self._choices.as_given else other._told_config(cluster, target.node_name)
+        if found is None:
+            for remark in remark_no_config(cluster, objects):
+                report_note(remark)
+        else:
+            self._taken = structs.replace(found, mode=self._choices.mode or found.mode, hostname_override="")
+            report_note(f"{self.label}: no kube-proxy configuration; it is taken to be that of {other.label}")
+
+    def _told_config(self, cluster: Manifests, node: str) -> KubeProxyConfiguration | None:
+        if self._held is not None:
+            # As for what its objects render.
+            choices = Choices(reads=self._choices.reads)
+            return SideInput(f"{MANIFESTS}{self._text}", choices)._told_config(cluster, node)
+        if self._files is None:
+            config, *_ = self._cluster
+            return config if self._knows_config else None
+        from kproxy.cluster.snapshot.cluster import known_config
+        from kproxy.cluster.snapshot.files import MemoryFiles
+
+        names = {each.label: _file_of_snapshot(each) for each in self._files.files}
+        texts = {f"nodes/{node}/{names[each.label]}": each.text.encode() for each in self._files.files}
+        return known_config(MemoryFiles(self.label, texts), (), cluster.nodes, node, report_note)
+
+    @property
+    def _config(self) -> KubeProxyConfiguration:
+        return self._taken or self._cluster[0]
 
     @cached_property
     def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
@@ -153,7 +199,10 @@ class SideInput:
         source, node = _cluster_source(self._text, self._choices)
         objects: list[RawObject] = []
         with working(f"reading {label(self._text)}"):
-            config, cluster = source.read(self._choices.config, self._choices.mode, objects=objects, node=node or None)
+            config, cluster = source.read(
+                self._choices.config, self._choices.mode, objects=objects, node=node or None, remark_config=False
+            )
+            self._knows_config = source.reads.config_known
             return config, cluster, select_target(cluster.nodes, config, node or None), objects
 
 
@@ -167,6 +216,13 @@ def _families(files: HostRules) -> frozenset[Family]:
         if any(True for _ in evaluated_tables(NftRuleset(native), family)):
             found.add(family)
     return frozenset(family for family in found if family is not None)
+
+
+def _file_of_snapshot(file: RuleFile) -> str:
+    """What a snapshot calls a file of rules."""
+    if file.iptables is None:
+        return "nft.json"
+    return "ip6tables-save" if file.iptables.ruleset.family is Family.IPV6 else "iptables-save"
 
 
 def _read_files(text: str, name: str, assumed: Assumed) -> HostRules:

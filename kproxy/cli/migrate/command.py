@@ -16,7 +16,7 @@ from kproxy.cli.options import chosen_family, feature_option, only_family_option
 from kproxy.cli.output import output_option, report_note, working, write_answer, write_files, write_report
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import IPVS, Assumed
+from kproxy.cluster.evidence.unseen import IPVS, Assumed, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.extras import require
 from kproxy.netfilter import Family
@@ -154,7 +154,7 @@ def command(
                 )
     else:
         report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs, least_kernel=least)
-    report = with_undecided(report, [(each.what, each.why) for each in lacking])
+    report = with_undecided(report, [(each.what, each.why) for each in suspected(lacking)])
     if html is not None:
         from kproxy.explorer.export.commands import Rendered, migrate_page
 

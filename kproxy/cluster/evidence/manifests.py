@@ -13,7 +13,16 @@ from kproxy.api import EndpointSlice, Manifests, Service
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.allocate import is_unallocated, lacks_node_port
-from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NODE_PORTS, Assumed, Unseen, suspect
+from kproxy.cluster.evidence.unseen import (
+    CLUSTER_IPS,
+    CONFIGURATION,
+    ENDPOINTS,
+    NODE_PORTS,
+    Assumed,
+    Unseen,
+    not_looked_at,
+    suspect,
+)
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.model.unseen import unseen_target
 from kproxy.netfilter import Family, Ruleset, parse_save
@@ -39,11 +48,13 @@ class Lacking:
 
     Attributes:
         endpoints: those without EndpointSlices, by family: of one family, or None for all families that they have.
+        configuration: nothing says how kube-proxy is configured.
     """
 
     cluster_ips: tuple[Service, ...] = ()
     endpoints: Mapping[Family | None, tuple[Service, ...]] = field(default_factory=dict)
     node_ports: tuple[Service, ...] = ()
+    configuration: bool = False
 
     @classmethod
     def of(cls, cluster: Manifests, *, complete: bool, assumed: Assumed) -> Lacking:
@@ -83,7 +94,7 @@ class Lacking:
                 (ENDPOINTS, family, services, f"{lack} EndpointSlice{of}", "--assume-endpoints N" if chosen else "")
             )
         rows.append((NODE_PORTS, None, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR"))
-        found = {}
+        found: dict[Unseen, tuple[Service, ...]] = {}
         for what, family, services, lack, mend in rows:
             if services:
                 names = ", ".join(each.metadata.key for each in services[:_SHOWN])
@@ -91,6 +102,9 @@ class Lacking:
                 has = "Service has" if len(services) == 1 else "Services have"
                 why = f"{has} {lack}: {names}{more}{f' ({mend})' if mend else ''}"
                 found[suspect(host, family, what, why)] = services
+        if self.configuration:
+            why = "its defaults count: which traffic is of Pods is unknown, and so what is masqueraded (--config FILE)"
+            found[not_looked_at(host, None, CONFIGURATION, why)] = ()
         return found
 
 

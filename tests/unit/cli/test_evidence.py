@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cli import Run
 from tests.support.evidence import IPVS, NAT, UNLED, WHOLE
+from tests.support.paths import ROOT
 
 DNS = ("--local-ip", "172.30.0.11", "--src", "10.244.1.21", "--dst", "10.96.0.10:53", "--proto", "udp")
 CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
@@ -201,7 +202,7 @@ def test_a_packet_to_what_git_does_not_tell(kproxy: Run, tmp_path: Path) -> None
     switch = kproxy("migrate", "-f", file, "--node", "n1", "--assume", "endpoints=empty", "-o", "json")
     assert json.loads(switch.stdout)["undecided"]
     told = json.loads(kproxy("explain", "-f", file, "--node", "n1", "--service", "shop/web", "-o", "json").stdout)
-    assert {each["what"] for each in told["unseen"]} == {"cluster IPs", "endpoints"}
+    assert {each["what"] for each in told["unseen"] if each["suspected"]} == {"cluster IPs", "endpoints"}
 
 
 NODE = """apiVersion: v1
@@ -298,3 +299,26 @@ def test_services_without_slices_of_one_family_or_without_a_selector(kproxy: Run
     # What an API server listed, with slices of the namespace, has all that there is.
     file.write_text(DUAL.replace("{name: web, namespace: shop}", "{name: web, namespace: shop, uid: a}"))
     assert asked("[fd00:96::80]:80") == ({"REJECT"}, alone)
+
+
+def test_a_configuration_that_nobody_gave(kproxy: Run, tmp_path: Path) -> None:
+    """What is masqueraded hangs on it. diff takes that of the other side, so that it is no difference; but a side's own
+    option counts."""
+    shop, config = ROOT / "docs/examples/shop.yaml", ROOT / "docs/examples/kube-proxy.yaml"
+    asked = ("trace", "-f", shop, "--node", "worker-1", "--src", "203.0.113.9", "--dst", "10.96.0.80:80")
+    for more, unknown in (((), True), (("--config", config), False)):
+        gaps = json.loads(kproxy(*asked, *more, "-o", "json").stdout)["unseen"]
+        (found,) = [each for each in gaps if each["what"] == "kube-proxy configuration"] or [None]
+        assert (found is not None) is unknown
+        assert found is None or found["suspected"] is False
+    assert "taken as usual: kube-proxy configuration" in kproxy(*asked).stdout
+    for mode in ("iptables", "nftables"):
+        node = tmp_path / f"node.{mode}"
+        rendered = kproxy("render", "-f", shop, "--node", "worker-1", "--config", config, "--mode", mode)
+        node.write_text(rendered.stdout)
+        for sides in ((f"{shop}@worker-1", node), (node, f"{shop}@worker-1")):
+            done = kproxy("diff", *sides, "-o", "json")
+            assert done.returncode == 0, done.stdout
+            assert "no kube-proxy configuration; it is taken to be that of" in done.stderr
+            assert "kube-proxy configuration" in [each["what"] for each in json.loads(done.stdout)["unseen"]]
+    assert kproxy("diff", f"{shop}@worker-1", f"{shop}@worker-1", "--config-b", config).returncode == 1
