@@ -27,19 +27,45 @@ class Pattern(Protocol):
     def finditer(self, text: str) -> Iterator[Found]: ...
 
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False  # which RE2 would write to stderr
+_LONGEST_KEPT: Final = 1024
 
 
-@lru_cache(1024)
+def _options(most: int) -> Any:
+    """`most`: octets that an expression may take, with what it learns of texts."""
+    found = re2.Options()
+    found.log_errors = False  # which RE2 would write to stderr
+    found.max_mem = most
+    return found
+
+
+_SMALL: Final = _options(1 << 20)
+_LARGE: Final = _options(8 << 20)
+
+
 def compiled(text: str) -> Pattern:
-    """A compiled expression.
+    """A compiled expression. Small ones are kept: at most 256 MiB of them.
 
     Raises:
         ValueError: it is none, or is too large.
     """
     try:
-        return cast(Pattern, re2.compile(text, _OPTIONS))
+        return _kept(text) if len(text) <= _LONGEST_KEPT else _large(text)
+    except re2.error:
+        pass
+    try:
+        return _large(text)  # it may only be too large to be kept
     except re2.error as error:
         said = error.args[0] if error.args else error
         raise ValueError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from error
+
+
+@lru_cache(256)
+def _kept(text: str) -> Pattern:
+    return cast(Pattern, re2.compile(text, _SMALL))
+
+
+def _large(text: str) -> Pattern:
+    try:
+        return cast(Pattern, re2.compile(text, _LARGE))
+    finally:
+        re2.purge()  # it keeps some itself, whatever their size

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import ErrorType, FieldError, invalid
 from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
 from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, embedded_errors, prune
 from kproxy.apiserver.crd.validation import validate_value
-from kproxy.apiserver.errors import Json
+from kproxy.apiserver.errors import ApiError, Json
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Findings, Strategy
 from kproxy.apiserver.schema.types import Node
 
@@ -52,7 +53,8 @@ class CustomResourceStrategy(Strategy):
         self.spec_resets = (STATUS,) if status else ()
 
     def to_version(self, value: Json) -> Json:
-        default_values(value, self._stored)
+        with suppress(ApiError):  # the schema has changed since: what would be too large to be stored stays as it is
+            default_values(value, self._stored, [MAX_DEFAULTS])
         _prune_object(value, self._node)
         return value
 

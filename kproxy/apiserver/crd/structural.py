@@ -108,10 +108,10 @@ MAX_DEFAULTS: Final = 3 << 20
 large to be stored."""
 
 
-def default_values(value: Any, node: Node, left: list[int] | None = None) -> Any:
+def default_values(value: Any, node: Node, left: list[int]) -> Any:
     """Fills in defaults; `null` where null is not allowed counts as absent if there is a default, and is dropped.
 
-    `left` holds how many octets they may add; None: any number.
+    `left` holds how many octets they may add.
 
     Raises:
         ApiError: 413: they add more.
@@ -122,10 +122,9 @@ def default_values(value: Any, node: Node, left: list[int] | None = None) -> Any
                 del value[key]
             if key not in value and prop.default is not None:
                 value[key] = deepcopy(prop.default)
-                if left is not None:
-                    left[0] -= len(key) + len(msgspec.json.encode(prop.default))
-                    if left[0] < 0:
-                        raise too_large(f"its defaults add more than {MAX_DEFAULTS} octets")
+                left[0] -= len(key) + len(msgspec.json.encode(prop.default))
+                if left[0] < 0:
+                    raise too_large(f"its defaults add more than {MAX_DEFAULTS} octets")
         for key, item in value.items():
             child = node.props[key].node if key in node.props else node.item
             if child is not None and child.name != "ObjectMeta":

@@ -124,14 +124,19 @@ class PodStreams:
         # A WebSocket begins with GET; it takes `create` all the same, since Kubernetes 1.35.
         wanted = Attributes("create", "", "pods", "exec", target.namespace, target.name)
         self._authorizer.require(request.user, wanted)
+        pairs = parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)
+        command = tuple(value for name, value in pairs if name == "command")
+        streams = {name: bool(request.flag(name)) for name in ("stdin", "stdout", "stderr", "tty")}
+        given = {"container": request.query.get("container"), "command": list(command), **streams}
+        options = {name: value for name, value in given.items() if value}
+        self._registry.admit(
+            self._pods, target.namespace, target.name, "exec", options, None, request.user, dry_run=False, connects=True
+        )
         pod, container = self._container(request)
         protocol = next((each for each in PROTOCOLS if each in offered), None)
         if protocol is None:
             known = " and ".join(PROTOCOLS)
             raise bad_request(f"none of the protocols {', '.join(offered) or '(none)'} is supported: {known} are")
-        pairs = parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)
-        command = tuple(value for name, value in pairs if name == "command")
-        streams = {name: bool(request.flag(name)) for name in ("stdin", "stdout", "stderr", "tty")}
         if not any(streams[name] for name in ("stdin", "stdout", "stderr")):
             raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
         if not command:

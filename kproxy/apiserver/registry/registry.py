@@ -359,15 +359,15 @@ class Registry:
 
     def admit(
         self, resource: Resource, namespace: str, name: str, subresource: str, value: Json, old: Json | None, user: Any,
-        *, dry_run: bool,
+        *, dry_run: bool, connects: bool = False,
     ) -> list[str]:  # fmt: skip
         """Asks the admission policies about what is sent to a subresource with a kind of its own: Binding, Eviction,
-        Scale, TokenRequest. `old` is what was there, of an update. Returns warnings.
+        Scale, TokenRequest, PodExecOptions. `old` is what was there, of an update. Returns warnings.
 
         Raises:
             ApiError: a policy denies it.
         """
-        operation = "CREATE" if old is None else "UPDATE"
+        operation = "CONNECT" if connects else "CREATE" if old is None else "UPDATE"
         asked = Request(resource, operation, namespace, name, value, old, user, subresource, dry_run)
         return self._policies.check(asked)
 

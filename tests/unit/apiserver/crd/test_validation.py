@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from kproxy.apiserver import patterns
 from kproxy.apiserver.crd.strategy import CustomResourceStrategy
 from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.crd.validation import compiled_pattern, validate_value
@@ -59,6 +61,29 @@ def test_a_pattern_takes_no_longer_than_the_text() -> None:
     assert [error.path for error in validate_value("a" * 5000 + "!", schema, "spec")] == ["spec"]
     assert not list(validate_value("a" * 5000, schema, "spec"))
     assert compiled_pattern("(?=a)b") is None, "Go has no look-ahead"
+
+
+def test_no_more_patterns_are_kept_than_there_is_room_for() -> None:
+    """Neither here nor by the library: a text of a megabyte may be another one with each write."""
+    patterns.compiled("short")
+    before = patterns._kept.cache_info().currsize
+    for number in range(3):
+        assert patterns.compiled(f"a{number}" * 1000).search(f"a{number}" * 1000)
+    assert patterns.compiled("[\\x{100}-\\x{10ffff}]{1000}" * 20), "too large to be kept"
+    assert patterns._kept.cache_info().currsize == before
+    assert patterns.re2._Regexp._make.cache_info().currsize == 0
+
+
+def test_what_is_read_gets_bounded_defaults() -> None:
+    """The schema may have got them since the object was written."""
+    properties = {f"p{number}": {"type": "string", "default": "x" * 1000} for number in range(200)}
+    items = {"type": "object", "properties": properties}
+    schema: Any = {"type": "object", "properties": {"spec": {"type": "array", "items": items}}}
+    node = compile_structural(schema, root=True)
+    strategy = CustomResourceStrategy(schema, node, node, status=False)
+    read = strategy.to_version({"metadata": {"name": "a"}, "spec": [{} for _ in range(100)]})
+    assert (len(read["spec"][0]), len(read["spec"][-1])) == (200, 0)
+    assert len(json.dumps(read)) < 4 << 20
 
 
 def test_long_lists_take_no_longer_than_their_items() -> None:
