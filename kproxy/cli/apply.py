@@ -107,6 +107,7 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
     for jump in family.jumps:
         if jump not in missing or len(missing) <= MAX_MISSING:
             yield f"  jump rule in {jump.table} {jump.chain} was {jump.kind}, {verb}: {jump.rule}"
+    yield from (f"  {note}" for note in family.notes)
     for kept in family.kept:
         yield f"  {kept.table} {kept.chain} stays, because a rule of {kept.referred_to_by} leads to it"
 

@@ -363,6 +363,9 @@ class _Finder:
         self._old_owners: dict[str, str] | None = None
 
     def findings(self) -> Iterator[Finding]:
+        for table in self._difference.dormant:
+            what = "no Service works" if table == NAT else "what they do is not done"
+            yield self._make("table-dormant", (table, ""), f"the kernel calls none of its chains: {what}", "")
         yield from self._flushed()
         for ref in self._difference.writes:
             yield from self._missing(ref) if ref in self._difference.missing else self._differing(ref)

@@ -10,8 +10,8 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     Attributes:
         kind: table-flushed, canary-missing, chain-missing, chain-extra, rule-missing, rule-extra, rule-altered,
-            rules-reordered, jump-missing, jump-duplicated, jump-misplaced, jump-extra, other-variant, other-mode; in
-            nftables mode also table-missing, table-dormant, chain-altered, set-missing, set-altered, set-extra,
+            rules-reordered, jump-missing, jump-duplicated, jump-misplaced, jump-extra, table-dormant, other-variant,
+            other-mode; in nftables mode also table-missing, chain-altered, set-missing, set-altered, set-extra,
             element-missing, element-altered, element-extra.
         rule: its number in the chain, from 1: where it should stand if it is desired, else where it stands.
         wanted, found: the rule as it should be and as it is.

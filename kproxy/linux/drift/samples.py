@@ -247,6 +247,7 @@ def _indexes(
     real: Rules = {
         table: {name: (chain.policy, chain.rules) for name, chain in chains.items()}
         for table, chains in found.tables.items()
+        if table not in difference.dormant
     }
     desired = mended(kept, found, difference)
     roots = {target for ref in difference.writes for target in _differing_targets(ref, real, desired)}

@@ -38,9 +38,11 @@ class ChainDump(msgspec.Struct, frozen=True):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """All tables of one family and variant, by name."""
+    """All tables of one family and variant, by name; `dormant` are those whose chains the kernel does not call, as far
+    as it was asked."""
 
     tables: Mapping[str, Mapping[str, ChainDump]]
+    dormant: frozenset[str] = frozenset()
 
     def chain(self, table: str, chain: str) -> ChainDump | None:
         """A chain, None if it does not exist."""

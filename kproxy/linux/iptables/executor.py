@@ -11,9 +11,11 @@ import re
 from pathlib import Path
 from typing import Final, Protocol
 
+from kproxy.linux import nf_tables
 from kproxy.linux.errors import LockHeldError, PrivilegeError, ToolFailedError
 from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
+from kproxy.linux.iptables.ownership import TABLES
 from kproxy.linux.iptables.restore_errors import restore_error
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import Finished, run
@@ -50,6 +52,17 @@ class Executor(Protocol):
         Raises:
             RestoreFailedError: iptables refused it; tables committed before stay.
             LinuxError: it could not be tried.
+        """
+
+    def dormant(self) -> frozenset[str]:
+        """The tables that are there and whose chains the kernel does not call (a flag of nf_tables); iptables shows
+        nothing of it, and writing changes nothing of it."""
+
+    def wake(self, table: str) -> None:
+        """Makes the kernel call the chains of a dormant table.
+
+        Raises:
+            LinuxError: it refuses.
         """
 
 
@@ -95,6 +108,14 @@ class IptablesExecutor:
         if done.code:
             self._refuse(done)
             raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
+
+    def dormant(self) -> frozenset[str]:
+        if self.variant is Variant.LEGACY:
+            return frozenset()
+        return frozenset(name for name in TABLES if nf_tables.is_dormant(self._namespace, self.family, name))
+
+    def wake(self, table: str) -> None:
+        nf_tables.wake(self._namespace, self.family, table)
 
     def save_unlocked(self) -> str:
         """What iptables-save prints without counters, even while the lock is held.

@@ -13,7 +13,7 @@ from typing import Final
 
 from kproxy.linux.errors import FeatureMissingError, PrivilegeError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nfnetlink import ask
+from kproxy.linux.nfnetlink import ask, attribute, error_of
 
 NFACCT_NAMES: Final = ("ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts")
 """The counters that kube-proxy's rules name (1.31 and later)."""
@@ -22,7 +22,6 @@ _SUBSYSTEM: Final = 7 << 8  # NFNL_SUBSYS_ACCT
 _NEW, _GET, _DELETE = 0, 1, 3  # NFNL_MSG_ACCT_NEW, NFNL_MSG_ACCT_GET, NFNL_MSG_ACCT_DEL
 _PACKETS: Final = 2  # NFACCT_PKTS, 64 bits in network order
 _ACK, _CREATE, _EXCL = 0x4, 0x400, 0x200
-_ERROR: Final = 2  # NLMSG_ERROR
 
 
 def ensure_counters(namespace: Namespace, names: tuple[str, ...] = NFACCT_NAMES) -> None:
@@ -62,21 +61,13 @@ def _packets(name: str) -> int | None:
         return None
     if struct.unpack_from("=H", answer, 4)[0] != _SUBSYSTEM | _NEW:
         return None
-    offset, end = 20, min(len(answer), int(struct.unpack_from("=I", answer)[0]))
-    while offset + 4 <= end:
-        length, kind = struct.unpack_from("=HH", answer, offset)
-        if kind & 0x3FFF == _PACKETS and length == 12:
-            return int(struct.unpack_from(">Q", answer, offset + 4)[0])
-        offset += max((length + 3) & ~3, 4)
-    return None
+    value = attribute(answer, _PACKETS)
+    return None if value is None else int(struct.unpack(">Q", value)[0])
 
 
 def _request(kind: int, flags: int, name: str) -> int:
     """Sends one request and returns the errno that the kernel answers with, 0 if it agreed."""
     try:
-        answer = ask(_SUBSYSTEM | kind, flags | _ACK, name)
+        return error_of(ask(_SUBSYSTEM | kind, flags | _ACK, name))
     except OSError as error:
         return error.errno or errno.EIO
-    (kind_of_answer,) = struct.unpack_from("=H", answer, 4)
-    (code,) = struct.unpack_from("=i", answer, 16)
-    return -code if kind_of_answer == _ERROR else 0

@@ -128,6 +128,12 @@ class UndoingExecutor:
     def save(self, *, counters: bool) -> str:
         return self._executor.save(counters=counters)
 
+    def dormant(self) -> frozenset[str]:
+        return self._executor.dormant()
+
+    def wake(self, table: str) -> None:
+        self._executor.wake(table)
+
     def restore(self, text: str) -> None:
         tables = [line[1:] for line in text.splitlines() if line.startswith("*")]
         try:

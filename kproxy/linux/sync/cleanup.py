@@ -23,9 +23,9 @@ from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_ta
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nf_tables import has_table
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.presence import has_table
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.jumps import remove_jumps

@@ -23,6 +23,7 @@ class Difference(msgspec.Struct, frozen=True):
         deletions: owned chains that are no longer needed.
         edits: edits of built-in chains that put the jump rules right.
         faults: what is wrong with jump rules.
+        dormant: tables whose chains the kernel does not call, although some of kube-proxy's rules are to be there.
         kept: owned chains that should go but stay, because a rule in this chain, which is not ours, jumps to them.
     """
 
@@ -32,9 +33,10 @@ class Difference(msgspec.Struct, frozen=True):
     edits: tuple[JumpEdit, ...] = ()
     faults: tuple[JumpFault, ...] = ()
     kept: Mapping[ChainRef, str] = {}
+    dormant: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.writes or self.deletions or self.edits)
+        return bool(self.writes or self.deletions or self.edits or self.dormant)
 
 
 def find_difference(desired: DesiredRules, dump: Dump) -> Difference:
@@ -61,5 +63,11 @@ def find_difference(desired: DesiredRules, dump: Dump) -> Difference:
     edits, faults = ensure_jumps(dump, desired.family, desired.jumps)
     kept = keep_reachable(stale, references, dump)
     return Difference(
-        writes, frozenset(missing), tuple(p for p in stale if p not in kept), tuple(edits), tuple(faults), kept
-    )
+        writes, frozenset(missing), tuple(p for p in stale if p not in kept), tuple(edits), tuple(faults), kept,
+        asleep(desired, dump.dormant),
+    )  # fmt: skip
+
+
+def asleep(desired: DesiredRules, dormant: frozenset[str]) -> tuple[str, ...]:
+    """The dormant tables that are to have rules of kube-proxy's: not mangle, where its canary is alone."""
+    return tuple(sorted(dormant & {table for (table, _), text in desired.chains.items() if text})) if dormant else ()

@@ -63,7 +63,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def read_dump(executor: Executor, *, counters: bool) -> Dump:
     """What the kernel holds. Raises LinuxError."""
-    return parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
+    dump = parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
+    return msgspec.structs.replace(dump, dormant=executor.dormant())
 
 
 def reconcile_rules(
@@ -111,7 +112,7 @@ def _reconcile(
     if difference:
         runs = plan_runs(change_of(difference, desired, before), executor.variant)
         if not dry_run:
-            write_verified(executor, desired, before, runs, watch, progress)
+            write_verified(executor, desired, before, runs, watch, progress, difference.dormant)
     written = not dry_run and bool(difference)
     try:
         with watch.step("report"):
@@ -132,6 +133,7 @@ def _reconcile(
         jumps=difference.faults,
         kept=kept_chains(difference),
         steps=tuple(watch.times),
+        notes=tuple(_asleep(table) for table in difference.dormant),
     )
     return Outcome(report, before, difference)
 
@@ -159,8 +161,10 @@ def write_verified(
     runs: list[list[Batch]],
     watch: Stopwatch,
     progress: Progress | None,
+    dormant: Iterable[str] = (),
 ) -> None:
-    """Carries out the runs and reads back; puts back what was there if either fails.
+    """Carries out the runs and reads back; puts back what was there if either fails. At last, when the rules are right,
+    wakes dormant tables.
 
     Raises:
         ApplyFailedError: see there.
@@ -182,6 +186,8 @@ def write_verified(
                 progress("verifying", done, total)
             with watch.step("verify"):
                 left = find_left(desired, executor.save(counters=False), saver, blocks.result())
+        for table in () if left else dormant:
+            executor.wake(table)
     except (LinuxError, *INTERRUPTS) as error:
         if isinstance(error, RestoreFailedError):
             done += error.committed
@@ -286,7 +292,12 @@ def describe(difference: Difference) -> str:
     if difference.faults:
         fault = difference.faults[0]
         parts.append(f"{len(difference.faults)} jump rules are not right ({fault.chain}: {fault.kind}: {fault.rule})")
+    parts += map(_asleep, difference.dormant)
     return "; ".join(parts)
+
+
+def _asleep(table: str) -> str:
+    return f"table {table} was dormant, so the kernel called none of its chains"
 
 
 def _chain_names(refs: list[ChainRef]) -> str:

@@ -24,6 +24,7 @@ from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules, rewrite_text
+from kproxy.linux.sync.difference import asleep
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.readback import expected_blocks, find_left
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
@@ -120,7 +121,9 @@ class Syncer(FamilySyncer):
         desired = desired_rules(RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables)
         saver = f"iptables-{self._executor.variant.value}-save"
         blocks = expected_blocks(desired, each=give_way)
-        return lambda text: not find_left(desired, text or "", saver, blocks)
+        return lambda text: (
+            not (find_left(desired, text or "", saver, blocks) or asleep(desired, self._executor.dormant()))
+        )
 
     def sync(self, *, check: bool = False) -> SyncReport:
         """See FamilySyncer."""

@@ -91,15 +91,17 @@ def test_follows_the_server_and_mends_what_others_do(
         eventually(right, what=agent.said)
 
         iptables = f"iptables-{variant.value}"
-        kinds_of_damage = (
-            ("-t", "nat", "-F"),
-            ("-t", "nat", "-D", "KUBE-POSTROUTING", "1"),
-            ("-D", "INPUT", "1"),
-            ("-t", "nat", "-X", "KUBE-PROXY-CANARY"),
-            ("-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN"),
-        )
+        kinds_of_damage = [
+            (iptables, "-t", "nat", "-F"),
+            (iptables, "-t", "nat", "-D", "KUBE-POSTROUTING", "1"),
+            (iptables, "-D", "INPUT", "1"),
+            (iptables, "-t", "nat", "-X", "KUBE-PROXY-CANARY"),
+            (iptables, "-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN"),
+        ]
+        if variant is Variant.NFT:
+            kinds_of_damage.append(("nft", "add table ip nat { flags dormant ; }"))
         for repairs, damage in enumerate(kinds_of_damage):
-            run(iptables, *damage, namespace=namespace)
+            run(*damage, namespace=namespace)
             # Not `not right()`: the proxy may have mended it by now. A told repair proves that there was damage.
             eventually(partial(told, repairs + 1), what=agent.said)
             eventually(right, what=agent.said)
@@ -107,7 +109,7 @@ def test_follows_the_server_and_mends_what_others_do(
     assert right(), "SIGTERM leaves the rules"
     # With nobody left who mends them, the damage stays, and is seen.
     for damage in reversed(kinds_of_damage):
-        run(iptables, *damage, namespace=namespace)
+        run(*damage, namespace=namespace)
         assert not right(), damage
 
 

@@ -46,6 +46,12 @@ class FaultyKernel:
         self._fail()
         return self.memory.save(counters=counters)
 
+    def dormant(self) -> frozenset[str]:
+        return self.memory.dormant()
+
+    def wake(self, table: str) -> None:
+        self.memory.wake(table)
+
     def restore(self, text: str) -> None:
         self.restores += 1
         self._fail()

@@ -25,6 +25,7 @@ class MemoryExecutor:
         self._family = family
         self._variant = variant
         self.ruleset = Ruleset(family)
+        self.asleep: set[str] = set()
 
     @property
     def family(self) -> IPFamily:
@@ -36,6 +37,12 @@ class MemoryExecutor:
 
     def save(self, *, counters: bool) -> str:
         return print_save(self.ruleset.in_save_order(), counters=counters)
+
+    def dormant(self) -> frozenset[str]:
+        return frozenset(self.asleep)
+
+    def wake(self, table: str) -> None:
+        self.asleep.discard(table)
 
     def restore(self, text: str) -> None:
         try:
@@ -86,6 +93,12 @@ class Faulty:
 
     def save(self, *, counters: bool) -> str:
         return self._executor.save(counters=counters)
+
+    def dormant(self) -> frozenset[str]:
+        return self._executor.dormant()
+
+    def wake(self, table: str) -> None:
+        self._executor.wake(table)
 
     def restore(self, text: str) -> None:
         self.restores += 1

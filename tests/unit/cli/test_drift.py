@@ -178,6 +178,27 @@ def test_a_flushed_table(kproxy: Run, namespace: str) -> None:
     assert ("table-flushed", "nat") in kinds
 
 
+def test_a_dormant_table(kproxy: Run, namespace: str) -> None:
+    """iptables-nft shows and does nothing of it, and the kernel calls no chain."""
+    before = save("iptables-nft", namespace)
+    for table in ("nat", "mangle"):
+        run("nft", f"add table ip {table} {{ flags dormant ; }}", namespace=namespace)
+    assert save("iptables-nft", namespace) == before
+    done = kproxy("drift", *MINI, "--netns", namespace, "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, [(each["kind"], each["table"]) for each in report["findings"]]) == (
+        1, [("table-dormant", "nat")],
+    )  # fmt: skip
+    assert any("they go to no endpoint" in text for text in report["packets"]), report["packets"]
+    applied = kproxy("apply", *MINI, "--netns", namespace, "--dry-run")
+    assert "table nat was dormant" in applied.stdout + applied.stderr
+    assert kproxy("drift", *MINI, "--netns", namespace, "--repair").returncode == 0
+    assert "dormant" not in run("nft", "-t", "list", "table", "ip", "nat", namespace=namespace)
+    assert "dormant" in run("nft", "-t", "list", "table", "ip", "mangle", namespace=namespace), "only a canary is there"
+    assert save("iptables-nft", namespace) == before
+    assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
+
+
 def test_what_is_unknown(kproxy: Run, namespace: str, tmp_path: Path) -> None:
     assert kproxy("drift", *MINI, "--netns", "kp-is-not-there").returncode == 2
     done = kproxy("drift", *MINI, "--netns", namespace, prefix=only_these_programs(tmp_path))
