@@ -198,7 +198,20 @@ class HostRules:
         return tuple(each.iptables.ruleset for each in self.files if each.iptables is not None)
 
     def iptables(self, family: Family) -> tuple[IptablesRules, ...]:
-        """The rules of iptables that packets of a family meet."""
+        """The rules of iptables that packets of a family meet: not those of dormant tables, which nft alone shows."""
+        asleep, found = self._asleep(family), self.given(family)
+        return tuple(_without(rules, asleep) for rules in found) if asleep else found
+
+    def _asleep(self, family: Family) -> set[str]:
+        tables = () if self.nftables is None else self.nftables.tables
+        return {
+            table.name
+            for table in tables
+            if table.family is OWN_TABLES[family] and table.managed_by is not None and "dormant" in table.flags
+        }
+
+    def given(self, family: Family) -> tuple[IptablesRules, ...]:
+        """All rules of iptables for a family."""
         found = [each.iptables for each in self.files if each.iptables is not None]
         exact = [rules for rules in found if rules.ruleset.family is family]
         taken = {rules.variant for rules in exact}
@@ -241,7 +254,7 @@ class HostRules:
 
     def unused(self, families: Collection[Family]) -> tuple[str, ...]:
         """The files of which packets of these families meet nothing."""
-        met = [rules for family in families for rules in self.iptables(family)]
+        met = [rules for family in families for rules in self.given(family)]
         found = []
         for each in self.files:
             if each.iptables is not None:
@@ -260,6 +273,11 @@ class HostRules:
             for each in self.files
             if each.iptables is not None and _is_unreached(each.iptables.ruleset)
             if not any(gap.what == BASE_CHAIN_JUMPS for gap in self.unseen)
+        ]
+        found += [
+            f"no packet meets iptables-nft's table {table} of {family.value}: it is dormant"
+            for family in Family
+            for table in sorted(self._asleep(family))
         ]
         if self.nftables is not None:
             found += [f"not evaluated: {chain}" for chain in unevaluated(self.nftables)]
@@ -281,13 +299,21 @@ class HostRules:
         tables = []
         for table in file.nftables.tables if file.nftables is not None else ():
             family = next((key for key, value in OWN_TABLES.items() if value is table.family), None)
-            given = family is not None and any(rules.variant in (None, Variant.NFT) for rules in self.iptables(family))
+            given = family is not None and any(rules.variant in (None, Variant.NFT) for rules in self.given(family))
             if family is not None and (_is_managed(table) or (given and _is_builtin(table))):
-                if not given and any(chain.rules for chain in table.chains):
+                if not given and "dormant" not in table.flags and any(chain.rules for chain in table.chains):
                     self.hidden.append((family, table.name))
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))
+
+
+def _without(rules: IptablesRules, asleep: Collection[str]) -> IptablesRules:
+    """Without these tables, which are not legacy ones."""
+    if rules.variant is Variant.LEGACY:
+        return rules
+    tables = tuple(table for table in rules.ruleset.tables if table.name not in asleep)
+    return dataclasses.replace(rules, ruleset=dataclasses.replace(rules.ruleset, tables=tables))
 
 
 def _is_unreached(ruleset: Ruleset) -> bool:

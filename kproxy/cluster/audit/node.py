@@ -289,7 +289,7 @@ class AuditedNode:
         found = self.host.host_rules if self.mode == MODE_IPTABLES else None
         if found is None or any(each.what == BASE_CHAIN_JUMPS for each in found.unseen):
             return ""
-        sets = [held.ruleset for held in found.iptables(family) if held.ruleset.chain(Table.NAT.value, SERVICES)]
+        sets = [held.ruleset for held in found.given(family) if held.ruleset.chain(Table.NAT.value, SERVICES)]
         return min(("; ".join(filter(None, map(lost_in_words, each.tables))) for each in sets), key=len, default="")
 
     def forget(self) -> None:

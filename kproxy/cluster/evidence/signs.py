@@ -89,7 +89,7 @@ class Rules(Protocol):
     def hidden(self) -> Sequence[tuple[Family, str]]:
         """iptables-nft's tables that nft showed, and no dump of iptables-save: their families and names."""
 
-    def iptables(self, family: Family) -> tuple[IptablesRules, ...]: ...
+    def given(self, family: Family) -> tuple[IptablesRules, ...]: ...
 
 
 def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]:
@@ -103,7 +103,7 @@ def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]
     host = rules.host
     found: list[Unseen] = []
     for family in Family:
-        held = rules.iptables(family)
+        held = rules.given(family)
         for each in held:
             ruleset = each.ruleset
             found += _ipvs(host, family, ruleset)
@@ -376,7 +376,7 @@ def _ipsets(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
 
 def restores_connection_marks(rules: Rules, family: Family) -> bool:
     """Whether rules that packets of a family meet make the connection's mark the packet's."""
-    for held in rules.iptables(family):
+    for held in rules.given(family):
         if any(
             isinstance(r.target, ConnmarkTarget) and r.target.copy == "restore" for _, _, _, r in held.ruleset.rules()
         ):
