@@ -30,7 +30,7 @@ from kproxy.cli.output import (
     write_report,
 )
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import Assumed
+from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
 from kproxy.errors import InputError
 from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
 from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
@@ -96,8 +96,10 @@ def command(
         listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
         raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
+    lacking = source.lacking(cluster, assumed).things(target.node_name).items()
+    of_it = [each for each, services in lacking if not services or service in services]
     unseen = assumed.left(
-        (*ipvs_of_mode(target.node_name, config.mode), *source.lacking(cluster, assumed).unseen(target.node_name))
+        each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.family in ("", family.value)
     )
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable
@@ -107,11 +109,13 @@ def command(
             )
         else:
             rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
-        explanation = explain_service(service, rendered, cluster.endpoint_slices)
+        endpoints_seen = all(each.what != ENDPOINTS for each in unseen)
+        explanation = explain_service(service, rendered, cluster.endpoint_slices, endpoints_seen=endpoints_seen)
     if output_format != "text":
         write_answer("Explanation", explanation, output_format, unseen)
     else:
-        write_report([*_lines(explanation), *unseen_lines(unseen)])
+        others = unseen_lines(each for each in unseen if not each.suspected)
+        write_report([*_lines(explanation, suspected(unseen)), *others])
 
 
 def _write_page(
@@ -140,12 +144,14 @@ def _text(explanation: Explanation) -> str:
     return "".join(f"{click.unstyle(line)}\n" for line in _lines(explanation))
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
-    yield click.style(f"Service {explanation.service} on node {explanation.node}, {explanation.family}", bold=True)
+def _lines(explanation: Explanation, unseen: Sequence[Unseen] = ()) -> Iterator[str]:
+    title = f"Service {explanation.service} on node {explanation.node}, {explanation.family}"
+    things = ", ".join(dict.fromkeys(each.what for each in unseen))
+    yield click.style(f"{title}; not certain: {things} not seen" if things else title, bold=True)
     tree = Branch("")
     if explanation.skipped:
         tree.add(f"kube-proxy programs nothing for it: {explanation.skipped}")
-    for note in explanation.notes:
+    for note in (*headlines(unseen), *explanation.notes):
         tree.add(click.style(note, fg="yellow"))
     for port in explanation.ports:
         branch = tree.add(click.style(f"ServicePort {port.name} ({port.protocol})", fg="cyan", bold=True))

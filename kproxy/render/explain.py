@@ -100,12 +100,15 @@ def explain_service(
     rendered: RenderedTarget | RenderedTable,
     endpoint_slices: Iterable[EndpointSlice] = (),
     found: Iterable[RenderedRule | RenderedObject] | None = None,
+    *,
+    endpoints_seen: bool = True,
 ) -> Explanation:
     """Explains one Service of a rendered cluster.
 
     Args:
         endpoint_slices: those of the cluster; for saying why some have no effect.
         found: rules or objects of `rendered`, this Service's at least, if they are known already.
+        endpoints_seen: the EndpointSlices are all that it has.
     """
     key = service.metadata.key
     family = rendered.options.family
@@ -125,7 +128,7 @@ def explain_service(
         family=family.value,
         skipped=skipped,
         notes=tuple(_notes(rendered, key, skipped, endpoint_slices)),
-        ports=tuple(_explain_port(rendered, name, mine.get(name, ())) for name in names),
+        ports=tuple(_explain_port(rendered, name, mine.get(name, ()), endpoints_seen) for name in names),
     )
 
 
@@ -167,6 +170,7 @@ def _explain_port(
     rendered: RenderedTarget | RenderedTable,
     name: ServicePortName,
     found: Iterable[RenderedRule | RenderedObject],
+    endpoints_seen: bool,
 ) -> ServicePortExplanation:
     options = rendered.options
     service_port = rendered.state.service_ports[name]
@@ -175,7 +179,10 @@ def _explain_port(
     return ServicePortExplanation(
         name=str(name),
         protocol=name.protocol,
-        facts=tuple(_facts(service_port, endpoints, selected, options.zone)),
+        facts=(
+            *_facts(service_port, selected, options.zone),
+            *_endpoint_facts(service_port, endpoints, selected, endpoints_seen),
+        ),
         endpoints=tuple(_explain_endpoint(endpoint, service_port, selected) for endpoint in endpoints),
         rules=tuple(
             RuleExplanation(r.table, r.chain, r.number, r.text, r.origin.reason)
@@ -190,7 +197,7 @@ def _explain_port(
     )
 
 
-def _facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, zone: str) -> Iterable[str]:
+def _facts(sp: ServicePort, selected: SelectedEndpoints, zone: str) -> Iterable[str]:
     yield f"ClusterIP {sp.cluster_ip} port {sp.port}, internal traffic policy {_policy(sp.internal_policy_local)}"
     external = [f"node port {sp.node_port}"] if sp.node_port else []
     external += [f"load-balancer IP {ip}" for ip in sp.load_balancer_vips]
@@ -206,13 +213,17 @@ def _facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedE
     if selected.topology:
         where = "this node" if selected.topology == "PreferSameNode" else f"zone {zone}"
         yield f"topology hints: every ready endpoint has them, so only endpoints hinted for {where} are used"
-    yield from _endpoint_facts(sp, endpoints, selected)
 
 
-def _endpoint_facts(sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints) -> Iterable[str]:
-    if not selected.has_any:
+def _endpoint_facts(
+    sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, seen: bool
+) -> Iterable[str]:
+    if not seen:
+        yield "its endpoints were not seen: what becomes of traffic is open; without any it is REJECTed"
+    elif not selected.has_any:
         count = f"none of its {len(endpoints)} endpoints is usable" if endpoints else "it has no endpoints"
         yield f"{count}: traffic is REJECTed"
+    if not seen or not selected.has_any:
         return
     if selected.cluster and not any(ep.ready for ep in selected.cluster):
         yield "no endpoint is ready: those that still serve while terminating are used"

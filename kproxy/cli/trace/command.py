@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
-from kproxy.cluster.evidence.unseen import Unseen
+from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Unseen
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.cluster.names import Names
@@ -33,9 +34,10 @@ from kproxy.dataplane.concrete.given import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, one_of, report
-from kproxy.dataplane.query.spec import read_question
+from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
+from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.render import Features, select_target
 from kproxy.words import counted
 
@@ -202,6 +204,8 @@ def command(
         resolve = names.resolve
     _check_summary(summary, html)
     asked = _asked(given, pcap, packets, resolve)
+    if empty.decides(CONNECTION_MARK):
+        asked = [each._replace(question=_without_connection_mark(each.question)) for each in asked]
     refused = _families_without_rules(traced, asked) if many else {}
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
@@ -254,6 +258,11 @@ def _expected(expect: str, reports: Sequence[Report | InputError]) -> int:
     """The exit code of --expect."""
     outcomes = [each.outcome for item in reports if isinstance(item, Report) for each in item.outcomes]
     return expected_exit(expect, (each.verdict for each in outcomes if each.probability))
+
+
+def _without_connection_mark(question: Question) -> Question:
+    """The question about a connection whose mark, as far as it is not known, is 0."""
+    return dataclasses.replace(question, connection=question.connection.replace(mark_known=UINT32))
 
 
 def _told() -> frozenset[str]:

@@ -18,9 +18,10 @@ from kproxy.cli.output import working
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules
-from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restores_connection_marks
+from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restores_connection_marks, set_names
 from kproxy.cluster.evidence.unseen import (
     CONNECTION_MARK,
+    IPSET,
     NFTABLES,
     POLICY_ROUTING,
     ROUTES,
@@ -107,9 +108,9 @@ class FileSource:
 
     def around(self, question: Question) -> Surroundings:
         found = self._around(question)
-        hosts = tuple(with_sets(host, self._sets) for host in found.fitting)
+        hosts = tuple(with_sets(host, self._all_sets) for host in found.fitting)
         more = self._rules.assumptions()
-        host = with_sets(found.host, self._sets)
+        host = with_sets(found.host, self._all_sets)
         return dataclasses.replace(found, host=host, fitting=hosts, assumptions=(*found.assumptions, *more))
 
     def _around(self, question: Question) -> Surroundings:
@@ -128,6 +129,14 @@ class FileSource:
         sets = {*self._sets, *(() if self._host is None else self._host.sets)}
         more = ipvs_of_devices(self.label, None if self._host is None else self._host.interfaces)
         return read_rule_files(self._paths, self.label, assumed=self._assumed, sets=sets, more=more)
+
+    @cached_property
+    def _all_sets(self) -> Mapping[str, IpSet]:
+        """Those that are given, and empty ones for those that are assumed to be so."""
+        names = {name for ruleset in self._rules.rulesets for name in set_names(ruleset)}
+        given = {*self._sets, *(() if self._host is None else self._host.sets)}
+        empty = (name for name in names - given if self._assumed.decides(f"{IPSET} {name}"))
+        return {**dict.fromkeys(empty, IpSet((), None, ())), **self._sets}
 
     @cached_property
     def _named(self) -> NamedAddresses:

@@ -134,9 +134,9 @@ def _leftovers(node: AuditedNode) -> Iterator[Observation]:
 def _routes(node: AuditedNode) -> Iterator[Observation]:
     """Endpoints that no route leads to, and those of other nodes whose podCIDR has no route of its own here although
     podCIDRs have such routes elsewhere in the cluster."""
-    if node.host.routes is None or node.host.interfaces is None:
-        return
     routes = node.host.routes
+    if routes is None or node.host.interfaces is None or node.host.lost_routing:
+        return
     ways: dict[str, str] = {}
     for family in families(node):
         facts = node.facts(family)

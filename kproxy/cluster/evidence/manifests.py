@@ -73,9 +73,9 @@ class Lacking:
         for family, service in _without_slices(cluster):
             endpoints[family] = (*endpoints.get(family, ()), service)
         return cls(
-            () if assumed.complete or CLUSTER_IPS in assumed.empty else tuple(filter(is_unallocated, cluster.services)),
-            {} if assumed.complete or ENDPOINTS in assumed.empty else endpoints,
-            () if assumed.complete or NODE_PORTS in assumed.empty else tuple(filter(lacks_node_port, cluster.services)),
+            () if assumed.decides(CLUSTER_IPS) else tuple(filter(is_unallocated, cluster.services)),
+            {} if assumed.decides(ENDPOINTS) else endpoints,
+            () if assumed.decides(NODE_PORTS) else tuple(filter(lacks_node_port, cluster.services)),
         )
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:

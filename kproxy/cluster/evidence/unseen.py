@@ -81,13 +81,13 @@ class Assumed(msgspec.Struct, frozen=True):
     complete: bool = False
     empty: frozenset[str] = frozenset()
 
-    def decides(self, each: Unseen) -> bool:
+    def decides(self, what: str) -> bool:
         """Whether a thing is taken to be empty."""
-        return self.complete or each.what in self.empty
+        return self.complete or what in self.empty
 
     def left(self, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
         """What is not decided, each thing once."""
-        return tuple(dict.fromkeys(each for each in unseen if not self.decides(each)))
+        return tuple(dict.fromkeys(each for each in unseen if not self.decides(each.what)))
 
 
 NOTHING: Final = Assumed()

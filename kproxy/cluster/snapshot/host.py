@@ -218,19 +218,35 @@ class HostFacts:
         return self._parsed_by_family(layout.ROUTING_RULES, parse_rules)
 
     @cached_property
-    def _lost_routing(self) -> tuple[Unseen, ...]:
-        """Routes or policy rules that the other file points to. `ip route` without `table all` shows one table, and
-        names none. Raises InputError."""
+    def lost_routing(self) -> tuple[Unseen, ...]:
+        """Routes or policy rules that another file points to, or that a kernel always has. `ip route` without `table
+        all` shows one table, and names none. Raises InputError."""
         plain = ("main", "default", "local", "")
         tables = sorted({each.table for each in self.routes or ()}.difference(plain))
         asked = sorted({each.table for each in self.routing_rules or ()}.difference(plain))
         if tables and self.routing_rules is None:
             why = f"there are routes of table {', '.join(tables)}, and no file of the rules that lead there"
             return (suspect(self.name, None, POLICY_ROUTING, why),)
+        if self.routing_rules is not None and '"priority"' not in (self.text(layout.ROUTING_RULES) or ""):
+            why = f"{layout.ROUTING_RULES} has no rule, and a kernel has some unless they were flushed"
+            return (suspect(self.name, None, POLICY_ROUTING, why),)
+        if self.routes == () and any(each.addresses for each in self.interfaces or () if not each.is_loopback):
+            why = f"{layout.ROUTES} has no route, and a host with addresses has some"
+            return (suspect(self.name, None, ROUTES, why),)
         if asked and self.routes is not None and '"table"' not in (self.text(layout.ROUTES) or ""):
             why = f"rules lead to table {', '.join(asked)}, and the routes are of one table (ip route show table all)"
             return (suspect(self.name, None, ROUTES, why),)
         return ()
+
+    @property
+    def _policy(self) -> tuple[RoutingRule, ...]:
+        """The policy rules, those open that were not seen or lead to routes that were not. Raises InputError."""
+        rules = self.routing_rules or ()
+        lost = {each.what: each for each in self._assumed.left(self.lost_routing)}
+        if ROUTES in lost:
+            known = {"main", *(each.table for each in self.routes or ())}
+            return tuple(each if each.table in known else dataclasses.replace(each, table="") for each in rules)
+        return (RoutingRule(priority=0, other=lost[POLICY_ROUTING].why), *rules) if lost else rules
 
     @cached_property
     def neighbours(self) -> Mapping[tuple[str, str], str] | None:
@@ -272,8 +288,8 @@ class HostFacts:
             plain,
             local_addresses=None if interfaces is None else local_addresses_of(interfaces),
             interfaces=None if interfaces is None else MappingProxyType({item.name: item for item in interfaces}),
-            routes=self.routes,
-            rules=self.routing_rules or (),
+            routes=self.routes or None,  # one without any is taken as one whose routes are not known
+            rules=self._policy,
             sysctls=plain.sysctls if self.sysctls is None else MappingProxyType(_complete(self.sysctls)),
             sets=MappingProxyType(dict(self.ipsets or {})),
             recent=plain.recent if recent is None else parse_lists(recent),
@@ -348,8 +364,8 @@ class HostFacts:
         found = [] if rules is None else [each for each in rules.unseen if not self._was_looked_at(each)]
         without = (family for family in Family if not self.knows_rules(family))
         found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
-        found += self._lost_routing
-        lost = {each.what for each in self._lost_routing}
+        found += self.lost_routing
+        lost = {each.what for each in self.lost_routing}
         lacking = (file for file in _UNSEEN if not self._there(file) and _UNSEEN[file] not in lost)
         found += [not_looked_at(self.name, None, _UNSEEN[file], _THEN[file]) for file in lacking]
         return self._assumed.left(found)

@@ -25,7 +25,8 @@ class Given:
     Attributes:
         limit: decides matches on rates: True for within, False for above, None leaves them open.
         assumed: answers by text.
-        told: the options that are given (`--host`): a hint names none of them, but the fact that is missing.
+        told: the options that are given (`--host`), or whose facts are known: a hint names none of them, but the fact
+            that is missing.
         hints: what would settle each reason; filled during a trace.
         used: the assumptions that decided something; filled during a trace.
     """
@@ -65,7 +66,7 @@ def _options(reason: str, told: Collection[str]) -> tuple[str, ...]:
     for part, option, fact in _OPTIONS:
         if part in reason:
             left = [each for each in option.split(", or ") if each.split()[0] not in told]
-            return (", or ".join(left),) if left else (fact,) if fact else ()
+            return (", or ".join(left),) if left else (fact,) if fact and fact.split()[0] not in told else ()
     return ()
 
 

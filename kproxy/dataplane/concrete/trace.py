@@ -31,6 +31,7 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet, format_endpoint
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT, FinalVerdict
+from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
 
@@ -163,7 +164,9 @@ def trace(
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
     entry = connection or Connection()
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
-        given = Given(limit, assumed or {}, told)
+        # A mark that is known, as 0 is where no option gives one, is not what is missing: rules made it open.
+        known = {option for option, each in (("--mark", packet), ("--ctmark", entry)) if each.mark_known == UINT32}
+        given = Given(limit, assumed or {}, told | known)
         exploration = Exploration(HookPipeline(index, host, given), State(packet, entry))
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)

@@ -19,7 +19,7 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.netfilter import Family
 from kproxy.render import render_table, render_target, select_target
 from kproxy.render.nftables.save import save_text
-from tests.support.cluster.snapshots import manifests
+from tests.support.cluster.snapshots import PLAIN_RULES, manifests
 
 NODES: Final = (1, 2, 3)
 CIDR: Final = "10.244.0.0/16"
@@ -189,7 +189,7 @@ def _node_files(number: int, mode: str) -> dict[str, bytes]:
     return {
         "ip-addr.json": json.dumps(links).encode(),
         "ip-route.json": json.dumps(routes).encode(),
-        "ip-rule.json": b"[]",
+        "ip-rule.json": json.dumps(PLAIN_RULES).encode(),
         "ip-neigh.json": json.dumps(
             [
                 {"dst": f"10.244.{other}.0", "dev": "vxlan1", "lladdr": _mac(other), "state": ["PERMANENT"]}

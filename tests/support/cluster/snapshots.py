@@ -16,6 +16,11 @@ from kproxy.services import IPFamily
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 _TO_WEB_1 = re.compile(rb"^-A KUBE-SEP-\S+ .*--to-destination 10\.244\.2\.5:8080$", re.MULTILINE)
+PLAIN_RULES = [
+    {"priority": number, "src": "all", "table": table}
+    for number, table in ((0, "local"), (32766, "main"), (32767, "default"))
+]
+"""What `ip -json rule` prints on each host."""
 MACS = {"n1": "0a:00:00:00:00:01", "n2": "0a:00:00:00:00:02"}
 ADDRESSES = {"n1": "172.30.0.11", "n2": "172.30.0.12"}
 
@@ -144,7 +149,7 @@ SYSCTLS = (
 def host_files(name: str, links: object, routes: object, neighbours: object, fdb: object) -> dict[str, bytes]:
     """What a healthy node says of itself, but for its rules."""
     found = {
-        "ip-addr.json": links, "ip-route.json": routes, "ip-rule.json": [], "ip-neigh.json": neighbours,
+        "ip-addr.json": links, "ip-route.json": routes, "ip-rule.json": PLAIN_RULES, "ip-neigh.json": neighbours,
         "bridge-fdb.json": fdb,
     }  # fmt: skip
     files = {f"nodes/{name}/{file}": json.dumps(value).encode() for file, value in found.items()}

@@ -322,3 +322,45 @@ def test_a_configuration_that_nobody_gave(kproxy: Run, tmp_path: Path) -> None:
             assert "no kube-proxy configuration; it is taken to be that of" in done.stderr
             assert "kube-proxy configuration" in [each["what"] for each in json.loads(done.stdout)["unseen"]]
     assert kproxy("diff", f"{shop}@worker-1", f"{shop}@worker-1", "--config-b", config).returncode == 1
+
+
+SETS = """*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+-A FORWARD -m set --match-set X dst -j DROP
+-A FORWARD -m set ! --match-set X dst --packets-gt 3 -j RETURN
+COMMIT
+"""
+
+
+def test_an_assumption_decides_the_answer(kproxy: Run, files: Path) -> None:
+    """Of a set that is empty, and of a connection that has no mark, nothing is open."""
+    (files / "sets.save").write_text(SETS)
+    packet = ("--src", "10.0.0.1:1", "--dst", "10.0.0.2:2", "--local-ip", "10.9.9.9", "--ctstate", "ESTABLISHED")
+    for name, thing in (("sets", "ipset X"), ("marks", "connection mark")):
+        asked = ("trace", "--rules", files / f"{name}.save", *packet, "--expect", "ACCEPT")
+        assert kproxy(*asked).returncode == 2
+        assert kproxy(*asked, "--assume", f"{thing}=empty").returncode == 0
+        assert kproxy(*asked, "--assume", "complete").returncode == 0
+
+
+def test_a_hint_names_the_mark_that_is_missing(kproxy: Run, files: Path) -> None:
+    """The packet's own mark is 0 where no option gives it: a rule has restored the connection's."""
+    packet = ("--src", "10.0.0.1:1", "--dst", "10.0.0.2:2", "--local-ip", "10.9.9.9", "--ctstate", "ESTABLISHED")
+    told = kproxy("trace", "--rules", files / "marks.save", *packet).stdout
+    assert "would settle it: --ctmark MARK" in told
+    assert "--mark" not in told.partition("rules:")[0]
+
+
+def test_explain_begins_with_what_was_not_seen(kproxy: Run, tmp_path: Path) -> None:
+    file = tmp_path / "dual.yaml"
+    file.write_text(DUAL)
+    asked = ("explain", "-f", file, "--node", "n1", "--service")
+    first, second, *rest = kproxy(*asked, "default/kubernetes").stdout.splitlines()
+    assert first.endswith("IPv4; not certain: endpoints not seen")
+    assert "not seen: endpoints of n1: Service has no EndpointSlice: default/kubernetes" in second
+    assert any("its endpoints were not seen: what becomes of traffic is open" in line for line in rest)
+    assert "it has no endpoints" not in "\n".join(rest)
+    # That of another Service, or of another family, is nothing of this answer's.
+    assert "not seen" not in kproxy(*asked, "shop/web").stdout
+    assert "not certain: endpoints not seen" in kproxy(*asked, "shop/web", "-6").stdout

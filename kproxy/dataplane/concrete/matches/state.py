@@ -277,10 +277,12 @@ def ip_set(match: SetMatch, view: View) -> Answer:
         )
     )  # fmt: skip
     key = set_key(packet, reference)
-    if asks_counters or match.return_nomatch:
-        return unknown(view, why)
     changed = (("changed-set", reference.name), True) in view.state.answers
     known = view.host.sets.get(reference.name)
+    if known is not None and not known.entries and not changed:
+        return negated
+    if asks_counters or match.return_nomatch:
+        return unknown(view, why)
     if changed or known is None or (key, True) in view.state.answers or (key, False) in view.state.answers:
         answer = open_question(view, key, why)
         return negate(answer) if negated else answer

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cluster.evidence.unseen import Assumed, suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.snapshot.cluster import Cluster, read_snapshot
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.dataplane.concrete.routing import Query, possible_routes
+from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from tests.support.cluster.snapshots import vxlan_cluster, write_files
+from tests.support.cluster.snapshots import PLAIN_RULES, vxlan_cluster, write_files
 
 
 def read(files: dict[str, bytes]) -> Cluster:
@@ -135,6 +138,28 @@ def test_both_families_in_files_of_two_arrays() -> None:
         ("::/0", Family.IPV6), ("fe80::/64", Family.IPV6),
     ]  # fmt: skip
     assert [each.family for each in host.routing_rules or ()] == [Family.IPV6]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [
+        ("ip-rule.json", "", "policy routing"),
+        ("ip-rule.json", "[]\n[]\n", "policy routing"),
+        ("ip-route.json", "[]", "routes"),
+        ("ip-rule.json", json.dumps([*PLAIN_RULES, {"priority": 9, "src": "all", "table": "7"}]), "routes"),
+    ],
+)
+def test_routing_that_a_kernel_has_and_a_file_does_not(file: str, text: str, what: str) -> None:
+    """What it may change is open: where a packet goes on."""
+    files = vxlan_cluster()
+    files[f"nodes/n1/{file}"] = text.encode()
+    host = read(files).hosts["n1"]
+    assert what in [each.what for each in suspected(host.unseen)]
+    query = Query(*parse_ip("192.0.2.1"))
+    assert len(possible_routes(host.model, query)) > (1 if file == "ip-rule.json" else 0)
+    assumed = Cluster(MemoryFiles("S", files), assumed=Assumed(complete=True)).hosts["n1"]
+    assert not suspected(assumed.unseen)
+    assert not suspected(read(vxlan_cluster()).hosts["n1"].unseen)
 
 
 @pytest.mark.parametrize(
