@@ -7,8 +7,8 @@ tests/reference/kubectl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from kproxy.api.fielderror import ErrorType, FieldError
 from kproxy.errors import KproxyError
@@ -141,9 +141,25 @@ def causes_of(errors: Iterable[FieldError]) -> list[Json]:
     ]
 
 
+_MOST_TOLD: Final = 1 << 20
+
+
+def first_errors(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Errors up to _MOST_TOLD characters: each of a list's items may have several, or name all values of an enum."""
+    left = _MOST_TOLD
+    for each in errors:
+        yield each
+        left -= len(each.path) + len(each.message)
+        if left < 0:
+            return
+
+
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422 Invalid, with a cause for each field error."""
+    """422 Invalid, with a cause for each field error, as far as `first_errors` goes."""
+    found, errors = len(errors), list(first_errors(errors))
     texts = [str(error) if error.path else error.message for error in errors]
+    if len(errors) < found:
+        texts.append(f"and {found - len(errors)} more")
     listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: Json = {}
     if name:

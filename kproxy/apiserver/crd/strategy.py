@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
@@ -10,7 +9,7 @@ from kproxy.api.fielderror import ErrorType, FieldError, invalid
 from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
 from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, embedded_errors, prune
 from kproxy.apiserver.crd.validation import validate_value
-from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.errors import ApiError, Json, first_errors
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Findings, Strategy
 from kproxy.apiserver.schema.types import Node
 
@@ -81,12 +80,12 @@ class CustomResourceStrategy(Strategy):
         } | ({} if self._status else {"status": value.get("status")})
 
     def validate(self, value: Json) -> list[FieldError]:
-        return [*embedded_errors(value, self._node, ""), *_first(validate_value(value, self._schema, ""))]
+        return [*embedded_errors(value, self._node, ""), *first_errors(validate_value(value, self._schema, ""))]
 
     def ratchet(self, errors: list[FieldError], value: Json, old: Json) -> list[FieldError]:
         known = set(embedded_errors(old, self._node, ""))
         new = [each for each in embedded_errors(value, self._node, "") if each not in known]
-        return new + list(_first(validate_value(value, self._schema, "", old=old)))
+        return new + list(first_errors(validate_value(value, self._schema, "", old=old)))
 
     def _compiled_rules(self) -> Rules | None:
         if not self._rules:  # most definitions that a server reads at its start see no write
@@ -115,16 +114,3 @@ class CustomResourceStrategy(Strategy):
         return [
             f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
         ]
-
-
-_MAX_TOLD: Final = 1 << 20
-
-
-def _first(errors: Iterable[FieldError]) -> Iterator[FieldError]:
-    """Errors up to _MAX_TOLD characters: each of a list's items may name all values that an enum has."""
-    left = _MAX_TOLD
-    for each in errors:
-        yield each
-        left -= len(each.path) + len(each.message)
-        if left < 0:
-            return
