@@ -14,6 +14,7 @@ from kproxy.api.types.discovery import EndpointSlice
 from kproxy.render.nftables.table import RenderedObject, RenderedTable
 from kproxy.render.origin import RenderedRule
 from kproxy.render.target import RenderedTarget
+from kproxy.services.claims import claim_in_words, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, is_headless
 from kproxy.services.serviceport import ServicePort, cluster_ip_of, why_skipped
@@ -143,6 +144,9 @@ def _notes(
     if not skipped and isinstance(rendered, RenderedTarget) and rendered.renderer.large_cluster:
         yield "more than 1000 endpoints in the cluster: kube-proxy leaves comments out of endpoint rules"
     known = rendered.state.service_ports
+    for claim, ports in claimed_twice(known.values()).items():
+        if any(port.name.service == key for port in ports):
+            yield claim_in_words(claim, ports)
     for name in sorted(name for name in rendered.state.endpoints if name.service == key and name not in known):
         port = f"port {name.port!r}" if name.port else "an unnamed port"
         yield f"EndpointSlices have {port} ({name.protocol}), which the Service has not: its endpoints are unused"

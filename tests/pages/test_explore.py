@@ -889,6 +889,24 @@ def test_the_map_of_a_dump_has_one_host(browser: Any, snapshot: Path) -> None:
         assert page.complaints() == []
 
 
+def test_the_map_of_a_dump_shows_who_fares_worst(browser: Any, tmp_path: Path) -> None:
+    """Of all Services the one who loses most; of the one that is chosen who loses there."""
+    lines = (ROOT / "docs/examples/worker-1.save").read_text().splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("-A FORWARD"))
+    rule = "-A FORWARD -s 203.0.113.0/24 -d 10.244.2.99/32 -m statistic --mode random --probability 0.5 -j DROP"
+    (tmp_path / "rules.save").write_text("\n".join([*lines[:at], rule, *lines[at:]]) + "\n")
+    with exploring("--rules", "rules.save", directory=tmp_path) as url:
+        page = Page(browser, url)
+        page.size(1400, 900)
+        page.leave()
+        page.open(place("map"))
+        assert page.item("outside/10.244.0.9").text.split("\n") == ["a Pod", "10.244.0.9"]
+        page.item("svc/shop/web").click()
+        page.until(lambda: page.item("outside/203.0.113.9").text.startswith("a client outside"), "who asks")
+        assert "a Pod" not in page.text(".map")
+        assert page.complaints() == []
+
+
 def test_a_packet_moves_over_the_map_of_a_dump(browser: Any, snapshot: Path) -> None:
     """From who asks, whose address need not be on the map, along the hooks to the endpoint."""
     question = {"_from": "10.244.0.99", "to": "svc/shop/web", "way": "0"}
@@ -1100,6 +1118,8 @@ def test_an_exported_dump_has_its_services_and_questions(browser: Any, snapshot:
     page.open(place("services"))
     assert "There is no such view" not in page.text("#main")
     page.shows("tbody", "shop/web")
+    page.open(place("map", sel="svc/shop/web"))
+    page.shows('[data-test="by-client"]', "a client outside: ✓ 100% accepted by the rules")
     page.open(place("ask"))
     next(each for each in page.all(".examples a") if "10.96.0.10:80" in each.text).click()
     page.until(lambda: len(page.all(".way-item")) == 2, "an answer that is in the file")

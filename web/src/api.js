@@ -18,7 +18,7 @@ export function holds(view) {
   const some = (found) => Object.keys(found ?? {}).length > 0;
   // Of one host's rules the list of Services leads to the map.
   if (view === "services") return some(embedded.services) || (!command && some(embedded.map?.services));
-  return some({ map: embedded.map, ask: embedded.asks, audit: embedded.audit, compare: embedded.compare }[view]);
+  return some({ map: embedded.map, ask: embedded.asks, audit: embedded.audit, compare: embedded.compare, clients: embedded.clientMaps }[view]);
 }
 
 /** A failure that is shown: one line, the field that it is about, and whether the source is away. */
@@ -95,7 +95,8 @@ const NEEDS_SERVER = "This file was exported: that question is not in it, and ne
 function fromFile(path, body) {
   const [name, query] = path.split("?");
   if (name === "api/source") return embedded.source;
-  const side = new URLSearchParams(query).get("source") ?? "";
+  const [side, node] = ["source", "node"].map((key) => new URLSearchParams(query).get(key) ?? "");
+  if (name === "api/map" && embedded.clientMaps?.[node]) return embedded.clientMaps[node];
   if (name === "api/map" && side && embedded.maps?.[side]) return embedded.maps[side];
   if (name === "api/map" && !side && !body?.edits?.length) return embedded.map ?? null;
   if (name === "api/services") return { services: Object.keys(embedded.services ?? {}) };

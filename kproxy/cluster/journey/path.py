@@ -8,7 +8,7 @@ host's entry of the forward path is what the reply finds there.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -19,11 +19,15 @@ from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Ou
 from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
+from kproxy.dataplane.query.report import undecided
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
+from kproxy.words import listed
 
 _MAX_HOPS: Final = 12
 """Hosts that a packet may visit; more is a loop, which ends when its TTL is used up."""
+
+_MOST_ENDS: Final = 8
 
 ANSWERED: Final = "answered"
 REFUSED: Final = "refused"
@@ -102,6 +106,35 @@ class Journey:
     def target(self) -> str:
         """Address and port that the packet had at last."""
         return self.there[-1].left.destination
+
+
+def one_of(found: Sequence[Sequence[Journey]], why: str) -> Sequence[Journey]:
+    """The journeys of a connection of which it is not known which of some lists holds: one that is open, and ends where
+    they part, unless all lists are alike. `why` says what it depends on."""
+    if len({frozenset((*_end(each), each.source, each.probability) for each in ways) for ways in found}) == 1:
+        return found[0]
+    ways = [each for some in found for each in some]
+    alike, there = ways, ways[0].there
+    for place, hop in enumerate(there):
+        alike = [each for each in alike if len(each.there) > place and _comes_as(each.there[place], hop)]
+        outcomes = [each.there[place].outcome for each in alike]
+        if len({(each.verdict, each.packet) for each in outcomes}) > 1:
+            last = Hop(hop.host, hop.arrived, undecided(outcomes, hop.arrived, why))
+            there = (*there[:place], last)
+            break
+    ends = [
+        f"{end} by {at} at {target}" if end == ANSWERED else f"{end} at {at}" for end, at, target in map(_end, ways)
+    ]
+    reason = f"{why}; possible: {listed(list(dict.fromkeys(ends)), _MOST_ENDS)}"
+    return [Journey(Fraction(1), OPEN, there[-1].host, reason, there)]
+
+
+def _end(way: Journey) -> tuple[str, str, str]:
+    return way.end, way.at, way.target
+
+
+def _comes_as(one: Hop, other: Hop) -> bool:
+    return (one.host, one.arrived) == (other.host, other.arrived)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from kproxy.dataplane.concrete.reply import trace_reply
 from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
+from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
 from kproxy.dataplane.query.assumptions import Surroundings, assumed_source
@@ -148,13 +149,17 @@ def one_of(reports: Sequence[Report], why: str) -> Report:
     kinds = {frozenset((essence(each.outcome), each.outcome.probability) for each in item.outcomes) for item in reports}
     if len(kinds) == 1:
         return first
-    differing = [each.outcome for item in reports for each in item.outcomes]
-    only = dataclasses.replace(
-        differing[0], probability=Fraction(1), verdict=INDETERMINATE, packet=first.question.packet, dnat=False,
-        masquerade=False, snat=False, hook="", via="", reject="", reason=why, reasons=(why,),
-        possible=_possible(differing), connection=None, steps=(), hints=(),
-    )  # fmt: skip
+    only = undecided([each.outcome for item in reports for each in item.outcomes], first.question.packet, why)
     return dataclasses.replace(first, outcomes=(Reported(only, None),))
+
+
+def undecided(outcomes: Sequence[Outcome], packet: Packet, why: str) -> Outcome:
+    """What becomes of a packet that comes to one of these outcomes: INDETERMINATE, for the reason `why`."""
+    return dataclasses.replace(
+        outcomes[0], probability=Fraction(1), verdict=INDETERMINATE, packet=packet, dnat=False,
+        masquerade=False, snat=False, hook="", via="", reject="", reason=why, reasons=(why,),
+        possible=_possible(outcomes), connection=None, steps=(), hints=(),
+    )  # fmt: skip
 
 
 def _possible(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
-from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey, journeys
+from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import (
     HopRecord,
@@ -154,15 +154,14 @@ def journeys_answer(
     )  # fmt: skip
 
 
-def walk(model: Model, asked: Ask) -> tuple[Question, list[Journey]]:
+def walk(model: Model, asked: Ask) -> tuple[Question, Sequence[Journey]]:
     """The question with its names resolved, and all journeys. Raises Refusal."""
     network = model.network
     sender, receiver, protocol = _ends(model, asked)
     _check(asked)
     try:
         question = read_question(network, sender, receiver, protocol)
-        found = journeys(
-            network,
+        found = model.journeys(
             question.client,
             question.destination,
             question.protocol,

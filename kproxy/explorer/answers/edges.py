@@ -16,6 +16,7 @@ from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
+from kproxy.explorer.model.clients import Client
 from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, share_of
 from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView, UnreachedView
 from kproxy.explorer.model.model import Model, Work
@@ -198,9 +199,9 @@ def left_out(why: str) -> str:
 
 def told_of(
     model: Model, client: str, work: Work
-) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], tuple[UnreachedView, ...], int]:
-    """The Services that a dump tells of, where they lead, the ports that lead nowhere, and how many ports have not
-    been asked yet.
+) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], tuple[UnreachedView, ...], int, Mapping[Family, Client]]:
+    """The Services that a dump tells of, where they lead, the ports that lead nowhere, how many ports have not been
+    asked yet, and in each family who asks where it is worst, unless all fare alike.
 
     Args:
         client: who asks; "": of each port the one for whom it is worst.
@@ -214,6 +215,7 @@ def told_of(
     edges: list[EdgeView] = []
     unreached: list[UnreachedView] = []
     pending = 0
+    worst: dict[str | Family, tuple[tuple[int, Fraction], Client]] = {}
     for family in model.families:
         doors = told_doors(model, family)
         clients = [each for each in model.clients(family) if client in ("", each.id)]
@@ -226,8 +228,14 @@ def told_of(
                 sender, answer = min(mine, key=lambda pair: _how_good(pair[1]))
                 unreached += _unreached(door, answer)
                 alike = all(each == answer for _, each in mine)
+                for key in () if alike else (door.service, family):
+                    told = _how_good(answer), sender
+                    worst[key] = min(worst.get(key, told), told, key=lambda pair: pair[0])
                 edges += _told_edges(door, answer, "" if alike else sender.label)
-    return tuple(map(_told_service, found, found.values())), tuple(edges), tuple(unreached), pending
+    askers = {key: sender for key, (_, sender) in worst.items()}
+    services = tuple(_told_service(name, doors, askers.get(name)) for name, doors in found.items())
+    of_families = {key: sender for key, sender in askers.items() if isinstance(key, Family)}
+    return services, tuple(edges), tuple(unreached), pending, of_families
 
 
 def _how_good(asked: Asked) -> tuple[int, Fraction]:
@@ -278,7 +286,7 @@ def _told_edges(door: ToldDoor, asked: Asked, sender: str) -> Iterator[EdgeView]
         )
 
 
-def _told_service(name: str, doors: Sequence[ToldDoor]) -> ServiceView:
+def _told_service(name: str, doors: Sequence[ToldDoor], asker: Client | None) -> ServiceView:
     def addresses(kind: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(door.address for door in doors if door.kind == kind))
 
@@ -303,6 +311,7 @@ def _told_service(name: str, doors: Sequence[ToldDoor]) -> ServiceView:
             PortView(port, protocol, numbers.get((port, protocol), 0), "", node_ports.get((port, protocol), 0))
             for port, protocol in names
         ),
+        asker="" if asker is None else asker.id,
     )
 
 

@@ -20,6 +20,7 @@ from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import edges_of, told_of
 from kproxy.explorer.errors import not_found
 from kproxy.explorer.model.clients import NODE
+from kproxy.explorer.model.clients import OUTSIDE as OUTSIDE_CLIENT
 from kproxy.explorer.model.map_data import (
     ClientView,
     DeviceView,
@@ -124,14 +125,15 @@ def _one_host(model: Model, client: str, work: Work) -> MapView:
     host = NodeView(
         "node/host", "host", (), (), "", None, False, True, " and ".join(model.modes_told), True, "", (), ()
     )
-    outside = tuple(
-        OutsideView(f"{OUTSIDE}{address}", address, "a client outside", ())
-        for family, address in ((Family.IPV4, CLIENT), (Family.IPV6, CLIENT6))
-        if family in model.families
-    )
-    services, edges, unreached, pending = told_of(model, client, work)
+    services, edges, unreached, pending, worst = told_of(model, client, work)
+    outside = []
+    for family in model.families:
+        by_id = {each.id: each for each in model.clients(family)}
+        asker = by_id.get(client) or worst.get(family) or by_id[OUTSIDE_CLIENT]
+        if asker.id != NODE:  # the host is drawn anyway
+            outside.append(OutsideView(f"{OUTSIDE}{asker.address}", asker.address, asker.label, ()))
     return MapView(
-        model.revision, client or HOST, (host,), (), (), services, edges, outside, pending,
+        model.revision, client or HOST, (host,), (), (), services, edges, tuple(outside), pending,
         clients=asking, unreached=unreached,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.journey.network import POD
-from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey, journeys
+from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError
@@ -207,7 +207,7 @@ def _cell(model: Model, client: MatrixClient, address: MatrixAddress) -> MatrixC
         source = next((each for each in pod.addresses if (":" in each) == v6), None)
     try:
         with model.lock:
-            found = journeys(model.network, host, address.to, address.protocol, source=source)
+            found = model.journeys(host, address.to, address.protocol, source=source)
     except (InputError, DataplaneError) as error:
         return MatrixCell(OPEN, (), str(error))
     cell = _summary(found)

@@ -28,6 +28,8 @@ from kproxy.explorer.page import encode
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
+from kproxy.services.claims import Door as Claim
+from kproxy.services.claims import claim_in_words
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
@@ -62,8 +64,8 @@ class FanEndpoint(msgspec.Struct, frozen=True):
 
 
 class FanAddress(msgspec.Struct, frozen=True, rename={"sources": "from"}):
-    """An address of a port: `verdict` is endpoints, drop, reject, or missing: the node's rules do not know it; `from`
-    says which sources it takes; `by` is as on the map; `fault`: the rules do not give what the objects ask for."""
+    """An address of a port: `verdict` is endpoints, drop, reject, open, or missing: the node's rules do not know it;
+    `from` says which sources it takes; `by` is as on the map; `fault`: rules do not give what the objects ask for."""
 
     kind: str
     address: str
@@ -160,7 +162,7 @@ def _asked(model: Model, host: HostFacts, facts: NodeFacts, ports: Sequence[Serv
     seconds: to the cluster IP from a pod, to others from outside. Not of what only some sources may reach."""
     inside = asked_rules(model, host, facts.family, ports, _ASKING, work)
     if inside is None:
-        return {}
+        return dict(_claimed(facts, ports))
     own = node_addresses_of(model, facts.family).get(host.name, "")
     doors: list[Door] = []
     for port in ports:
@@ -169,6 +171,16 @@ def _asked(model: Model, host: HostFacts, facts: NodeFacts, ports: Sequence[Serv
             if to and not (kind == LOAD_BALANCER_IP and port.load_balancer_source_ranges):
                 doors.append((_door_key(port, kind, address), join_host_port(to, number), port.protocol.lower()))
     return model.rule_chances.of(host.name, facts.family, doors, _ASKING, work.check)
+
+
+def _claimed(facts: NodeFacts, ports: Sequence[ServicePort]) -> Iterator[tuple[object, Asked]]:
+    """What another Service that has endpoints claims, too: who gets it is open until a node's rules are read."""
+    for port in ports:
+        for kind, address, number in _doors(port):
+            claim = Claim(address, port.protocol, number)
+            claimants = facts.shared_doors.get(claim, ())
+            if any(facts.decided[each.name].has_any for each in claimants if each.name != port.name):
+                yield _door_key(port, kind, address), Asked({}, open=claim_in_words(claim, claimants))
 
 
 def _doors(port: ServicePort) -> list[tuple[str, str, int]]:
@@ -261,6 +273,8 @@ def _fan(facts: NodeFacts, port: ServicePort, mode: str, asked: _Answers, owners
         if answer is not None and answer.open:
             ends = tuple(msgspec.structs.replace(each, why=answer.why_open) for each in found.endpoints)
             found = msgspec.structs.replace(found, endpoints=ends)
+            if not served:
+                found = msgspec.structs.replace(found, verdict="open", why=answer.why_open)
         elif answer is not None:
             found = _by_rules(found, facts, port, shares, answer, owners)
         yield found

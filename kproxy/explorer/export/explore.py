@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.ask import Ask, answer
 from kproxy.explorer.answers.map import draw_map
@@ -20,6 +21,7 @@ from kproxy.explorer.answers.reach import MatrixClient
 from kproxy.explorer.answers.service import ServicePage, ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, DiffAnswer, MigrateAnswer, Side, compare_sides
 from kproxy.explorer.errors import Refusal
+from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, page_with
@@ -62,7 +64,9 @@ def export_data(explorer: Explorer) -> dict[str, object]:
     services = _pages(model, work, missing)
     asks: list[dict[str, object]] = []
     size = 0
-    drawn = draw_map(model, "", work)
+    drawn = _whole_map(model, "", work, missing)
+    if len(model.nodes) > 1:
+        missing.append(f"Chances are those of clients on {drawn.view}: of other nodes there is the audit.")
     clients = [each.matrix.clients for each in services.values()]
     for asked in _questions(model, clients, names) if model.known.cluster else _questions_of_host(drawn):
         if len(asks) == MAX_ASKS or size > MAX_BYTES:
@@ -81,6 +85,7 @@ def export_data(explorer: Explorer) -> dict[str, object]:
     return {
         "source": msgspec.structs.replace(view, can=can, compares=held),
         "map": drawn,
+        "clientMaps": _maps_of_clients(model, drawn, work, missing),
         "services": services,
         "audit": _audit(explorer, work, missing),
         "asks": asks,
@@ -187,12 +192,36 @@ def _questions(model: Model, clients: list[tuple[MatrixClient, ...]], names: tup
 
 
 def _questions_of_host(drawn: MapView) -> Iterator[Ask]:
-    """Of one host's rules: a client outside to each port of each address. Whose a node port is they do not tell."""
-    for sender in drawn.outside[:1]:
-        for service in drawn.services:
-            for port in service.ports:
-                for address in (*service.cluster_ips, *service.external_ips, *service.load_balancer_ips):
-                    yield Ask(sender.id, join_host_port(address, port.port), protocol=port.protocol.lower())
+    """Of one host's rules: each who may ask to each port of each address. Whose a node port is they do not tell."""
+    known = (each.sender if each.id == NODE else f"{OUTSIDE}{each.sender}" for each in drawn.clients)
+    senders = dict.fromkeys((*known, *(each.id for each in drawn.outside)))
+    for service in drawn.services:
+        for port in service.ports:
+            for address in (*service.cluster_ips, *service.external_ips, *service.load_balancer_ips):
+                for sender in senders:
+                    yield Ask(sender, join_host_port(address, port.port), protocol=port.protocol.lower())
+
+
+def _whole_map(model: Model, node: str, work: Work, missing: list[str]) -> MapView:
+    """The map once all rules have been asked, if there is time for that."""
+    drawn = draw_map(model, node, work)
+    while drawn.pending and work.left > _SECONDS / 2:
+        drawn = draw_map(model, node, work)
+    if drawn.pending:
+        missing.append(
+            f"The rules have not been asked for {drawn.pending} ports of Services: nothing is known of these."
+        )
+    return drawn
+
+
+def _maps_of_clients(model: Model, drawn: MapView, work: Work, missing: list[str]) -> dict[str, MapView]:
+    """Of one host's rules the map of each who may ask."""
+    if drawn.clients and len(drawn.services) > MAX_SERVICES:
+        missing.append(
+            f"Of {len(drawn.services)} Services there is what becomes of packets of the one who fares worst."
+        )
+        return {}
+    return {each.id: _whole_map(model, each.id, work, missing) for each in drawn.clients}
 
 
 def _audit(explorer: Explorer, work: Work, missing: list[str]) -> object:

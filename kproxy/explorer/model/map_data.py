@@ -87,6 +87,8 @@ class PortView(Value, frozen=True):
 
 
 class ServiceView(Value, frozen=True):
+    """A Service; `asker`: of one host's rules the one of `clients` for whom it is worst, "" where all fare alike."""
+
     id: str
     namespace: str
     name: str
@@ -99,6 +101,7 @@ class ServiceView(Value, frozen=True):
     affinity: str
     skipped: str
     ports: tuple[PortView, ...]
+    asker: str = ""
 
 
 class EdgeView(Value, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -19,9 +19,11 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.cluster.audit import Report
 from kproxy.cluster.journey.known import KnownNetwork
+from kproxy.cluster.journey.path import Journey, journeys, one_of
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
+from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -43,8 +45,12 @@ from kproxy.explorer.sources.source import Known
 from kproxy.family import host_of
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
+from kproxy.netfilter.address import format_address
 from kproxy.render import Features
+from kproxy.services.claims import Door as Claim
+from kproxy.services.claims import claim_in_words, claimed_twice
 from kproxy.services.names import family_of
+from kproxy.services.serviceport import ServicePort, service_ports
 
 Made = TypeVar("Made")
 
@@ -152,6 +158,7 @@ class Model:
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
         self._indexes: dict[Family, Index] = {}
+        self._favoured: dict[str, KnownNetwork] = {}
         self._clients: dict[Family, tuple[Client, ...]] = {}
 
     @property
@@ -168,6 +175,47 @@ class Model:
     @cached_property
     def network(self) -> KnownNetwork:
         return KnownNetwork(self.cluster)
+
+    @cached_property
+    def _claims(self) -> Mapping[Claim, tuple[ServicePort, ...]]:
+        """What several Services claim, where kube-proxy's choice is not known: rules that were read have made it."""
+        found: dict[Claim, tuple[ServicePort, ...]] = {}
+        for family in Family if self.known.rendered else ():
+            ports = (port for each in self.manifests.services for port in service_ports(each, family).values())
+            found |= claimed_twice(ports)
+        return found
+
+    def journeys(
+        self, client: str, destination: str, protocol: str, *, source: str | None, source_port: int | None = None,
+        assumed: Mapping[str, bool] = MappingProxyType({}),
+    ) -> Sequence[Journey]:  # fmt: skip
+        """All that can become of a connection; open where several Services claim what is asked.
+
+        Raises:
+            InputError, DataplaneError: see `kproxy.cluster.journey.path.journeys`.
+        """
+
+        def walked(network: KnownNetwork) -> Sequence[Journey]:
+            return journeys(
+                network, client, destination, protocol, source=source, source_port=source_port, assumed=assumed
+            )
+
+        asked = parse_endpoint(destination)
+        claim = Claim(format_address(asked.address, asked.family), protocol.lower(), asked.port or 0)
+        claimants = self._claims.get(claim)
+        if claimants is None:
+            return walked(self.network)
+        names = dict.fromkeys(port.name.service for port in claimants)
+        return one_of([walked(self._favouring(name)) for name in names], claim_in_words(claim, claimants))
+
+    def _favouring(self, service: str) -> KnownNetwork:
+        """The network where a Service gets what several claim."""
+        if service not in self._favoured:
+            cluster = self.cluster
+            assert isinstance(cluster, RenderedCluster)
+            network = self._favoured[service] = KnownNetwork(cluster.favouring(service))
+            network.notes = self.network.notes
+        return self._favoured[service]
 
     @cached_property
     def owners(self) -> Owners:

@@ -6,6 +6,7 @@ What other programs have written on a node, and its links and routes, stay as th
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import threading
 from collections import OrderedDict
@@ -69,12 +70,20 @@ class Rendering:
         self._config_of = config_of
         self._features = features
         self._mode = mode
+        self._favoured = ""
         self._nodes = {node.metadata.name: node for node in manifests.nodes}
         self._facts: dict[tuple[str, Family], NodeFacts] = {}
         self._foreign: dict[tuple[str, Family], ForeignRules] = {}
         self._explained: OrderedDict[tuple[str, Family], Lazy[Explained]] = OrderedDict()
         self._shared: dict[bytes, Lazy[Index]] = {}
         self._lock = threading.RLock()
+
+    def favouring(self, service: str) -> Rendering:
+        """The same where a Service gets what several claim; see `RenderOptions`."""
+        made = copy.copy(self)
+        made._favoured = service
+        made._explained = OrderedDict()
+        return made
 
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
         """What the node's kube-proxy runs with."""
@@ -122,7 +131,8 @@ class Rendering:
     def rendered_of(self, facts: NodeFacts, host: HostFacts) -> RenderedTarget | RenderedTable:
         """The rules of the Services that the facts have."""
         mode = self.mode_of(host)
-        return render(facts.state, facts.nftables if mode == MODE_NFTABLES else facts.iptables, mode)
+        options = facts.nftables if mode == MODE_NFTABLES else facts.iptables
+        return render(facts.state, msgspec.structs.replace(options, favoured=self._favoured), mode)
 
     def explained(self, host: HostFacts, family: Family) -> Explained:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""
@@ -239,6 +249,13 @@ class RenderedHost(HostFacts):
                 self._indexes[family] = self._rendering.index(self, family)
             return self._indexes[family]
 
+    def rendered_by(self, rendering: Rendering) -> RenderedHost:
+        """The same with other rules."""
+        made = copy.copy(self)
+        made._rendering = rendering
+        made._indexes = {}
+        return made
+
     @cached_property
     def host_rules(self) -> HostRules | None:
         """As of any host."""
@@ -297,6 +314,18 @@ class RenderedCluster(Cluster):
             else:
                 hosts[name] = RenderedHost(files, name, (), self.rendering, originals.get(name))
         self.hosts = MappingProxyType(hosts)
+
+    def favouring(self, service: str) -> RenderedCluster:
+        """The same where a Service, `namespace/name`, gets what several claim."""
+        made = copy.copy(self)
+        made.rendering = self.rendering.favouring(service)
+        made.hosts = MappingProxyType(
+            {
+                name: each.rendered_by(made.rendering) if isinstance(each, RenderedHost) else each
+                for name, each in self.hosts.items()
+            }
+        )
+        return made
 
     def _named_nodes(self) -> list[str]:
         """The nodes that Pods and endpoints name, of which there need be no object."""

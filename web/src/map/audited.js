@@ -46,7 +46,7 @@ export function useAudit(map, source, revision) {
   const of = source.nodes ?? 0;
   const done = data ? data.judged.length : Math.min(told?.done ?? 0, of);
   const failed = !data && told?.failed ? { message: `The audit ended early: ${told.failed}` } : null;
-  return { data, error: error ?? failed, busy: Boolean(busy || (can && !few && !data && !failed)), checked: can ? { done, of } : null };
+  return { data, error: error ?? failed, busy: Boolean(busy || (can && !few && !data && !failed)), checked: map && source.can?.audit ? { done, of } : null };
 }
 
 /** {audited, told, busy}: the audit's errors and warnings, each with its place among all findings; null as long as they are not known.
@@ -55,7 +55,7 @@ export function useAudited(map, source, revision, looked = 1) {
   const { data, busy, checked } = useAudit(map, source, revision);
   const told = useMemo(() => data && data.findings.map((item, place) => ({ ...item, place, tone: TONES[item.severity] ?? "quiet" })), [data]);
   const audited = useMemo(() => told && told.filter((item) => item.tone !== "quiet"), [told]);
-  const left = embedded || !checked ? 0 : Math.max(0, data ? checked.of - checked.done : checked.of - Math.max(looked, checked.done));
+  const left = !checked ? 0 : Math.max(0, data ? checked.of - checked.done : checked.of - Math.max(looked, checked.done));
   return { audited, told, busy, left, unseen: data?.unseen ?? [] };
 }
 

@@ -17,7 +17,7 @@ export function HostRoom({ node, layout, label, hrefOf, item: Item, ...rest }) {
       {boxes.filter(([, box]) => box.kind === "outside").map(([id, box]) => <path key={id} class="cable" d={rounded(pointsFrom(layout, box))} />)}
       <Item id={node.id} label={label} kind="room node" hrefOf={hrefOf} {...rest}>
         <rect x={room.x} y={room.y} width={room.w} height={room.h} rx={12} />
-        <text class="name" x={text} y={room.y + 20}>this host</text>
+        <text class="name" x={text} y={room.y + 20}>this host{boxes.some(([, box]) => box.kind === "outside") ? "" : ", which asks"}</text>
         <text class="small" x={text} y={room.y + 36}>{fit(node.mode ? `${node.mode} rules` : "rules", slim ? 26 : 44)}</text>
       </Item>
       <g class="inner">

@@ -81,9 +81,9 @@ export function Outside({ item, box, ...rest }) {
     );
   }
   return (
-    <Item id={item.id} kind="outside" label={`outside client ${item.address}`} {...rest}>
+    <Item id={item.id} kind="outside" label={`${item.label?.startsWith("a Pod") ? item.label : "outside client"} ${item.address}`} {...rest}>
       <Rect box={box} rx={23} />
-      <text x={box.x + box.w / 2} y={box.y + 20}>{fit(item.label || "outside", 20)}</text>
+      <text x={box.x + box.w / 2} y={box.y + 20}>{fit(item.label?.replace(/^a Pod .*/, "a Pod") || "outside", 20)}</text>
       <text class="small" x={box.x + box.w / 2} y={box.y + 36}>{fit(item.address, 22)}</text>
     </Item>
   );

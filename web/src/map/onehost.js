@@ -186,7 +186,7 @@ export function askedOfHost(map, { from, answer, way, service, alone }) {
   const edges = service && answer ? [...map.edges.filter((edge) => edge.service !== service), ...edgesOf(answer, service, way)] : map.edges;
   const own = /^(node\/)?host$/.test(from ?? "");
   const address = plain(from);
-  const known = map.outside.find((item) => !item.end && (item.address === address || from === "outside"));
+  const known = map.outside.find((item) => !item.end && (item.address === address || (from === "outside" && item.label === "a client outside")));
   const asker = own ? map.nodes[0].id : !from ? "" : (known?.id ?? "asker");
   const clients = map.outside.filter((item) => !item.end && (asker !== "asker"));
   const ends = map.outside.filter((item) => item.end);

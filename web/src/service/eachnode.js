@@ -1,7 +1,7 @@
 // What becomes of packets from every node, where there are few.
 
 import { useEffect, useState } from "preact/hooks";
-import { FIRST_TRY, TRIES, embedded, get } from "../api.js";
+import { FIRST_TRY, TRIES, embedded, get, holds } from "../api.js";
 import { isNode } from "../map/layout.js";
 import { withEndpoints } from "../map/shape.js";
 
@@ -15,7 +15,7 @@ export const clientsOf = (map) => (map.clients ?? []).map(({ id, label }) => ({ 
 
 /** The nodes of which each has a column: none if they are too many, or if one of them is all that is known. */
 export function fewNodes(map) {
-  if (!embedded && map?.clients?.length) return map.clients.length * map.services.length <= FEW_SHARES ? clientsOf(map) : [];
+  if (map?.clients?.length && holds("clients")) return map.clients.length * map.services.length <= FEW_SHARES ? clientsOf(map) : [];
   const nodes = embedded || !map ? [] : map.nodes.filter(isNode);
   return nodes.length > 1 && nodes.length <= FEW_NODES && nodes.length * map.services.length <= FEW_SHARES ? nodes : [];
 }

@@ -28,7 +28,7 @@ export function MapView({ route, map, source, error, busy, revision }) {
   const found = useMemo(() => search(map, q), [map, q]);
   const touched = useMemo(() => (q ? new Set(found.map((item) => item.id)) : null), [q, found]);
   const { audited, busy: auditing, left, unseen } = useAudited(map, source, revision);
-  const shown = useMemo(() => part && { ...part, faults: faultsElsewhere(audited, part), unchecked: left > 0 }, [part, audited, left > 0]);
+  const shown = useMemo(() => part && { ...part, outside: asking(part, sel), faults: faultsElsewhere(audited, part), unchecked: left > 0 }, [part, audited, left > 0, sel]);
   const layout = useLayout(shown, opened);
   const marks = useMemo(() => (audited?.length && shown ? auditMarks(audited, shown) : null), [audited, shown]);
   const to = (changes) => href("map", { ...query, ...changes });
@@ -73,6 +73,16 @@ export function MapView({ route, map, source, error, busy, revision }) {
       </aside>
     </section>
   );
+}
+
+/** Of one host's rules who asks, if the Service that is chosen is worst for somebody: all others are as they are for whom they are worst. */
+function asking({ clients, services, outside }, sel) {
+  const worst = clients?.find(({ id }) => id === services.find((service) => service.id === sel)?.asker);
+  const drawn = outside.find((item) => !item.end);
+  if (!worst || worst.label === drawn?.label) return outside;
+  // The host itself is drawn anyway.
+  const asks = worst.id === "node" ? [] : [{ id: `outside/${worst.sender}`, address: worst.sender, label: worst.label, links: [] }];
+  return [...asks, ...outside.filter((item) => item !== drawn)];
 }
 
 function search(map, q) {
@@ -262,7 +272,7 @@ function ServicePanel({ service, map, to, query, revision, pages }) {
         {holds("services") && pages && <a class="button primary" href={href(["service", service.namespace, service.name], { node: query.node })}>Open its page</a>}
         {holds("ask") && <a class="button" href={href("ask", { to: serviceTarget(service) })}>Ask to here</a>}
       </p>
-      {!embedded && map.clients?.length > 0 && <ByClient service={service} map={map} revision={revision} />}
+      {map.clients?.length > 0 && (holds("clients") ? <ByClient service={service} map={map} revision={revision} /> : <p class="note">This file holds how it is for whom it is worst; who fares how needs kproxy explore.</p>)}
       {service.ports.map((port) => {
         const of = edges.filter((edge) => edge.port === port.name && edge.protocol === port.protocol);
         return (

@@ -174,7 +174,7 @@ const leftOut = (port) => {
 /** Who an address takes packets from: with the external policy Local Pods are treated as with the cluster IP. */
 const fromWords = (item) => (item.from === "anywhere" && item.kind !== "clusterIP" && item.policy === "Local" ? "outside" : item.from);
 
-const DEAD = { drop: "dropped", reject: "rejected", missing: "not translated" };
+const DEAD = { drop: "dropped", reject: "rejected", missing: "not translated", open: "not known" };
 
 function FanAddress({ item, node, y }) {
   const dead = item.verdict !== "endpoints";

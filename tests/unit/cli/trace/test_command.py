@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import paths
 from tests.support.cli import Run
+from tests.support.cluster.claims import TWICE
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
@@ -114,23 +115,6 @@ def test_rejections_and_drops(kproxy: Run) -> None:
     )  # fmt: skip
     (item,) = outcomes(kproxy, "--rules", RULES, *NODE, *POD, "--dst", "10.244.0.12:80", "--ctstate", "INVALID")
     assert (item["verdict"], item["hook"]) == ("DROP", "FORWARD")
-
-
-TWICE = """\
-{apiVersion: v1, kind: List, items: [
-{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}},
-{apiVersion: v1, kind: Service, metadata: {name: a, namespace: shop},
- spec: {clusterIP: 10.96.0.9, externalIPs: [198.51.100.7], ports: [{port: 80}]}},
-{apiVersion: v1, kind: Service, metadata: {name: b, namespace: shop},
- spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30081}]},
- status: {loadBalancer: {ingress: [{ip: 198.51.100.7}]}}},
-{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: a-4, namespace: shop,
- labels: {kubernetes.io/service-name: a}}, addressType: IPv4, ports: [{port: 8080}],
- endpoints: [{addresses: [10.244.1.5], nodeName: n1}]},
-{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: b-4, namespace: shop,
- labels: {kubernetes.io/service-name: b}}, addressType: IPv4, ports: [{port: 8080}],
- endpoints: [{addresses: [10.244.1.6], nodeName: n1, conditions: {ready: READY}}]}]}
-"""
 
 
 @pytest.mark.parametrize("mode", ["iptables", "nftables"])

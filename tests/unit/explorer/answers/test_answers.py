@@ -20,6 +20,7 @@ from kproxy.explorer.model.chances import chances
 from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
+from tests.support.cluster.claims import TWICE
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
 
@@ -221,3 +222,36 @@ def test_a_service_is_explained_as_explain_does(page: Page) -> None:
     assert ends[:3] == [["answered"] * len(matrix["addresses"])] * 3
     # A ClusterIP is nobody's outside of the cluster.
     assert ends[3] == ["lost", *["answered"] * (len(matrix["addresses"]) - 1)]
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_what_two_services_claim_is_open(tmp_path: Path, mode: str) -> None:
+    """Which of them gets it is random at each start of kube-proxy; the order of the rules that are rendered is not."""
+    claim = "198.51.100.7:80/TCP is claimed by 2 Services, shop/a and shop/b"
+    path = tmp_path / "cluster.yaml"
+    for ready in ("true", "false"):
+        path.write_text(TWICE.replace("READY", ready))
+        with serving(Explorer(ManifestSource([str(path)], None, mode, Features()))) as page:
+            (way,) = page.post("api/ask", {"from": "outside", "to": "198.51.100.7:80"})["journeys"]
+            (own,) = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
+            service, other = (page.get(f"api/services/shop/{name}") for name in "ab")
+        assert claim in service["explanation"]["notes"][-1]
+        cells = service["matrix"]["cells"][-1]
+        if ready == "true":
+            assert (way["end"], way["probability"], way["at"]) == ("open", "1/1", "n1")
+            assert way["reason"].startswith(claim)
+            assert all(
+                f"answered by outside/10.244.1.{each} at 10.244.1.{each}:8080" in way["reason"] for each in (5, 6)
+            )
+            assert cells[-1]["end"] == "open"
+            for each in (service, other):
+                (end,) = each["ports"][0]["fan"][1]["endpoints"]
+                assert end["why"].startswith(f"not decided: {claim}")
+        else:
+            # Translation comes before refusals: who has endpoints gets the traffic, in either order.
+            assert (way["end"], way["target"]) == ("answered", "10.244.1.5:8080")
+            assert cells[-1]["end"] == "answered"
+            assert service["ports"][0]["fan"][1]["endpoints"][0]["why"] == ""
+            refused = other["ports"][0]["fan"][1]
+            assert (refused["verdict"], claim in refused["why"]) == ("open", True)
+        assert own["end"] == "answered"

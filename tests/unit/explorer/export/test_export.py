@@ -18,6 +18,7 @@ from kproxy.explorer.sources.source import ManifestSource, RulesSource, Snapshot
 from kproxy.explorer.state import Explorer
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster
+from tests.support.paths import ROOT
 
 BUILT = {
     "export.html": "<!DOCTYPE html><head><!--kproxy:csp--><title><!--kproxy:title--></title>"
@@ -43,6 +44,7 @@ def test_the_file_holds_what_the_server_answers(snapshot: Path) -> None:
     assert set(held) == {
         "source",
         "map",
+        "clientMaps",
         "services",
         "audit",
         "asks",
@@ -155,8 +157,27 @@ def test_manifests_are_exported_without_an_audit(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_of_one_hosts_rules_each_address_is_asked_from_outside(snapshot: Path) -> None:
+def test_of_one_hosts_rules_each_address_is_asked_by_each_client(snapshot: Path) -> None:
     held = export.export_data(Explorer(RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"")))
     asks = json.loads(encode(held["asks"]))
-    assert [each["request"]["to"] for each in asks] == ["10.96.0.7:80"]
-    assert len(asks[0]["answer"]["journeys"]) == 2
+    senders = ["outside/10.244.0.9", "node/host", "outside/203.0.113.9"]
+    assert [(each["request"]["from"], each["request"]["to"]) for each in asks] == [
+        (sender, "10.96.0.7:80") for sender in senders
+    ]
+    assert {len(each["answer"]["journeys"]) for each in asks} == {2}
+
+
+@pytest.mark.usefixtures("built")
+def test_of_one_hosts_rules_each_client_has_a_map(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of which is known: a map that is drawn at once has the chances of those ports that were asked in time."""
+    monkeypatch.setattr("kproxy.explorer.answers.edges.ASKING", 0.0)
+    source = RulesSource([str(ROOT / "docs/examples/worker-1.save")], b"")
+    held = json.loads(encode(export.export_data(Explorer(source))))
+    maps = {"": held["map"], **held["clientMaps"]}
+    lost = {name: [each["endpoint"] for each in drawn["edges"] if each["lost"]] for name, drawn in maps.items()}
+    assert lost == {"": ["10.244.2.2:53"], "pod": ["10.244.2.2:53"], "node": [], "outside": []}
+    assert {drawn["pending"] for drawn in maps.values()} == {0}
+    monkeypatch.setattr(export, "MAX_SERVICES", 2)
+    held = json.loads(encode(export.export_data(Explorer(source))))
+    assert held["clientMaps"] == {}
+    assert any("packets of the one who fares worst" in each for each in held["missing"])

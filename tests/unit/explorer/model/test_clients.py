@@ -43,8 +43,25 @@ def test_what_pods_lose_is_the_mark_and_others_have_their_own() -> None:
         ("pod", "10.244.0.9"), ("node", "node/host"), ("outside", "203.0.113.9"),
     ]  # fmt: skip
     assert worst["unreached"] == []
+    assert [(each["address"], each["label"]) for each in worst["outside"]] == [("10.244.0.9", "a Pod of 10.244.0.0/16")]
+    assert [each["asker"] for each in worst["services"] if each["name"] != "kube-dns"] == ["", ""]
+    assert drawn(DUMP, "outside")["outside"][0]["label"] == "a client outside"
     with pytest.raises(Refusal, match="there is no client 'other'; there are pod, node, outside"):
         drawn(DUMP, "other")
+
+
+def test_who_asks_is_for_whom_it_is_worst(tmp_path: Path) -> None:
+    """Of each Service; of all the one who loses most, the host itself without a box beside it."""
+    lines = [line for line in DUMP.read_text().splitlines() if "no DNS to other racks" not in line]
+    for rule, asker, outside in (
+        ("-A OUTPUT -d 10.244.2.2/32 -j DROP", "node", []),
+        ("-A FORWARD -s 203.0.113.0/24 -d 10.244.2.2/32 -j DROP", "outside", ["a client outside"]),
+    ):
+        at = min(place for place, line in enumerate(lines) if line.startswith("-A FORWARD"))
+        (tmp_path / "rules").write_text("\n".join([*lines[:at], rule, *lines[at:]]) + "\n")
+        found = drawn(tmp_path / "rules")
+        assert {each["name"]: each["asker"] for each in found["services"]} == {"kube-dns": asker, "cart": "", "web": ""}
+        assert [each["label"] for each in found["outside"]] == outside
 
 
 def test_the_host_asks_from_an_address_that_is_no_pods() -> None:
