@@ -8,6 +8,7 @@ from typing import Final
 
 _EXACT_BITS: Final = 2048
 _NEAR: Final = 1 << 256
+_NEARER: Final = 1 << _EXACT_BITS + 64
 
 
 def listed(names: Sequence[object], most: int) -> str:
@@ -24,6 +25,14 @@ def with_arrows(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """A number with its noun, which takes an `s` for any number but one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def near(chance: Fraction) -> Fraction:
+    """A chance to be added to others. Of one whose sums are told by 256 bits alone (`exact`) as much as these need:
+    exact sums take a time that is quadratic in their digits."""
+    if chance.denominator.bit_length() > _EXACT_BITS:
+        return Fraction(round(chance * _NEARER), _NEARER)
+    return chance
 
 
 def exact(chance: Fraction) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kproxy.explorer.model.chances import chances
-from kproxy.words import exact
+from kproxy.words import exact, near
 
 
 def test_a_chance_is_exact_as_long_as_its_digits_can_be_printed() -> None:
@@ -14,3 +14,12 @@ def test_a_chance_is_exact_as_long_as_its_digits_can_be_printed() -> None:
     found = [Fraction(exact(each)) for each in chances(600, "iptables")]
     assert abs(sum(found, Fraction(-1))) < Fraction(1, 2**240)
     assert max(len(exact(each)) for each in chances(600, "iptables")) < 2 * 620
+
+
+def test_sums_of_what_is_near_are_told_as_exact_ones_are() -> None:
+    """Chances of many endpoints in iptables mode, each rule of which has 31 bits."""
+    each = [Fraction(1, 3) * Fraction((1 << 31) - number, 1 << 31) ** number for number in range(1, 200)]
+    assert near(each[5]) == each[5]
+    assert near(each[-1]) != each[-1]
+    for some in (each[:60], each[60:130], each):
+        assert exact(sum(map(near, some), Fraction(0))) == exact(sum(some, Fraction(0)))

@@ -25,7 +25,7 @@ from kproxy.services.claims import doors_of
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
-from kproxy.words import exact
+from kproxy.words import exact, near
 
 MAX_ADDRESSES: Final = 12
 _MOST_NODES: Final = 5
@@ -219,7 +219,7 @@ def _summary(found: Sequence[Journey]) -> MatrixCell:
     ways: dict[tuple[str, str, str], Fraction] = {}
     for item in found:
         key = (item.end, item.at, item.source)
-        ways[key] = ways.get(key, Fraction(0)) + item.probability
+        ways[key] = ways.get(key, Fraction(0)) + near(item.probability)
     ends = {item.end for item in found}
     reasons = dict.fromkeys(item.why for item in found if item.reason)
     shown = tuple(

@@ -17,7 +17,7 @@ from kproxy.netfilter.nftables.statement import Match, Statement
 class NftTable:
     """A table. `name` is its family and name, `ip kube-proxy`."""
 
-    __slots__ = ("_anonymous", "_note", "_printer", "_sets", "name", "table")
+    __slots__ = ("_anonymous", "_note", "_printer", "_rules", "_sets", "name", "table")
 
     def __init__(self, table: Table, note: Note | None = None) -> None:
         self.table = table
@@ -26,6 +26,7 @@ class NftTable:
         self._sets: dict[str, IndexedElements] = {}
         self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
         self._anonymous: dict[int, tuple[object, IndexedElements]] = {}
+        self._rules: dict[int, tuple[Rule, str]] = {}
 
     def chain(self, name: str) -> Chain:
         """A chain. Raises DataplaneError if it is not there."""
@@ -70,8 +71,11 @@ class NftTable:
         return found or rule.comment or ""
 
     def text(self, rule: Rule) -> str:
-        """The rule as nft prints it."""
-        return self._printer.rule(rule)
+        """The rule as nft prints it; kept, since each way of a choice among thousands of endpoints has it."""
+        kept = self._rules.get(id(rule))
+        if kept is None or kept[0] is not rule:
+            kept = self._rules[id(rule)] = (rule, self._printer.rule(rule))
+        return kept[1]
 
 
 class NftRules:

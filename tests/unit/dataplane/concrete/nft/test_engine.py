@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from fractions import Fraction
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.values import Uniform
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.printer.statements import RulePrinter
 from kproxy.netfilter.nftables.text import parse_nft
 from kproxy.netfilter.nftables.value import Prefix, Range
 
@@ -138,6 +140,17 @@ def test_numgen_has_the_chances_of_reciprocal_scale() -> None:
     (dropped, rest) = sorted(filtered("numgen random mod 10 < 3"), key=lambda item: item.verdict, reverse=True)
     assert (dropped.verdict, rest.verdict) == ("DROP", "ACCEPT")
     assert dropped.probability == Uniform(10).chance(0, 2)
+
+
+def test_a_rule_is_printed_once_however_many_it_chooses_among(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text has all endpoints, and each way through it has the text."""
+    counted = Mock(side_effect=RulePrinter.rule)
+    monkeypatch.setattr(RulePrinter, "rule", lambda self, rule: counted(self, rule))
+    ends = ", ".join(f"{number} : 10.0.{number >> 8}.{number & 255} . 8080" for number in range(300))
+    found = outcomes(SPLIT.partition("numgen")[0] + f"numgen random mod 300 map {{ {ends} }}\n}}\n}}\n")
+    assert len(found) == 300
+    assert {step.text.count("8080") for item in found for step in item.steps if step.kind == "rule"} == {300}
+    assert counted.call_count == 1
 
 
 @pytest.mark.parametrize("modulus", [1, 2, 3, 7, 1000, (1 << 32) - 1])
