@@ -61,10 +61,11 @@ def outcome_words(reported: Reported) -> str:
 
 def loss_words(item: Outcome) -> str:
     """Where and why a packet is lost: `dropped in FORWARD by filter KUBE-FORWARD 1`; "" of one that is not."""
+    where = f" in {item.hook}" if item.hook else ""
     if item.verdict == DROP:
-        return f"dropped in {item.hook}{f': {item.reason}' if item.reason else _last_rule(item.steps)}"
+        return f"dropped{where}{f': {item.reason}' if item.reason else _last_rule(item.steps)}"
     if item.verdict == REJECT:
-        return f"rejected in {item.hook} with {item.reject}{_last_rule(item.steps)}"
+        return f"rejected{where} with {item.reject}{_last_rule(item.steps)}"
     return ""
 
 

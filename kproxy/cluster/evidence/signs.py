@@ -66,7 +66,7 @@ _IPVS_SET: Final = re.compile(
 _IPVS_CHAIN: Final = re.compile(r"KUBE-IPVS-.*|KUBE-LOAD-BALANCER|KUBE-SOURCE-RANGES-FIREWALL")
 _IPVS_DEVICE: Final = "kube-ipvs0"
 _COMMENT: Final = re.compile(r"^#\s*(?:Warning: .*|Table `.*)$|# Warning: XT .*$", re.MULTILINE)
-_OTHER_VARIANT: Final = re.compile(r"Warning: ip6?tables-legacy tables present")
+_OTHER_VARIANT: Final = re.compile(r"Warning: (iptables|ip6tables)-legacy tables present")
 _INCOMPATIBLE: Final = re.compile(r"Table `(\w+)' is incompatible")
 _NO_EXTENSION: Final = re.compile(r"Warning: XT (?:target|match|watcher) (\S+) not found")
 
@@ -130,11 +130,13 @@ def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: R
     tables = () if rules.nftables is None else rules.nftables.tables
     native = {each.name for each in tables if each.family is OWN_TABLES[family]}
     for text, of, iptables in rules.texts:
-        if of not in (None, family):
-            continue
         for line in _COMMENT.findall(text):
-            if iptables and _OTHER_VARIANT.search(line) and Variant.LEGACY not in there:
-                warned[VARIANTS[Variant.LEGACY]] = "the dump warns that iptables-legacy has tables, too"
+            other = _OTHER_VARIANT.search(line)  # which names the family, whatever the file's is
+            concerned = family is (Family.IPV6 if other and other[1] == "ip6tables" else Family.IPV4)
+            if iptables and other and concerned and Variant.LEGACY not in there:
+                warned[VARIANTS[Variant.LEGACY]] = f"the dump warns that {other[1]}-legacy has tables, too"
+            if of not in (None, family):
+                continue
             incompatible = _INCOMPATIBLE.search(line)
             if iptables and incompatible and incompatible[1] in _TABLES and incompatible[1] not in native:
                 warned[_TABLES[incompatible[1]]] = "the dump warns that only nft can show it"

@@ -217,7 +217,7 @@ def _go(
         elif outcome.verdict == DROP:
             unrouted = "no route" in outcome.reason
             kind = UNREACHABLE if unrouted else LOST
-            end = _End(kind, outcome.reason or f"dropped by a rule in {outcome.hook}")
+            end = _End(kind, outcome.reason or " in ".join(filter(None, ("dropped by a rule", outcome.hook))))
             yield path.with_hop(Hop(name, packet, outcome), outcome.probability), end
         elif outcome.via == "local":
             yield path.with_hop(Hop(name, packet, outcome), outcome.probability), _End(ANSWERED)

@@ -20,7 +20,7 @@ from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
-from kproxy.dataplane.model.verdict import INDETERMINATE
+from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.iptables.codec import UINT32
 
 MAX_NODES: Final = 50_000
@@ -196,7 +196,7 @@ class Exploration:
         missing = _SURE - sum((item.chance for item in certain.values()), Fraction(0))
         if missing:
             arrival = _open_end(vertex.why, branches, missing)
-            certain[end_key(arrival.end)] = arrival
+            _add(certain, arrival)
         return _with_prefix(certain, vertex.steps)
 
     def _flow(self, root: _Vertex) -> Distribution:
@@ -346,7 +346,8 @@ def _marks_of_both(one: Packet | Connection, other: Packet | Connection) -> dict
 
 
 def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, steps: Steps) -> Arrival:
-    """One INDETERMINATE outcome. Its packet has the fields on which all the possible ends agree."""
+    """One INDETERMINATE outcome; or a certain loss, if every possible end loses the packet in the same way. Its packet
+    has the fields on which all the possible ends agree."""
     ends = {end_key(end): end for end in possible if end.verdict != INDETERMINATE}
     first = (list(ends.values()) or possible)[0]
     packet = first.state.packet
@@ -364,7 +365,12 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     state = first.state._replace(packet=packet, masqueraded=masqueraded)
     names = tuple(dict.fromkeys(reasons))
     hook = first.hook if len(hooks) == 1 else ""
-    end = End(INDETERMINATE, hook, state, reason=names[0] if names else "")
+    lost = {(end.verdict, end.reject) for end in possible}
+    if len(lost) == 1 and first.verdict in (DROP, REJECT):
+        why = first.reason if len({end.reason for end in possible}) == 1 else ""
+        end = End(first.verdict, hook, state, reject=first.reject, reason=why)
+    else:
+        end = End(INDETERMINATE, hook, state, reason=names[0] if names else "")
     listed = tuple(sorted(ends.values(), key=_sort_key))
     return Arrival(end, chance, steps, names[:_MAX_REASONS], listed)
 

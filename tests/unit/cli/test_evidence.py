@@ -364,3 +364,29 @@ def test_explain_begins_with_what_was_not_seen(kproxy: Run, tmp_path: Path) -> N
     # That of another Service, or of another family, is nothing of this answer's.
     assert "not seen" not in kproxy(*asked, "shop/web").stdout
     assert "not certain: endpoints not seen" in kproxy(*asked, "shop/web", "-6").stdout
+
+
+@pytest.mark.parametrize("target", ["DROP", "REJECT"])
+def test_a_loss_on_which_all_possibilities_agree_is_certain(kproxy: Run, tmp_path: Path, target: str) -> None:
+    """Where the unseen nat table sends the packet is open; that the filter table refuses it is not."""
+    file = tmp_path / "filter.save"
+    hooks = "".join(f":{hook} ACCEPT [0:0]\n" for hook in ("INPUT", "FORWARD", "OUTPUT"))
+    rules = "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n"
+    rules += "".join(f"-A {hook} -j {target}\n" for hook in ("INPUT", "FORWARD"))
+    file.write_text(f"*filter\n{hooks}:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\n{rules}COMMIT\n")
+    asked = ("trace", "--rules", file, "--src", "10.244.1.3", "--dst", "10.96.0.10:53", "--local-ip", "172.30.0.11")
+    (only,) = json.loads(kproxy(*asked, "-o", "json").stdout)["outcomes"]
+    assert (only["verdict"], only["probability"]) == (target, "1/1")
+    assert {each["verdict"] for each in only["possible"]} == {target}
+    assert len({each["dst"] for each in only["possible"]}) > 1
+    assert kproxy(*asked, "--expect", target).returncode == 0
+    file.write_text(file.read_text().replace(f"-A INPUT -j {target}\n", ""))
+    assert kproxy(*asked, "--expect", target).returncode == 2
+
+
+def test_a_warning_of_one_family_opens_that_family(kproxy: Run, tmp_path: Path) -> None:
+    file = tmp_path / "both.save"
+    file.write_text(WHOLE + "# Warning: ip6tables-legacy tables present, use ip6tables-legacy-save to see them\n")
+    assert kproxy("trace", "--rules", file, *DNS, "--expect", "DROP").returncode == 1  # half of it is ACCEPT
+    file.write_text(file.read_text().replace("ip6tables", "iptables"))
+    assert kproxy("trace", "--rules", file, *DNS, "--expect", "DROP").returncode == 2
