@@ -247,11 +247,6 @@ def _policy(is_local: bool) -> str:
 def _explain_endpoint(
     endpoint: Endpoint, service_port: ServicePort, selected: SelectedEndpoints
 ) -> EndpointExplanation:
-    used = [
-        policy
-        for policy, chosen in (("cluster", selected.cluster), ("local", selected.local))
-        if any(other.address == endpoint.address for other in chosen)
-    ]
     conditions = (("ready", endpoint.ready), ("serving", endpoint.serving and not endpoint.ready))
     state = ", ".join(name for name, holds in (*conditions, ("terminating", endpoint.terminating)) if holds)
     return EndpointExplanation(
@@ -259,6 +254,6 @@ def _explain_endpoint(
         endpoint_slice=endpoint.slice,
         is_local=endpoint.is_local,
         state=state or "not ready",
-        used_for=tuple(used),
+        used_for=selected.used_for.get(endpoint.address, ()),
         why_not=why_unused(endpoint, service_port, selected),
     )

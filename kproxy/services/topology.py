@@ -6,7 +6,8 @@ endpoints that still serve while they terminate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -17,7 +18,7 @@ SAME_NODE = "PreferSameNode"
 SAME_ZONE = "PreferSameZone"
 
 
-class SelectedEndpoints(msgspec.Struct, frozen=True):
+class SelectedEndpoints(msgspec.Struct, frozen=True, dict=True):
     """The endpoints of one ServicePort on one node.
 
     Attributes:
@@ -33,6 +34,15 @@ class SelectedEndpoints(msgspec.Struct, frozen=True):
     reachable: tuple[Endpoint, ...] = ()
     has_any: bool = False
     topology: str = ""
+
+    @cached_property
+    def used_for(self) -> Mapping[str, tuple[str, ...]]:
+        """The policies that use each endpoint, by its address: "cluster", "local" or both."""
+        found: dict[str, tuple[str, ...]] = {}
+        for policy, chosen in (("cluster", self.cluster), ("local", self.local)):
+            for ep in chosen:
+                found[ep.address] = (*found.get(ep.address, ()), policy)
+        return found
 
 
 def select_endpoints(
@@ -81,7 +91,7 @@ def topology_from_hints(endpoints: Sequence[Endpoint], node_name: str, zone: str
 
 def why_unused(endpoint: Endpoint, service_port: ServicePort, selected: SelectedEndpoints) -> str:
     """Why an endpoint gets no traffic on this node, in words; "" when it gets some."""
-    if any(ep.address == endpoint.address for ep in selected.reachable):
+    if endpoint.address in selected.used_for:
         return ""
     if not endpoint.ready:
         if endpoint.serving and endpoint.terminating:
