@@ -46,6 +46,7 @@ from kproxy.render.iptables.chains import (
     SERVICE_PORT_CHAIN_PREFIXES,
     SERVICES,
 )
+from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
 from kproxy.render.nftables.base import JUMPS, PLAIN_CHAINS
 from kproxy.render.nftables.names import MASQUERADING
 from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
@@ -261,7 +262,8 @@ def cut_chains(table: Table) -> tuple[str, ...]:
     Chains of ServicePorts end with a jump that asks nothing, those of endpoints with DNAT, KUBE-POSTROUTING with
     MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules. And
     something leads to KUBE-NODEPORTS where it has rules, and to chains for clients outside (kube-proxy v1.36,
-    pkg/proxy/iptables/proxier.go). A chain of a Service that is gone may stay for an hour, with its rules.
+    pkg/proxy/iptables/proxier.go). A chain of a Service that is gone is deleted at once; only with more than 1000
+    endpoints it may stay for an hour. Else KUBE-SERVICES lacks what leads to a chain to which nothing leads.
     """
     names = {chain.name for chain in table.chains}
     aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
@@ -280,6 +282,11 @@ def cut_chains(table: Table) -> tuple[str, ...]:
         if cut:
             found.add(name)
     if table.name == "nat" and SERVICES in names:
+        if sum(name.startswith("KUBE-SEP-") for name in names) <= LARGE_CLUSTER_ENDPOINTS and any(
+            chain.rules and chain.name not in aims and chain.name.startswith(("KUBE-SVC-", "KUBE-SVL-"))
+            for chain in table.chains
+        ):
+            found.add(SERVICES)
         nodeports = table.chain(NODEPORTS)
         if nodeports is not None and nodeports.rules and NODEPORTS not in aims:
             found.add(SERVICES)

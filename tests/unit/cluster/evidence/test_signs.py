@@ -143,6 +143,14 @@ def test_chains_that_lack_what_kube_proxy_always_writes(without: str, what: str)
     assert not all(each.determined for each in results)
 
 
+def test_a_chain_of_a_service_to_which_nothing_leads() -> None:
+    """With the Service it would be gone, too: what led to it was not seen."""
+    cut = re.sub(r"^-A KUBE-SERVICES .*kube-dns:dns cluster.*\n", "", DUMP, flags=re.MULTILINE)
+    assert things(rules(cut)) == {"chain KUBE-SERVICES"}
+    assert ("open", "") in ends(rules(cut))
+    assert not things(rules(cut, collected=True))
+
+
 FIREWALL = (ROOT / "rules_golden/loadbalancer-source-ranges-local/expected/node-1.v4.save").read_text()
 FULL = FIREWALL.replace(
     "-A KUBE-PROXY-FIREWALL ",
