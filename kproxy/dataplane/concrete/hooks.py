@@ -25,7 +25,8 @@ from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, RuleRef, Split, Sta
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, LOCAL, LOOPBACK, SYN, TCP
-from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
+from kproxy.dataplane.model.pipeline import BaseChain, Source, Stage, StageKind
+from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.dataplane.model.verdict import ACCEPT, DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
@@ -132,6 +133,8 @@ class HookPipeline:
         ):
             return self._leave_nat(cursor, state, ())
         orders = [order for order in stage.orders if self._may_be(stage, order)] or list(stage.orders)
+        # What may do anything, or nothing, leaves the same possible if it comes first.
+        orders = [order for order in orders if len(orders) > 1 and self._is_unseen(stage.chains[order[0]])] or orders
         edges = [Edge(None, Node(cursor._replace(order=order), state)) for order in orders]
         if len(edges) == 1:
             return either(edges, "")
@@ -140,6 +143,13 @@ class HookPipeline:
         sources = list(dict.fromkeys(chain.source for chain in stage.chains))
         self._given.explain(why, f"{sources[0]} before {sources[1]}")
         return either(edges, why)
+
+    def _is_unseen(self, chain: BaseChain) -> bool:
+        """Whether all rules of a chain stand for something that was not seen."""
+        if chain.source is Source.NFTABLES:
+            return False
+        found = self._index.chain(chain.source, chain.table, chain.chain).chain
+        return bool(found.rules) and found.policy == ACCEPT and all(map(stands_for_unseen, found.rules))
 
     def _may_be(self, stage: Stage, order: tuple[int, ...]) -> bool:
         """Whether an order fits what is assumed of chains of equal priority."""

@@ -222,3 +222,16 @@ def test_a_table_of_nftables_mode_that_is_cut(what: str, cut: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "rules_golden").glob("*/expected/*.nft")), ids=lambda path: path.stem)
 def test_whole_tables_lack_nothing(path: Path) -> None:
     assert not things(rules(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "text", [re.sub(r"\tchain nat-prerouting \{[^}]*\}\n", "", TABLE), LEGACY_TOO], ids=["nftables", "legacy"]
+)
+def test_the_order_of_what_was_not_seen_is_no_reason(text: str) -> None:
+    """It may do anything or nothing, whether it comes first or last."""
+    packet = make_packet("10.244.1.21:4000", "10.96.0.10:53", "udp")
+    outcomes = trace(rules(text).index(Family.IPV4), OWN, packet).outcomes
+    reasons = [reason for each in outcomes for reason in each.reasons]
+    assert any(reason.startswith("not seen: ") for reason in reasons)
+    assert not any("registered first" in reason for reason in reasons)
+    assert {("ACCEPT", "10.244.1.2:53")} <= ends(rules(LEGACY_TOO))
