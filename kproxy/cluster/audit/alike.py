@@ -114,7 +114,7 @@ class Alike:
                 target = "OTHERS"
             text = f"{target} {route.device} {route.kind}"
             routes[text] = routes.get(text, 0) + 1
-        return names, routes, str(node.host.routing_rules), node.host.routes is None, node.host.interfaces is None
+        return names, routes, str(node.host.model.rules), node.host.routes is None, node.host.interfaces is None
 
     def kind(self, port: ServicePort, clients: Sequence[str] = ()) -> object:
         """What ServicePorts have in common that are alike; `clients`: the addresses from which it is asked."""

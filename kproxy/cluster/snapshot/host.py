@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_devices
 from kproxy.cluster.evidence.unseen import (
     NFTABLES,
@@ -169,8 +170,12 @@ class HostFacts:
             if not self.knows_rules(family):
                 return None
             found = self.host_rules
+            lost = () if found is not None else open_rules((), family, self._assumed.left(self._rules_of_its_mode()))
             try:
-                self._indexes[family] = no_rules(family) if found is None else found.index(family)
+                if found is not None:
+                    self._indexes[family] = found.index(family)
+                else:
+                    self._indexes[family] = index_ruleset(lost, family=family) if lost else no_rules(family)
             except InputError:  # there are files, and nothing of this family in them
                 self._indexes[family] = no_rules(family)
         return self._indexes[family]
@@ -361,7 +366,8 @@ class HostFacts:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not seen of it. Raises InputError: a file cannot be read."""
         rules = self.host_rules
-        found = [] if rules is None else [each for each in rules.unseen if not self._was_looked_at(each)]
+        seen = self._rules_of_its_mode() if rules is None else rules.unseen
+        found = [each for each in seen if not self._was_looked_at(each)]
         without = (family for family in Family if not self.knows_rules(family))
         found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
         found += self.lost_routing

@@ -14,6 +14,7 @@ from kproxy.cluster.audit import Finding, Report, audit
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
+from kproxy.netfilter import Family
 from tests.support.cluster import audited
 
 Files = dict[str, bytes]
@@ -424,3 +425,23 @@ def test_changes_while_the_snapshot_was_read_are_marked() -> None:
         report = judged(damaged)
         assert report.apart == 6.5
         assert [each.young for each in report.findings if each.kind == "endpoint-stale"] == [young or UNSET]
+
+
+def test_a_file_of_rules_that_is_not_there_is_not_one_without_rules() -> None:
+    """kube-proxy's mode is known, and nft's file is there with nothing: the other variant's rules were not seen."""
+    files = audited.cluster("iptables")
+    del files["nodes/n1/iptables-save"]
+    report = judged(files)
+    assert not report.findings
+    assert [(each.host, each.what) for each in report.unseen if each.suspected] == [("n1", "nft iptables")]
+    rules = Cluster(MemoryFiles("S", files)).hosts["n1"].rules(Family.IPV4)
+    assert rules is not None
+    assert rules.ruleset.has_effect
+
+
+def test_policy_rules_that_were_not_seen_are_those_of_one_node() -> None:
+    files = audited.cluster("iptables")
+    files["nodes/n1/ip-rule.json"] = b"[]"
+    undecided = judged(files).undecided
+    assert undecided
+    assert {node for each in undecided for node in each.nodes} == {"n1"}
