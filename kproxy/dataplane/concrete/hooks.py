@@ -239,15 +239,18 @@ class HookPipeline:
         if hook is Hook.OUTPUT and (before.dst != after.dst or (moved and entry.direction == ORIGINAL)):
             following = Cursor(hook, cursor.stage + 1, variant=cursor.variant)
             return _after(steps, self._route_again(state, following))
+        if hook is Hook.PREROUTING and state.looped and before.dst != after.dst:
+            # The route that a packet brings along from OUTPUT is dropped (nf_nat_ipv4_pre_routing, nf_nat_ipv6_in).
+            state = state._replace(rerouted=(None,))
         return self._next_stage(cursor, state, steps)
 
     def _leave_hook(self, hook: Hook, state: State) -> Fork:
         if hook is Hook.INGRESS:
             return self._leave_ingress(state)
         if hook is Hook.PREROUTING:
-            if state.looped:
+            if state.looped and state.rerouted is None:
                 return _to(Hook.INPUT, state)
-            return input.route(self._host, state)
+            return input.route(self._host, state._replace(rerouted=None))
         if hook is Hook.INPUT:
             marked = not state.looped and would_masquerade(self._pipeline, self.advance, state)
             return _one(End(ACCEPT, Hook.INPUT, state, via="local", marked=marked))

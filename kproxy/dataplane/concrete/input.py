@@ -23,6 +23,7 @@ from kproxy.dataplane.concrete.routing import (
     possible_routes,
 )
 from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.model.conntrack import ORIGINAL
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.dataplane.model.verdict import DROP
@@ -43,7 +44,7 @@ def route(host: Host, state: State) -> Fork:
         return Fork((), (Edge(_SURE, Node(Cursor(Hook.FORWARD), switched), (step,)),))
     if packet.dst is None:
         return Fork((), tuple(_checked(host, state, result) for result in OPEN), _WHERE)
-    refused = _martian(host, packet)
+    refused = _martian(host, state)
     if refused is not None:
         reason, sure = refused
         if sure:
@@ -60,9 +61,15 @@ def _dropped(state: State, reason: str) -> End:
     return End(DROP, Hook.PREROUTING, state, reason=reason)
 
 
-def _martian(host: Host, packet: Packet) -> tuple[str, bool] | None:
+def _keeps_its_route(state: State) -> bool:
+    """Whether a packet on the loopback interface brings along the route of its way out, so that nothing is checked."""
+    return state.packet.in_interface == LOOPBACK and not state.looped
+
+
+def _martian(host: Host, state: State) -> tuple[str, bool] | None:
     """Why the kernel refuses the addresses as they are, and whether that is sure."""
-    if packet.family is not Family.IPV4 or packet.in_interface == LOOPBACK:
+    packet = state.packet
+    if packet.family is not Family.IPV4 or _keeps_its_route(state):
         return None
     src, dst = packet.src, packet.dst
     if src is not None and (MULTICAST_NETWORKS[Family.IPV4].contains(src) or src == _ALL_ONES):
@@ -98,7 +105,7 @@ def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     if result.kind == "multicast":
         ways = [_forwarded(state, RouteResult("unicast")), _delivered(state)]
         return Edge(None, Fork((), (*ways, Edge(None, _dropped(state, "nobody listens"))), "multicast is not modelled"))
-    refused = _source_refused(host, packet)
+    refused = _source_refused(host, state)
     if refused is not None:
         reason, sure = refused
         drop = Edge(None, _dropped(state, reason))
@@ -119,13 +126,12 @@ def _delivered(state: State) -> Edge:
 _RP: Final = "rp_filter, accept_local or the routes are not known"
 
 
-def _source_refused(host: Host, packet: Packet) -> tuple[str, bool] | None:
+def _source_refused(host: Host, state: State) -> tuple[str, bool] | None:
     """fib_validate_source: why the source is refused, and whether that is sure."""
-    if packet.family is not Family.IPV4 or packet.src is None or packet.src == 0:
+    packet = state.packet
+    if packet.family is not Family.IPV4 or packet.src is None or packet.src == 0 or _keeps_its_route(state):
         return None
     device = packet.in_interface
-    if device == LOOPBACK:
-        return None
     if host.is_local(packet.family, packet.src):
         # Of 127.0.0.0/8 only 127.0.0.1 is an address that the kernel finds without a full check.
         exact = not LOOPBACK_NETWORKS[Family.IPV4].contains(packet.src) or packet.src == 0x7F000001
@@ -166,7 +172,7 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
         if forwards is None:
             return _unless(state, "forwarding is off", onward, "whether this host forwards is not known")
         return onward
-    hairpin = _hairpin(host, packet)
+    hairpin = _hairpin(host, state)
     refused = f"bridge port {packet.in_port} is not in hairpin mode"
     if hairpin is False:
         return Edge(None, _dropped(state, refused))
@@ -202,11 +208,14 @@ def _stays_on_bridge(state: State, result: RouteResult) -> bool:
     return moved and result.device is not None and result.device == packet.in_interface
 
 
-def _hairpin(host: Host, packet: Packet) -> bool | None:
-    """Whether a packet that goes back to its own sender may; None if not known."""
-    if packet.src is not None and packet.src != packet.dst:
+def _hairpin(host: Host, state: State) -> bool | None:
+    """Whether a packet that goes back to its own sender may; None if not known. A rule may have written its source."""
+    packet, entry = state.packet, state.connection
+    came = entry.original if entry.direction == ORIGINAL else entry.reply
+    src = packet.src if came is None else came.src
+    if src is not None and src != packet.dst:
         return True
     port = host.interface(packet.in_port)
     if port is None or port.hairpin is None:
         return None
-    return port.hairpin or (None if packet.src is None else False)
+    return port.hairpin or (None if src is None else False)

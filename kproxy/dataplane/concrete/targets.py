@@ -10,6 +10,7 @@ from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, Choice, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
+from kproxy.dataplane.model.conntrack import UNTRACKED
 from kproxy.dataplane.model.deeds import CLEARS_ECN, HARMLESS_TARGETS
 from kproxy.dataplane.model.packet import CWR, ECE
 from kproxy.dataplane.model.unseen import unseen_reason
@@ -158,7 +159,7 @@ def _untrack(target: NotrackTarget | CtTarget, view: View) -> list[Effect]:
         return [Effect(Result.CONTINUE, view.state, "sets how the connection is tracked")]
     if view.state.tracking != UNSEEN:
         return [Effect(Result.CONTINUE, view.state, "already tracked")]
-    return [Effect(Result.CONTINUE, view.state._replace(tracking="UNTRACKED"), "not tracked")]
+    return [Effect(Result.CONTINUE, view.state._replace(tracking=UNTRACKED), "not tracked")]
 
 
 def _tproxy(target: TproxyTarget, view: View) -> list[Effect]:
@@ -221,19 +222,21 @@ def possible_effects(effect: Effect, target: Target | None, view: View) -> list[
     if isinstance(target, (NfqueueTarget, Verdict)):
         return [accept, drop]
     goes_on, *others = _unseen(effect.did, view)
-    marked = goes_on._replace(state=view.state.with_open_marks())
-    return [marked, accept, *others, *(() if view.ref.table == "filter" else (drop,))]
+    return [goes_on, accept, *others, *(() if view.ref.table == "filter" else (drop,))]
 
 
 def _unseen(reason: str, view: View) -> list[Effect]:
     """All that rules which were not seen may do here."""
-    effects = [Effect(Result.CONTINUE, view.state, reason, None)]
+    state = view.state.with_open_marks()
+    effects = [Effect(Result.CONTINUE, state, reason, None)]
+    if view.ref.table == "raw" and state.tracking == UNSEEN:
+        effects.append(Effect(Result.CONTINUE, state._replace(tracking=UNTRACKED), reason, None))
     manip = MANIP.get(view.hook)
     if view.ref.table == "nat" and manip is not None:
-        states = set_ups(view.state, manip, Choice(None, None, Fraction(1)))
+        states = set_ups(state, manip, Choice(None, None, Fraction(1)))
         return [*effects, *(Effect(Result.ACCEPT, state, reason, None) for state in states)]
-    effects.append(Effect(Result.DROP, view.state, reason, None))
-    return [*effects, Effect(Result.REJECT, view.state, reason, None)] if view.ref.table == "filter" else effects
+    effects.append(Effect(Result.DROP, state, reason, None))
+    return [*effects, Effect(Result.REJECT, state, reason, None)] if view.ref.table == "filter" else effects
 
 
 def _opaque(target: OpaqueTarget, view: View) -> list[Effect]:

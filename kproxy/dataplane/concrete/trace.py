@@ -177,7 +177,8 @@ def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
     ends = (end_outcome(end, host, Fraction(0)) for end in item.possible)
     # Ends that differ only in what no outcome shows, as in a mark, are one.
     possible = {
-        (end.verdict, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason, end.device): end for end in ends
+        (end.verdict, end.reject, end.src, end.dst, end.dnat, end.masquerade, end.hook, end.reason, end.device): end
+        for end in ends
     }
     found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
     hints = dict.fromkeys(hint for reason in item.reasons for hint in given.hint(reason))
