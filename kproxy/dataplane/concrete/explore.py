@@ -52,13 +52,15 @@ _MAX_REASONS: Final = 64
 def end_key(end: End) -> EndKey:
     """What makes two ends different outcomes.
 
-    Not the path there, nor the marks, nor the state of the connection, which cannot be seen from outside.
+    Not the path there, nor the marks, nor the state of the connection, which cannot be seen from outside; that there is
+    none shows in the reply.
     """
     packet, entry = end.state.packet, end.state.connection
     tuples = (entry.original, entry.reply) if entry.translated else ()
     return (
         end.verdict, end.hook, end.via, end.reject, end.reason, packet.src, packet.sport, packet.dst, packet.dport,
-        packet.out_interface, end.marked, end.state.masqueraded, entry.dnat, entry.snat, tuples,
+        packet.out_interface, end.marked, end.state.masqueraded, end.state.has_connection, entry.dnat, entry.snat,
+        tuples,
     )  # fmt: skip
 
 

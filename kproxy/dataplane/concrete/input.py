@@ -25,7 +25,7 @@ from kproxy.dataplane.concrete.routing import (
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import ORIGINAL
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
-from kproxy.dataplane.model.packet import LOOPBACK, Packet
+from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
@@ -99,7 +99,6 @@ def _routed(host: Host, state: State) -> Fork:
 
 def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     """What follows from one result, after the checks that belong to it."""
-    packet = state.packet
     if result.kind in REFUSING:
         return Edge(None, _dropped(state, REFUSING[result.kind]))
     if result.kind == "multicast":

@@ -2,7 +2,7 @@
 
 The reply of an accepted packet arrives by the interface that the packet left by, or is made by this host if it was
 delivered here; it belongs to the same connection, so that the nat tables are not walked and the connection's tuples
-rewrite it. The answer to a rejected packet is made by this host and counts as RELATED (nf_ct_attach). Two answers meet
+rewrite it. The answer to a rejected packet is made by this host and counts as RELATED. Two answers meet
 no hook but EGRESS: the TCP RST to a packet that came by a bridge port (nf_send_reset), and what is rejected at INGRESS
 (nft_reject_netdev).
 """
@@ -158,6 +158,7 @@ def trace_reply(
         return TraceResult(packet, entry, (end_outcome(lost, host, Fraction(1)),))
     if _is_sent_directly(outcome):
         return _sent_directly(host, packet, entry, outcome)
-    return trace(
-        ruleset, dataclasses.replace(host, elements=outcome.elements), packet, entry, paths=paths, assumed=assumed
-    )
+    host = dataclasses.replace(host, elements=outcome.elements)
+    # A reset has the entry of what it answers from the start (nf_send_reset), an ICMP error gets it from conntrack.
+    tracked = outcome.reject == "tcp-reset" and outcome.connection is not None
+    return trace(ruleset, host, packet, entry, paths=paths, assumed=assumed, tracked=tracked)

@@ -25,7 +25,7 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.state import Note, State
+from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, Note, State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
@@ -145,6 +145,7 @@ def trace(
     assumed: Mapping[str, bool] | None = None,
     told: frozenset[str] = frozenset(),
     note: Note | None = None,
+    tracked: bool = False,
 ) -> TraceResult:
     """Send a packet through a rule set on a host.
 
@@ -152,7 +153,7 @@ def trace(
     packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
     matches on rates: True for within, False for above, None leaves them open. `assumed` answers other things that are
     open, by text (`given.py` says which texts). `told` are the options that are given, which hints do not name.
-    `note` gives rules' provenance.
+    `note` gives rules' provenance. With `tracked` the packet has its conntrack entry before conntrack sees it.
 
     Raises:
         DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
@@ -167,7 +168,8 @@ def trace(
         # A mark that is known, as 0 is where no option gives one, is not what is missing: rules made it open.
         known = {option for option, each in (("--mark", packet), ("--ctmark", entry)) if each.mark_known == UINT32}
         given = Given(limit, assumed or {}, told | known)
-        exploration = Exploration(HookPipeline(index, host, given), State(packet, entry))
+        state = State(packet, entry, TRACKED if tracked else UNSEEN)
+        exploration = Exploration(HookPipeline(index, host, given), state)
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)
     return TraceResult(packet, entry, outcomes, frozenset(given.used))
