@@ -233,6 +233,7 @@ def test_a_second_up_says_that_it_is_up(lab: Lab) -> None:
 
 
 def test_explore_shows_a_change_a_fault_and_a_capture(lab: Lab) -> None:
+    lab.settled(lambda found: any(item.ready for item in found.service("web").ports[0].endpoints))
     source = LabSource(lab.directory, lab.directory.running())
     with serving(Explorer(source)) as page, page.events() as events:
         assert next(events)[0] == "revision"
