@@ -126,7 +126,7 @@ def test_a_pod_that_failed_is_made_anew(cluster: Controlled) -> None:
         return {"phase": "Failed"} if pod["metadata"]["uid"] == was else running(pod)
 
     cluster.become(failed)
-    eventually(lambda: "db-0" in cluster.pods() and cluster.pods()["db-0"]["metadata"]["uid"] != was)
+    eventually(lambda: {"db-0"} == {name for name, pod in cluster.pods().items() if pod["metadata"]["uid"] != was})
     cluster.wait(STATEFUL_SETS, "db", complete)
     text = "StatefulSet default/db is recreating failed Pod db-0"
     eventually(lambda: ("RecreatingFailedPod", text) in cluster.said("StatefulSet"))
