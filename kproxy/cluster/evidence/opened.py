@@ -31,7 +31,8 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Table
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render.iptables.base import JumpRule
+from kproxy.render.iptables.base import JUMP_RULES, JumpRule
+from kproxy.render.iptables.chains import SERVICES
 
 _TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: ("mangle",), RAW_TABLE: ("raw",)}
 _BOTH: Final = ("nat", "filter")
@@ -96,12 +97,12 @@ def _open_tables(found: list[IptablesRules], family: Family, names: Sequence[str
 
 
 def _with_tables(ruleset: Ruleset, names: Iterable[str], rule: Rule) -> Ruleset:
-    """A rule at the end of each built-in chain of these tables, which are made where they are missing."""
+    """A rule at the head of each built-in chain of these tables, which are made where they are missing."""
     for name in names:
         table = ruleset.table(name) or Table(name)
         for hook in _HOOKS[name]:
             chain = table.chain(hook) or Chain(hook, "ACCEPT")
-            table = _replaced(table, replace(chain, rules=(*chain.rules, rule)))
+            table = _replaced(table, replace(chain, rules=(rule, *chain.rules)))
         others = tuple(each for each in ruleset.tables if each.name != name)
         ruleset = replace(ruleset, tables=(*others, table))
     return ruleset
@@ -119,9 +120,19 @@ def _map_tables(ruleset: Ruleset, change: Callable[[Table], Table]) -> Ruleset:
 
 
 def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
+    """A rule in a chain that was cut; for a chain that is missing, where kube-proxy jumps to it."""
+
     def change(table: Table) -> Table:
-        chain = table.chain(name) if name in cut_chains(table) else None
-        return table if chain is None else _replaced(table, replace(chain, rules=(*chain.rules, rule)))
+        first = cut_chains(table).get(name)
+        if first is None:
+            return table
+        jumps = [jump.source for jump in JUMP_RULES if (jump.table, jump.target) == (table.name, name)]
+        for at in [name] if table.chain(name) is not None else jumps or [SERVICES]:
+            if (chain := table.chain(at)) is not None or at in _HOOKS[table.name]:
+                chain = chain or Chain(at, "ACCEPT")
+                rules = (rule, *chain.rules) if first else (*chain.rules, rule)
+                table = _replaced(table, replace(chain, rules=rules))
+        return table
 
     return _map_tables(ruleset, change)
 

@@ -31,11 +31,11 @@ from kproxy.cluster.evidence.unseen import (
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import OpaqueMatch, RecentMatch, SetMatch, StatisticMatch
+from kproxy.netfilter.iptables.matches import CommentMatch, OpaqueMatch, RecentMatch, SetMatch, StatisticMatch
 from kproxy.netfilter.iptables.rule import Rule
-from kproxy.netfilter.iptables.ruleset import Table
+from kproxy.netfilter.iptables.ruleset import Chain, Table
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, DnatTarget, Jump, MasqueradeTarget, SetTarget
-from kproxy.render.iptables.base import JUMP_RULES, JumpRule
+from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FORWARD,
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 _TABLES: Final = {"filter": FILTER_TABLE, "nat": NAT_TABLE, "mangle": MANGLE_TABLE, "raw": RAW_TABLE}
 _NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
 _FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
+_ALWAYS: Final = {"filter": (SERVICES, EXTERNAL_SERVICES, FORWARD), "nat": BASE_CHAINS["nat"]}
+"""The chains that each version of kube-proxy in iptables mode has."""
 _FIRST: Final = frozenset(jump.target for jump in JUMP_RULES)
 """The chains of kube-proxy's to which built-in chains jump."""
 _NFT_TABLE: Final = "kube-proxy"
@@ -154,20 +156,31 @@ def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: R
 def _tables(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
     """iptables' tables that the dump does not have."""
     there = {table.name for table in ruleset.tables}
-    signs = {}
-    if _has(ruleset, "nat", lambda name: name.startswith(_NAT_CHAINS)):
-        signs["filter"] = "kube-proxy's nat chains are here, and no filter table"
-    if _has(ruleset, "filter", _FILTER_CHAINS.__contains__):
-        signs["nat"] = "kube-proxy's filter chains are here, and no nat table"
     for name, what in _TABLES.items():
         if name not in there:
-            yield suspect(host, family, what, signs[name]) if name in signs else not_looked_at(host, family, what)
+            sign = _other_half(ruleset, name)
+            yield suspect(host, family, what, sign) if sign else not_looked_at(host, family, what)
 
 
-def _has(ruleset: Ruleset, table: str, named: object) -> bool:
-    found = ruleset.table(table)
-    assert callable(named)
-    return found is not None and any(named(chain.name) for chain in found.chains)
+def _other_half(ruleset: Ruleset, name: str) -> str:
+    """What points to kube-proxy's rules in a table that is missing, or has none of its chains; else ""."""
+    other = {"filter": "nat", "nat": "filter"}.get(name)
+    table, there = ruleset.table(name), ruleset.table(other or "")
+    if other is None or there is None or not _is_proxied(there, alone=table is None):
+        return ""
+    if table is None:
+        return f"kube-proxy's {other} chains are here, and no {name} table"
+    if any(chain.name.startswith("KUBE-") for chain in table.chains):
+        return ""
+    return f"kube-proxy's {other} chains are here, and none of its chains in table {name}"
+
+
+def _is_proxied(table: Table, *, alone: bool) -> bool:
+    """Whether a table has chains of kube-proxy's; not alone, those of iptables mode, which has them in both tables."""
+    names = {chain.name for chain in table.chains}
+    if table.name == "filter":
+        return bool(names & (_FILTER_CHAINS if alone else {SERVICES, EXTERNAL_SERVICES}))
+    return any(name.startswith(_NAT_CHAINS if alone else SERVICE_PORT_CHAIN_PREFIXES) for name in names)
 
 
 def _is_whole(ruleset: Ruleset) -> bool:
@@ -229,7 +242,12 @@ def _leads_to(table: Table, source: str) -> set[str]:
 
 
 def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Iterator[Unseen]:
-    for table in () if whole else ruleset.tables:
+    if whole:
+        return
+    for name, what in (("filter", FILTER_TABLE), ("nat", NAT_TABLE)):
+        if ruleset.table(name) is not None and (sign := _other_half(ruleset, name)):
+            yield suspect(host, family, what, sign)
+    for table in ruleset.tables:
         lost, alone = lost_in_words(table), unled(table)
         if lost or alone:
             why = lost or f"chain {alone[0]} of table {table.name} has rules, and no built-in chain jumps there"
@@ -256,19 +274,20 @@ def lost_in_words(table: Table) -> str:
     )
 
 
-def cut_chains(table: Table) -> tuple[str, ...]:
-    """kube-proxy's chains that lack what it always writes last, so that rules of theirs were not seen.
+def cut_chains(table: Table) -> dict[str, bool]:
+    """kube-proxy's chains of which rules were not seen, and whether such rules may stand before those that were.
 
-    Chains of ServicePorts end with a jump that asks nothing, those of endpoints with DNAT, KUBE-POSTROUTING with
-    MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules. And
-    something leads to KUBE-NODEPORTS where it has rules, and to chains for clients outside (kube-proxy v1.36,
-    pkg/proxy/iptables/proxier.go). A chain of a Service that is gone is deleted at once; only with more than 1000
-    endpoints it may stay for an hour. Else KUBE-SERVICES lacks what leads to a chain to which nothing leads.
+    kube-proxy v1.36, pkg/proxy/iptables/proxier.go: chains of ServicePorts end with a jump that asks nothing, those of
+    endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of
+    ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there. Something leads to KUBE-NODEPORTS where it
+    has rules, to each chain of a ServicePort, and to each address that such a chain names. A chain of a Service that is
+    gone is deleted at once; only with more than 1000 endpoints it may stay for an hour. Else what would lead there lacks
+    it.
     """
     names = {chain.name for chain in table.chains}
     aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
     services = any(name.startswith(("KUBE-SVC-", "KUBE-EXT-")) for name in names)
-    found = set()
+    found: dict[str, bool] = {}
     for chain in table.chains:
         name, last = chain.name, chain.rules[-1] if chain.rules else None
         if name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
@@ -280,21 +299,51 @@ def cut_chains(table: Table) -> tuple[str, ...]:
         else:
             cut = name in (FORWARD, MARK_MASQ) and last is None and (name in aims or services)
         if cut:
-            found.add(name)
+            found[name] = False
     if table.name == "nat" and SERVICES in names:
-        if sum(name.startswith("KUBE-SEP-") for name in names) <= LARGE_CLUSTER_ENDPOINTS and any(
-            chain.rules and chain.name not in aims and chain.name.startswith(("KUBE-SVC-", "KUBE-SVL-"))
-            for chain in table.chains
-        ):
-            found.add(SERVICES)
-        nodeports = table.chain(NODEPORTS)
-        if nodeports is not None and nodeports.rules and NODEPORTS not in aims:
-            found.add(SERVICES)
-        if (nodeports is None or not nodeports.rules) and any(
-            name.startswith("KUBE-EXT-") and name not in aims for name in names
-        ):
-            found.add(SERVICES if nodeports is None else NODEPORTS)
-    return tuple(sorted(found))
+        found |= _leaders(table, aims)
+    if _is_proxied(table, alone=False) and not unled(table) and not any(map(_IPVS_CHAIN.fullmatch, names)):
+        found |= dict.fromkeys((name for name in _ALWAYS.get(table.name, ()) if name not in names), True)
+    return dict(sorted(found.items()))
+
+
+def _leaders(table: Table, aims: set[str]) -> dict[str, bool]:
+    """The chains of kube-proxy's nat that lack what leads to others of its chains."""
+    found: dict[str, bool] = {}
+    chains = {chain.name: chain for chain in table.chains}
+    nodeports = chains.get(NODEPORTS)
+    if nodeports is not None and nodeports.rules and NODEPORTS not in aims:
+        found[SERVICES] = False
+    if sum(name.startswith("KUBE-SEP-") for name in chains) > LARGE_CLUSTER_ENDPOINTS:
+        return found
+    led = {(rule.destination, rule.target.chain) for rule in chains[SERVICES].rules if isinstance(rule.target, Jump)}
+    choices = [chain for chain in table.chains if chain.name.startswith(("KUBE-SVC-", "KUBE-SVL-"))]
+    for chain in table.chains:
+        if chain.name in aims or not chain.name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
+            continue
+        if chain.name.startswith("KUBE-SEP-"):
+            owners = _service_ports(chain)
+            leading = [each.name for each in choices if owners & _service_ports(each)]
+            leading = leading or [each.name for each in choices if not (owners and _service_ports(each))]
+            found |= dict.fromkeys(leading or [SERVICES], True)
+        else:
+            found.setdefault(SERVICES, False)
+            if chain.name.startswith("KUBE-EXT-") and nodeports is not None:
+                found.setdefault(NODEPORTS, False)
+    for chain in choices:
+        if any(rule.destination is not None and (rule.destination, chain.name) not in led for rule in chain.rules):
+            found.setdefault(SERVICES, False)
+    return found
+
+
+def _service_ports(chain: Chain) -> set[str]:
+    """The ServicePorts that the comments of a chain of kube-proxy's name first."""
+    return {
+        match.comment.partition(" ")[0]
+        for rule in chain.rules
+        for match in rule.matches
+        if isinstance(match, CommentMatch)
+    }
 
 
 def _ends(name: str, last: Rule | None) -> bool:

@@ -221,8 +221,8 @@ def possible_effects(effect: Effect, target: Target | None, view: View) -> list[
     accept, drop = (Effect(result, view.state, effect.did, None) for result in (Result.ACCEPT, Result.DROP))
     if isinstance(target, (NfqueueTarget, Verdict)):
         return [accept, drop]
-    goes_on, *others = _unseen(effect.did, view)
-    return [goes_on, accept, *others, *(() if view.ref.table == "filter" else (drop,))]
+    found = _unseen(effect.did, view)
+    return [*found, accept, drop] if view.ref.table == "nat" else found
 
 
 def _unseen(reason: str, view: View) -> list[Effect]:
@@ -235,7 +235,7 @@ def _unseen(reason: str, view: View) -> list[Effect]:
     if view.ref.table == "nat" and manip is not None:
         states = set_ups(state, manip, Choice(None, None, Fraction(1)))
         return [*effects, *(Effect(Result.ACCEPT, state, reason, None) for state in states)]
-    effects.append(Effect(Result.DROP, state, reason, None))
+    effects += (Effect(result, state, reason, None) for result in (Result.ACCEPT, Result.DROP))
     return [*effects, Effect(Result.REJECT, state, reason, None)] if view.ref.table == "filter" else effects
 
 

@@ -132,6 +132,17 @@ DUMP = (ROOT / "docs/examples/worker-1.save").read_text()
         (r"-A KUBE-EXT-.* -j KUBE-SVC-.*", "chain KUBE-EXT-67NZLRHBNDSAWJRO"),
         # the last endpoint of a Service: its jump asks nothing
         (r"-A KUBE-SVC-67NZLRHBNDSAWJRO (?!.*probability).* -j KUBE-SEP-.*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+        # others of its endpoints: nothing leads to their chains
+        (r".* -m statistic .*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+        (r".*10\.244\.1\.11.*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+        # an address that a Service's chain names
+        (r"-A KUBE-SERVICES -d 10\.96\.0\.80.*", "chain KUBE-SERVICES"),
+        # chains that are there in each version
+        (r".*KUBE-POSTROUTING.*", "chain KUBE-POSTROUTING"),
+        (r".*KUBE-MARK-MASQ.*", "chain KUBE-MARK-MASQ"),
+        (r".*KUBE-SERVICES.*", "chain KUBE-SERVICES"),
+        (r".*KUBE-NODEPORTS.*", "chain KUBE-NODEPORTS"),
+        (r".*KUBE-(SVC|EXT)-67NZLRHBNDSAWJRO.*", "chain KUBE-SERVICES"),
     ],
 )
 def test_chains_that_lack_what_kube_proxy_always_writes(without: str, what: str) -> None:
@@ -149,6 +160,30 @@ def test_a_chain_of_a_service_to_which_nothing_leads() -> None:
     assert things(rules(cut)) == {"chain KUBE-SERVICES"}
     assert ("open", "") in ends(rules(cut))
     assert not things(rules(cut, collected=True))
+
+
+CLOSED = re.sub(r"(\*filter\n(?:.*\n)*?:FORWARD) ACCEPT", r"\1 DROP", DUMP)
+BARE = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n-A FORWARD -s 10.9.0.0/16 -j ACCEPT\nCOMMIT\n"
+EMPTY_NAT = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("cut", "what"),
+    [
+        (re.sub(r".*KUBE-FORWARD.*\n", "", CLOSED), "chain KUBE-FORWARD"),
+        (re.sub(r"-A KUBE-FORWARD .*\n", "", CLOSED), "chain KUBE-FORWARD"),
+        (BARE + NAT, "filter table"),
+        (FILTER + EMPTY_NAT, "nat table"),
+    ],
+)
+def test_what_was_not_seen_of_a_table_may_accept(cut: str, what: str) -> None:
+    """What the whole dump says is among what is possible, also where the built-in chain's policy is DROP."""
+    assert things(rules(cut)) == {what}
+    packet = make_packet("203.0.113.7:4000", "172.30.0.11:30080")
+    outcomes = trace(rules(cut).index(Family.IPV4), OWN, packet).outcomes
+    assert {each.verdict for each in outcomes} == {"INDETERMINATE"}
+    assert "ACCEPT" in {possible.verdict for each in outcomes for possible in each.possible}
+    assert not things(rules(CLOSED))
 
 
 FIREWALL = (ROOT / "rules_golden/loadbalancer-source-ranges-local/expected/node-1.v4.save").read_text()
