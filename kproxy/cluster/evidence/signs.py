@@ -47,8 +47,8 @@ from kproxy.render.iptables.chains import (
     SERVICES,
 )
 from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
-from kproxy.render.nftables.base import JUMPS, PLAIN_CHAINS
-from kproxy.render.nftables.names import MASQUERADING
+from kproxy.render.nftables.base import JUMPS
+from kproxy.render.nftables.names import MASQUERADING, NODEPORT_IPS
 from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]
         if not live:
             found += _native_jumps(host, family, rules.nftables)
             found += _variants(host, family, held, rules)
-    if not live and rules.nftables is None:
+    tables = () if rules.nftables is None else rules.nftables.tables
+    alone = len(tables) == 1 and tables[0].name == _NFT_TABLE and not collected  # as `nft list table` prints it
+    if not live and (rules.nftables is None or alone):
         found.append(not_looked_at(host, None, NFTABLES))
     return tuple(dict.fromkeys(found))
 
@@ -280,9 +282,9 @@ def cut_chains(table: Table) -> dict[str, bool]:
     kube-proxy v1.36, pkg/proxy/iptables/proxier.go: chains of ServicePorts end with a jump that asks nothing, those of
     endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of
     ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there. Something leads to KUBE-NODEPORTS where it
-    has rules, to each chain of a ServicePort, and to each address that such a chain names. A chain of a Service that is
-    gone is deleted at once; only with more than 1000 endpoints it may stay for an hour. Else what would lead there lacks
-    it.
+    has rules, to each chain of a ServicePort, and to each address that such a chain names: else rules of the chain that
+    should lead there were not seen. A chain of a Service that is gone is deleted at once; only with more than 1000
+    endpoints it may stay for an hour.
     """
     names = {chain.name for chain in table.chains}
     aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
@@ -369,15 +371,16 @@ def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Itera
 
 def cut_table(table: NftTable) -> tuple[str, str] | None:
     """What kube-proxy's table of nftables mode lacks although kube-proxy always writes it: a way from a base chain to
-    its Services, one of its base chains, rules of a chain that is called, or an element that leads to a Service's chain
-    (`nft -t` leaves elements out): what that is, and why. None if it lacks nothing, or is another table.
+    its Services, one of its base chains, rules of a chain that is called, or elements (`nft -t` leaves them out): those
+    that lead to a Service's chain, or the node's addresses. Returns what that is, and why; None if it lacks nothing, or
+    is another table.
 
     A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36, pkg/proxy/nftables/proxier.go).
     """
     from kproxy.netfilter.nftables.references import chains_of_elements, references_of  # most hosts need none of it
 
     chains = {chain.name: chain for chain in table.chains}
-    own = {name for name in chains if name.startswith(("service-", "external-")) and name not in PLAIN_CHAINS}
+    own = {name for name in chains if "/" in name}  # those of ServicePorts and endpoints
     if table.name != _NFT_TABLE or "dormant" in table.flags:
         return None
     left = [chain.name for chain in table.chains if chain.base is not None]
@@ -412,6 +415,8 @@ def cut_table(table: NftTable) -> tuple[str, str] | None:
                 NFTABLES,
                 f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing",
             )
+    if any(item.name == NODEPORT_IPS for item in table.sets) and not any(item.elements for item in table.sets):
+        return NFTABLES, f"no set or map of table {table.name} has elements, and kube-proxy always writes some"
     return None
 
 

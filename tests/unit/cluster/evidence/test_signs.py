@@ -254,6 +254,28 @@ def test_a_table_of_nftables_mode_that_is_cut(what: str, cut: str) -> None:
     assert not dns.determined
 
 
+REFUSED = (ROOT / "rules_golden/no-endpoints/expected/node-0.v4.nft").read_text()
+TERSE = re.sub(r"\n\t\telements = \{[^}]*\}", "", REFUSED)
+
+
+@pytest.mark.parametrize("cut", [TERSE, re.sub(r"\tchain firewall-\w+-[^}]*\}\n", "", TERSE)])
+def test_a_terse_listing_in_which_no_service_has_endpoints(cut: str) -> None:
+    """No chain of a Service tells that elements are missing; that none is there does."""
+    packet = make_packet("203.0.113.7:4000", "198.51.100.10:80")
+    for text, verdict, unseen in ((REFUSED, "REJECT", set()), (cut, "INDETERMINATE", {"nftables"})):
+        held = rules(text)
+        assert things(held) == unseen
+        (only,) = trace(held.index(Family.IPV4), OWN, packet).outcomes
+        assert only.verdict == verdict
+    assert "REJECT" in {each.verdict for each in only.possible}
+
+
+def test_one_table_of_nftables_is_no_whole_listing() -> None:
+    for text, looked_at in ((TABLE, False), (TABLE + "table inet other {\n}\n", True)):
+        assert ("nftables" not in {each.what for each in rules(text).unseen}) is looked_at
+    assert "nftables" not in {each.what for each in rules(TABLE, collected=True).unseen}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "rules_golden").glob("*/expected/*.nft")), ids=lambda path: path.stem)
 def test_whole_tables_lack_nothing(path: Path) -> None:
     assert not things(rules(path.read_text()))
