@@ -111,7 +111,7 @@ def test_text(kproxy: Run, without_endpoint: Path) -> None:
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[:2] == [f"--- {RULES}", f"+++ {without_endpoint}"]
-    assert [line[:1] for line in lines[2:]].count("-") == 1
+    assert [line[:1] for line in lines[2:]].count("-") == 4  # the jump, the chain and its two rules
     assert [line[:1] for line in lines[2:]].count("+") == 0
     same = kproxy("diff", RULES, RULES, "--text")
     assert (same.returncode, same.stdout) == (0, "")
