@@ -222,6 +222,10 @@ class HostRules:
             found = [dataclasses.replace(rules, variant=rules.variant or other) for rules in found]
         return tuple(found)
 
+    def tells(self, family: Family) -> bool:
+        """Whether the files say anything of the rules that packets of a family meet."""
+        return bool(self.given(family)) or self.nftables is not None
+
     def index(self, family: Family) -> Index:
         """The rules that packets of a family meet.
 

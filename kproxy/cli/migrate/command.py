@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
@@ -16,7 +18,7 @@ from kproxy.cli.options import chosen_family, feature_option, only_family_option
 from kproxy.cli.output import output_option, report_note, working, write_answer, write_files, write_report
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import IPVS, Assumed, suspected
+from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
 from kproxy.cluster.hosts import read_host
 from kproxy.extras import require
 from kproxy.netfilter import Family
@@ -114,47 +116,47 @@ def command(
     dump = read_rule_files(rule_files, assumed=assumed) if rule_files else None
     unseen = [] if dump is None else [each for each in dump.unseen if each.family in ("", *(f.value for f in families))]
     unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
+    ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
+    lacking = source.lacking(cluster, assumed).unseen(source.label)
     for label in dump.unused(families) if dump is not None else ():
         report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
-    from kproxy.cluster.migrate.report import undecided_report, with_undecided
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
 
-    alike = Alike(cluster)
+    alike, to_nftables, confirm = Alike(cluster), to == MODE_NFTABLES, None
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
             for family in families:
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
-                    facts = NodeFacts.of(cluster, config, target, family, features, host=host)
-                    foreign = None if dump is None else ForeignRules.of(dump, family)
-                    yield analyse(facts, to_nftables=to == MODE_NFTABLES, foreign=foreign, alike=alike)
+                    facts = NodeFacts.of(
+                        cluster, config, target, family, features, host=host, lacking=(*ipvs, *lacking), assumed=assumed
+                    )
+                    foreign = None if dump is None or not dump.tells(family) else ForeignRules.of(dump, family)
+                    if ipvs:  # not modelled
+                        yield Analysis(facts, ())
+                    else:
+                        yield analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike)
 
-    lacking = source.lacking(cluster, assumed).unseen(source.label)
-    unseen += lacking
-    of_ipvs = next((each.why for each in unseen if each.what == IPVS), "")
-    if of_ipvs:
-        names = [target.node_name for target in targets]
-        report = undecided_report(names, families, MODE_IPVS, to, of_ipvs)
-    elif verify:
-        from kproxy.cli.migrate.verify import Verifier
-        from kproxy.linux.privilege import check_privileges
+    with contextlib.ExitStack() as stack:
+        if verify:
+            from kproxy.cli.migrate.verify import Verifier
+            from kproxy.linux.privilege import check_privileges
 
-        check_privileges()
-        with Verifier(to_nftables=to == MODE_NFTABLES) as verifier:
-            found = tuple(analyses())
-            with working("sending packets through the kernel"):
-                report = build_report(
-                    found, to_nftables=to == MODE_NFTABLES, confirm=verifier.confirm, needs=needs, least_kernel=least
-                )
-    else:
-        report = build_report(tuple(analyses()), to_nftables=to == MODE_NFTABLES, needs=needs, least_kernel=least)
-    report = with_undecided(report, [(each.what, each.why) for each in suspected(lacking)])
+            check_privileges()
+            confirm = stack.enter_context(Verifier(to_nftables=to_nftables)).confirm
+        found = tuple(analyses())
+        with working("sending packets through the kernel") if verify else contextlib.nullcontext():
+            report = build_report(found, to_nftables=to_nftables, confirm=confirm, needs=needs, least_kernel=least)
+    if ipvs:
+        report = msgspec.structs.replace(report, from_=MODE_IPVS)
+    addresses = (gap for each in found for gap in each.facts.unseen if gap.what == NODE_ADDRESSES)
+    unseen += (*lacking, *dict.fromkeys(addresses))
     if html is not None:
         from kproxy.explorer.export.commands import Rendered, migrate_page
 

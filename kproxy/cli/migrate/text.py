@@ -12,7 +12,8 @@ from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.absent import Absent
 from kproxy.cluster.migrate.reason import Effort
-from kproxy.cluster.migrate.report import Fate, WitnessRecord
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.report import Fate, NotDecided, WitnessRecord
 from kproxy.words import counted
 
 MAX_SERVICES: Final = 4
@@ -42,7 +43,9 @@ def report_lines(report: Report) -> Iterator[str]:
         yield click.style("Nothing changes: every packet is treated alike.", fg="green", bold=True)
         yield from _needs(report, width)
         return
-    if count:
+    if not count:
+        yield click.style("It cannot be told what changes.", fg="yellow", bold=True)
+    else:
         yield click.style("One thing changes." if count == 1 else f"{count} things change.", bold=True)
         yield ""
         yield from _overview(report.findings, width)
@@ -52,8 +55,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield ""
     if report.undecided:
         yield click.style("What the model cannot decide:", fg="yellow", bold=True)
-        for each in report.undecided:
-            yield from wrapped(f"{each.node}, {each.family}, {each.where}: {each.reason}", "  ", "  ", width)
+        yield from _undecided(report, width)
     elif all(finding.reason != "other" for finding in report.findings):
         text = "Nothing else changes: with these set aside, the comparison finds every packet treated alike"
         text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
@@ -61,6 +63,22 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.absent:
         yield from _absent(report.absent, width)
     yield from _needs(report, width)
+
+
+def _undecided(report: Report, width: int) -> Iterator[str]:
+    """What cannot be decided; what is alike on several nodes or for both families is one line."""
+    groups: dict[tuple[str, str], list[NotDecided]] = {}
+    for each in report.undecided:
+        groups.setdefault((each.where, each.reason), []).append(each)
+    for (where, reason), found in groups.items():
+        nodes = dict.fromkeys(each.node for each in found)
+        on = next(iter(nodes)) if len(nodes) == 1 else f"{len(nodes)} nodes"
+        families = " and ".join(dict.fromkeys(each.family for each in found))
+        yield from wrapped(f"{on}, {families}, {where}: {reason}", "  ", "  ", width)
+    hidden = {each for row in report.undecided for each in row.hides}
+    titles = "; ".join(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in hidden)
+    if titles:
+        yield from ("", *wrapped(f"What was not seen may hide: {titles}.", "", "", width))
 
 
 def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ BASE_CHAIN_JUMPS: Final = "base-chain jumps"
 ENDPOINTS: Final = "endpoints"
 CLUSTER_IPS: Final = "cluster IPs"
 NODE_PORTS: Final = "node ports"
+NODE_ADDRESSES: Final = "node addresses"
 CONFIGURATION: Final = "kube-proxy configuration"
 NO_RULES: Final = "there is no file of its rules"
 VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables"}
@@ -34,7 +35,7 @@ VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables
 THINGS: Final = (
     FILTER_TABLE, NAT_TABLE, MANGLE_TABLE, RAW_TABLE, *VARIANTS.values(), NFTABLES, IPVS, IPSET, CHAIN,
     POLICY_ROUTING, ROUTES, SYSCTLS, CONNECTION_MARK, BASE_CHAIN_JUMPS, ENDPOINTS, CLUSTER_IPS, NODE_PORTS,
-    CONFIGURATION,
+    NODE_ADDRESSES, CONFIGURATION,
 )  # fmt: skip
 """The words that `what` may be, in the order of documentation; those of an ipset and a chain have its name behind."""
 _NAMED: Final = (IPSET, CHAIN)

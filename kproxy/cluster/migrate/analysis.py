@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
+from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.alike import Alike
 from kproxy.cluster.migrate.facts import NodeFacts
@@ -27,6 +28,7 @@ from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, marks_differ, sources_differ
 from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Difference, Undecided, compare
+from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
 
@@ -82,6 +84,11 @@ class Analysis:
     tried: int = 0
     foreign: ForeignRules | None = None
     is_of_fewer: bool = False
+
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen, of the cluster or the node, and may hide how the modes differ."""
+        return (*self.facts.unseen, *(() if self.foreign is None else self.foreign.unseen))
 
     def shown(self, found: Found) -> Found:
         """What was found, its witness on its way through all of the node's rules: those of the Services that stand for
@@ -193,6 +200,8 @@ def _with_others(
         witness = beside.witness(candidate, sources_differ)
         if witness is None:
             first, second = beside.doubts(candidate)
+            if any(map(thing_of_reason, first | second)):
+                continue  # `Analysis.unseen` has it
             of_order = {text for text in first | second if _IS_ORDER in text and _IS_OURS in text}
             orders |= dict.fromkeys(sorted(of_order & (first ^ second)))
             unknown.update((first | second) - of_order - set().union(*judge.doubts(candidate)))
@@ -219,8 +228,8 @@ def _with_others(
             shown[reason.id] = Found(reason, witness, rules=tuple(rule.text for rule in rules), with_dump=True)
     if orders and order.id not in shown:
         shown[order.id] = Found(order, None, rules=tuple(orders))
-    doubts = (Undecided(f"{count} of the packets tried", reason) for reason, count in unknown.most_common())
-    return list(shown.values()), tuple(doubts), tried
+    undecided = (Undecided(f"{count} of the packets tried", reason) for reason, count in unknown.most_common())
+    return list(shown.values()), tuple(undecided), tried
 
 
 def _decided_by(
@@ -229,7 +238,8 @@ def _decided_by(
     """A packet that meets another end in the other mode because of these rules of others, none that was tried: one of
     those that meet another end in iptables mode without these rules."""
     own = iptables_rules(facts)
-    sides = (foreign.with_iptables(own), foreign.without(rules).with_iptables(own))
+    opened = foreign.opened
+    sides = (opened.with_iptables(own), opened.without(rules).with_iptables(own))
     for difference in compare(*sides, family=facts.family).differences:
         situation, _ = difference.situations
         witness = beside.find([Candidate.of(situation)], sources_differ, judge)
@@ -250,7 +260,8 @@ def on_the_node(
 ) -> tuple[SideRules, SideRules]:
     """Both modes' rules with those of other programs; where these are not known, on a host that accepts nothing."""
     if foreign is not None:
-        return foreign.with_iptables(iptables), foreign.with_nftables(nftables)
+        opened = foreign.opened
+        return opened.with_iptables(iptables), opened.with_nftables(nftables)
     return behind_firewall(facts, iptables, nftables)
 
 

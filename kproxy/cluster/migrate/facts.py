@@ -12,6 +12,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen, suspect, suspected
 from kproxy.cluster.hosts import node_addresses
 from kproxy.dataplane import Host
 from kproxy.netfilter import Family
@@ -21,6 +22,7 @@ from kproxy.render.decisions import Decisions, decide, is_node_allowed
 from kproxy.services.claims import Door, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName, family_of
+from kproxy.services.node import host_ips
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, select_endpoints
 from kproxy.services.tracker import ServiceState
@@ -37,6 +39,7 @@ class NodeFacts:
         iptables, nftables: the options of each mode's renderer, from one configuration.
         interfaces_known: whether all addresses of the node were read from it, not from its Node object.
         host: the node's addresses, routes, policy rules and sysctls, where they are given.
+        lacking: what the objects do not show.
     """
 
     target: Target
@@ -46,6 +49,7 @@ class NodeFacts:
     nftables: RenderOptions
     interfaces_known: bool = False
     host: Host | None = None
+    lacking: tuple[Unseen, ...] = ()
 
     @classmethod
     def of(
@@ -57,25 +61,45 @@ class NodeFacts:
         features: Features,
         addresses: Sequence[str] | None = None,
         host: Host | None = None,
+        lacking: Sequence[Unseen] = (),
+        assumed: Assumed = NOTHING,
     ) -> NodeFacts:
         """Reads the cluster as kube-proxy on the node would, in either mode. `addresses`: see `render_options`; by
-        default the host's, if it tells them."""
+        default the host's, if it tells them. `assumed`: what `--assume` says of what is lacking."""
         if addresses is None and host is not None and host.local_addresses is not None:
             addresses = [format_address(value, kind) for kind, value in sorted(host.local_addresses) if kind is family]
         state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
+        node, configs = (
+            target.node,
+            [msgspec.structs.replace(config, mode=mode) for mode in (MODE_IPTABLES, MODE_NFTABLES)],
+        )
         first, second = (
             render_options(
-                msgspec.structs.replace(config, mode=mode),
+                each,
                 family,
                 target.node_name,
-                target.node,
+                node,
                 features,
                 addresses,
-                service_cidrs=cluster.service_cidrs if mode == MODE_NFTABLES else (),
+                service_cidrs=cluster.service_cidrs if each.mode == MODE_NFTABLES else (),
             )
-            for mode in (MODE_IPTABLES, MODE_NFTABLES)
+            for each in configs
         )
-        return cls(target, family, state, first, second, addresses is not None, host)
+        known, moves = addresses is not None, configs[0].node_ports_on != configs[1].node_ports_on
+        if moves and not known and (node is None or not host_ips(node)):
+            why = (
+                f"Node {node.metadata.name} has no addresses"
+                if node
+                else f"no Node {target.node_name}: its addresses are not known"
+            )
+            lacking = (*lacking, suspect(target.node_name, None, NODE_ADDRESSES, why))
+        return cls(target, family, state, first, second, known, host, assumed.left(lacking))
+
+    @cached_property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen of the cluster and may hide how the modes differ here."""
+        found = (each for each in suspected(self.lacking) if each.family in ("", self.family.value))
+        return tuple(each for each in found if each.what != NODE_ADDRESSES or self.node_ports)
 
     @cached_property
     def service_ports(self) -> tuple[ServicePort, ...]:

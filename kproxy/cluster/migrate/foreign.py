@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Final
 
+from kproxy.cluster.evidence.opened import open_rules
+from kproxy.cluster.evidence.unseen import Unseen, suspected
 from kproxy.cluster.named import Named
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
@@ -79,6 +81,7 @@ class ForeignRules:
         nftables: without kube-proxy's tables.
         kube: rules of others that name kube-proxy's chains.
         kubelet: whether a kubelet keeps the guard of 127.0.0.0/8 (KUBE-FIREWALL).
+        unseen: what the dump points to and does not show.
     """
 
     family: Family
@@ -87,6 +90,7 @@ class ForeignRules:
     nftables: NftRuleset
     kube: tuple[NamedRule, ...]
     kubelet: bool
+    unseen: tuple[Unseen, ...] = ()
 
     @classmethod
     def of(cls, rules: HostRules, family: Family) -> ForeignRules:
@@ -101,7 +105,13 @@ class ForeignRules:
             if table.family in TABLE_FAMILIES[family] and table.name != TABLE and not table.managed_by
         )
         kube = tuple(rule for item in dumped for rule in _namers(item.ruleset))
-        return cls(family, dumped, with_kube[0] if with_kube else 0, NftRuleset(others), kube, kubelet)
+        unseen = tuple(each for each in suspected(rules.unseen) if each.family in ("", family.value))
+        return cls(family, dumped, with_kube[0] if with_kube else 0, NftRuleset(others), kube, kubelet, unseen)
+
+    @property
+    def opened(self) -> ForeignRules:
+        """The same with rules that leave open what was not seen."""
+        return replace(self, dump=open_rules(self.dump, self.family, self.unseen, forked=False))
 
     @property
     def iptables(self) -> tuple[IptablesRules, ...]:

@@ -14,7 +14,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.absent import Absent, absent
+from kproxy.cluster.migrate.absent import Absent, absent, hidden
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.facts import AddressKind, NodeFacts
 from kproxy.cluster.migrate.reason import Advice, Effort
@@ -143,12 +143,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class NotDecided(msgspec.Struct, frozen=True):
-    """What the model cannot decide."""
+    """What the model cannot decide; `hides` are identifiers of the known differences that may be there for that."""
 
     node: str
     family: str
     where: str
     reason: str
+    hides: tuple[str, ...] = ()
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -211,11 +212,7 @@ def build_report(
                 finding = msgspec.structs.replace(finding, witness=witness)
             groups.setdefault(key, []).append(finding)
     findings = sorted(map(_merged, groups.values()), key=_place)
-    undecided = tuple(
-        NotDecided(analysis.facts.target.node_name, analysis.facts.family.value, each.where, each.reason)
-        for analysis in analyses
-        for each in analysis.undecided
-    )
+    undecided = tuple(each for analysis in analyses for each in _undecided(analysis))
     modes = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
     services = {port.name.service for analysis in analyses for port in analysis.facts.service_ports}
     return Report(
@@ -233,31 +230,12 @@ def build_report(
     )
 
 
-def undecided_report(nodes: Sequence[str], families: Sequence[Family], today: str, to: str, why: str) -> Report:
-    """The report on a switch from a mode that is not modelled: nothing of it is decided."""
-    return Report(
-        today,
-        to,
-        nodes=tuple(nodes),
-        families=tuple(family.value for family in families),
-        services=0,
-        changes=True,
-        findings=(),
-        undecided=tuple(NotDecided(node, family.value, "all packets", why) for node in nodes for family in families),
-    )
-
-
-def with_undecided(report: Report, open_things: Sequence[tuple[str, str]]) -> Report:
-    """The report with more that cannot be decided, on all nodes: what it is about, and why."""
-    if not open_things:
-        return report
-    more = tuple(
-        NotDecided(node, family, where, why)
-        for node in report.nodes
-        for family in report.families
-        for where, why in open_things
-    )
-    return msgspec.structs.replace(report, changes=True, undecided=(*report.undecided, *more))
+def _undecided(analysis: Analysis) -> Iterator[NotDecided]:
+    node, family = analysis.facts.target.node_name, analysis.facts.family.value
+    for gap in analysis.unseen:
+        yield NotDecided(node, family, gap.what, gap.why, hidden(analysis, gap.what))
+    for each in analysis.undecided:
+        yield NotDecided(node, family, each.where, each.reason)
 
 
 def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Iterator[Kernel]:

@@ -290,7 +290,7 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
     def analysed(host: HostFacts, family: Family) -> Analysis:
         work.check()
         there = host.host_rules
-        foreign = None if there is None else ForeignRules.of(there, family)
+        foreign = None if there is None or not there.tells(family) else ForeignRules.of(there, family)
         facts = model.rendering.facts(host, family)
         return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike, tell=work.check)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,98 @@ def test_dumps_of_a_family_that_is_not_asked_for_are_named(kproxy: Run, tmp_path
         assert done.returncode == 0, done.stderr
         told = f"no rules for {'IPv4' if '-4' in options else 'IPv6'}: they do not count"
         assert done.stderr == "".join(f"note: {tmp_path / name}: {told}\n" for name in unused)
+
+
+_NAT = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n%sCOMMIT\n"
+_JUMP = "-A PREROUTING -j KUBE-SERVICES\n"
+_FILTER = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n%sCOMMIT\n"
+_OF_RULES = {"host-firewall", "foreign-kube-chains", "foreign-mark", "foreign-hook-order"}
+
+
+@pytest.mark.parametrize(
+    ("dump", "what"),
+    [
+        (_NAT % _JUMP, "filter table"),
+        (_FILTER % ":KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\n", "nat table"),
+        ("# Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n" + _FILTER % "",
+         "legacy iptables"),
+        ("# Table `raw' is incompatible, use 'nft' tool.\n" + _FILTER % "", "raw table"),
+        ('table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; '
+         'oifname "a" counter drop # Warning: XT match physdev not found\n } }\n', "nft iptables"),
+        (_NAT % "-A KUBE-SERVICES -d 10.96.0.9 -j DROP\n" + _FILTER % "", "base-chain jumps"),
+        (_FILTER % "-A FORWARD -m set --match-set bad src -j DROP\n", "ipset bad"),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_dump_rules_nothing_out(kproxy: Run, tmp_path: Path, dump: str, what: str) -> None:
+    """kube-proxy's early ACCEPT goes with the switch: what a table that was not seen does to packets shows then."""
+    (tmp_path / "part").write_text(dump)
+    for objects in ([node()], [node(), service(), endpoints()]):
+        cluster, config = write(tmp_path, objects)
+        asked = ("migrate", "-f", cluster, "--config", config, "--rules", tmp_path / "part", "-4")
+        done = kproxy(*asked, "-o", "json")
+        report = json.loads(done.stdout)
+        found = {each["reason"] for each in report["findings"]}
+        assert done.returncode == (1 if found else 2)
+        assert report["changes"]
+        (gap,) = [each for each in report["undecided"] if each["where"] == what]
+        assert set(gap["hides"]) == _OF_RULES - found
+        assert not {each["reason"] for each in report["absent"]} & _OF_RULES
+        text = kproxy(*asked).stdout
+        assert "Nothing" not in text.replace("Nothing to do", "")
+        assert ("It cannot be told what changes." in text) is (not found)
+    if what == "filter table":
+        whole = kproxy(*asked, "--assume", "complete", "-o", "json")
+        assert json.loads(whole.stdout)["undecided"] == []
+
+
+def test_rules_of_one_family_tell_nothing_of_the_other(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()])
+    (tmp_path / "six").write_text("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s fd00::1 -j DROP\nCOMMIT\n")
+    done = kproxy("migrate", "-f", cluster, "--config", config, "--rules", tmp_path / "six", "-o", "json")
+    found = {each["reason"]: each for each in json.loads(done.stdout)["findings"]}
+    assert found["host-firewall"]["families"] == ["IPv4"]
+
+
+def test_manifests_from_git_rule_nothing_of_services_out(kproxy: Run, tmp_path: Path) -> None:
+    web = service(ip="", type="LoadBalancer", selector={"app": "web"})
+    of_services = {"node-port-addresses", "session-affinity", "refused-hooks", "host-firewall", "cluster-ip-ports"}
+
+    def run(*objects: object, more: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+        cluster, config = write(tmp_path, list(objects))  # type: ignore[arg-type]
+        done = kproxy("migrate", "-f", cluster, "--config", config, "--node", NODE, "-4", *more, "-o", "json")
+        return done.returncode, json.loads(done.stdout)
+
+    code, report = run(web)
+    assert (code, report["findings"]) == (2, [])
+    assert {each["where"] for each in report["undecided"]} == {"cluster IPs", "endpoints", "node ports"}
+    assert all(set(each["hides"]) >= of_services for each in report["undecided"])
+    assert not {each["reason"] for each in report["absent"]} & of_services
+
+    invented = ("--allocate", "10.96.0.0/16", "--assume-endpoints", "2")
+    code, report = run(web, more=invented)
+    assert code == 1
+    (gap,) = report["undecided"]
+    assert gap["where"] == "node addresses"
+    assert gap["reason"] == f"no Node {NODE}: its addresses are not known"
+    assert gap["hides"] == ["node-port-addresses"]
+    assert [each["what"] for each in report["unseen"] if each["suspected"]] == ["node addresses"]
+    assert "node-port-addresses" not in {each["reason"] for each in report["absent"]}
+
+    code, report = run(web, node(), more=invented)
+    assert report["undecided"] == []
+    assert report["findings"][0]["reason"] == "node-port-addresses"
+    assert run(service(), endpoints())[1]["undecided"] == [], "no node port, so that addresses do not count"
+
+
+def test_ipvs_is_said_to_be_undecided(kproxy: Run, tmp_path: Path) -> None:
+    cluster, config = write(tmp_path, [node(), service(), endpoints()], {"mode": "ipvs"})
+    done = kproxy("migrate", "-f", cluster, "--config", config)
+    assert done.returncode == 2
+    head, _, told, _, _, why = done.stdout.splitlines()[:6]
+    assert head == f"From ipvs to nftables mode on {NODE}, IPv4 and IPv6, 1 Service"
+    assert told == "It cannot be told what changes."
+    assert "mode: ipvs" in why
+    assert "Ruled out" not in done.stdout
 
 
 def test_bad_input(kproxy: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import ForeignRules, NodeFacts, Report, analyse, build_report, ids
 from kproxy.cluster.migrate.absent import (
@@ -34,7 +35,8 @@ def report(directory: Path, dump: str = "") -> Report:
     config = read_config(str(config_path), lambda _note: None)
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
     facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features())
-    foreign = ForeignRules.of(HostRules([read_rule_file(dump, "dump")]), Family.IPV4) if dump else None
+    rules = HostRules([read_rule_file(dump, "dump")], assumed=Assumed(complete=True)) if dump else None
+    foreign = ForeignRules.of(rules, Family.IPV4) if rules is not None else None
     return build_report([analyse(facts, to_nftables=True, foreign=foreign)], to_nftables=True)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli.migrate.text import report_lines
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate import Analysis, ForeignRules, Found, NodeFacts, analyse, build_report, ids
 from kproxy.cluster.migrate.report import witness_record
@@ -46,7 +47,8 @@ def run(directory: Path, *texts: str, quiet: bool = True, host: Host | None = No
     config = read_config(str(config_path), lambda _note: None)
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
     facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features(), host=host)
-    rules = HostRules([read_rule_file(text, f"dump {number}") for number, text in enumerate(texts)])
+    files = [read_rule_file(text, f"dump {number}") for number, text in enumerate(texts)]
+    rules = HostRules(files, assumed=Assumed(complete=True))
     done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
     assert done.undecided == ()
     return facts, list(done.found)
@@ -223,6 +225,8 @@ def test_what_the_dump_leaves_open_is_said(tmp_path: Path) -> None:
     assert all(each.where.endswith("of the packets tried") for each in done.undecided)
     assert any("bad" in each.reason for each in done.undecided)
     report = build_report([done], to_nftables=True)
+    assert report.undecided[0].where == "ipset bad"
+    assert ids.HOST_FIREWALL in report.undecided[0].hides
     assert report.changes
     assert report.tried > len(done.undecided)
     text = "\n".join(report_lines(report))
