@@ -13,10 +13,12 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
 from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
+from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
@@ -49,9 +51,10 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     lacking = [
         each for each in gaps if each.what == CLUSTER_IPS or (each.what == ENDPOINTS and not request.endpoint_slices)
     ]
+    lacking += ipvs_of_mode(request.target.node_name, request.config.mode)
     if lacking:
         # What such manifests render is not what the node should hold, so nothing is compared, and nothing mended. One
-        # Service without EndpointSlices among others is taken as it is.
+        # Service without EndpointSlices among others is taken as it is. Of IPVS mode nothing is rendered.
         if arguments.output_format != "text":
             empty = DriftReport(request.target.node_name, arguments.netns or "", "", "", ())
             write_answer("Drift", empty, arguments.output_format, lacking)
@@ -60,6 +63,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:
         with open_namespace(arguments.netns) as namespace:
+            of_ipvs = ipvs_of_devices(namespace.label, read_link_names(namespace))
             live = arguments.source.is_live
             report = find_drift(request, namespace, repair=repair and not live)
             if live:
@@ -73,7 +77,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     if arguments.output_format != "text":
         unread = "its iptables is not installed"
         unseen = [Unseen(report.where, family, VARIANTS[Variant.NFT], unread, True) for family in report.unread]
-        write_answer("Drift", report, arguments.output_format, unseen)
+        write_answer("Drift", report, arguments.output_format, [*unseen, *of_ipvs])
     else:
         for note in report.notes:
             report_note(note)
@@ -90,6 +94,8 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         other = "-6" if family == IPFamily.IPV4.value else "-4"
         what = f"its iptables is not installed ({other}: only the other family)"
         raise CannotTellError(f"whether there is drift in {family} is unknown: {what}")
+    if of_ipvs:
+        raise CannotTellError(f"whether there is drift is unknown: {of_ipvs[0].why}")
 
 
 def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:

@@ -9,7 +9,7 @@ import click
 
 from kproxy.cli.output import Verbatim, labelled, report_width, wrapped
 from kproxy.cluster.audit import Finding, Gap, Report, Severity
-from kproxy.cluster.evidence.unseen import ENDPOINTS, NO_RULES, headlines, suspected
+from kproxy.cluster.evidence.unseen import NO_RULES, headlines, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.words import counted, with_arrows
 
@@ -56,11 +56,8 @@ def report_lines(report: Report) -> Iterator[str]:
 def _well(report: Report) -> str:
     """The headline of a report without findings: as sure as what was seen."""
     if not report.judged:
-        what = (
-            "nothing was judged"
-            if any(each.what == ENDPOINTS for each in report.unseen)
-            else "of no node are the rules known"
-        )
+        known = any(each.why != NO_RULES for each in suspected(report.unseen))
+        what = "nothing was judged" if known else "of no node are the rules known"
         return f"Nothing is known to be wrong, and {what}."
     open_questions = sum(gap.count for gap in report.undecided)
     if open_questions or suspected(report.unseen):

@@ -18,11 +18,10 @@ from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
 from kproxy.cluster.audit.settle import settle
 from kproxy.cluster.audit.wires import observe_wires
-from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import ENDPOINTS, IPVS, NO_RULES, VARIANTS, Unseen, suspect
+from kproxy.cluster.evidence.unseen import CONFIGURATION, ENDPOINTS, SERVICES, Unseen, suspect
+from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES, NODES
-from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.save import collector_paused
 
 Tell = Callable[[str], None]
@@ -33,9 +32,13 @@ _LARGEST: Final = 5
 """Times that many are at most in one part."""
 _MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
 _NEEDED: Final = {
-    ENDPOINT_SLICES: ("no EndpointSlices", "nodes are not judged: what is stale is not known"),
-    "objects/Node.json": ("no Nodes", "nodes are not judged: their zones, addresses and pods' networks are not known"),
-    "objects/Service.json": ("no Services", "there is nothing to judge"),
+    ENDPOINT_SLICES: (ENDPOINTS, "no EndpointSlices", "nodes are not judged: what is stale is not known"),
+    "objects/Node.json": (
+        NODE_OBJECTS,
+        "no Nodes",
+        "nodes are not judged: their zones, addresses and pods' networks are not known",
+    ),
+    "objects/Service.json": (SERVICES, "no Services", "there is nothing to judge"),
 }
 
 
@@ -106,7 +109,7 @@ def audit(
         group(found),
         gaps(undecided),
         gaps(_missing(cluster)),
-        (*_unseen_objects(cluster), *dict.fromkeys(each for node in nodes for each in _unseen(node))),
+        cluster.assumed.left((*_unseen_objects(cluster), *(each for node in nodes for each in _unseen(node)))),
         len(group(moving)) or msgspec.UNSET,
         cluster.info.apart or msgspec.UNSET,
     )
@@ -114,18 +117,22 @@ def audit(
 
 def _unseen_objects(cluster: Cluster) -> Iterator[Unseen]:
     """Objects of the cluster without which no node can be judged."""
-    if any(each.what == ENDPOINT_SLICES for each in cluster.missing_objects):
-        yield suspect(cluster.label, None, ENDPOINTS, "the snapshot has no EndpointSlices")
+    for each in cluster.missing_objects:
+        if each.what in _NEEDED:
+            what, lack, _ = _NEEDED[each.what]
+            yield suspect(cluster.label, None, what, f"the snapshot has {lack}")
 
 
 def _unseen(node: AuditedNode) -> Iterator[Unseen]:
     """What was not seen of a node. Rules of a family in which it has an address are expected to be there."""
-    expected = {family.value for family in families(node) if not node.host.knows_rules(family)}
-    for each in node.host.unseen:
-        hides_rules = each.what == VARIANTS[Variant.NFT] and each.family in expected
-        yield msgspec.structs.replace(each, suspected=True, why=each.why or NO_RULES) if hides_rules else each
-    if not any(each.what == IPVS for each in node.host.unseen):
-        yield from ipvs_of_mode(node.name, node.mode)
+    yield from node.host.unseen_of(families(node))
+    if not node.config_known and any(node.host.knows_rules(family) for family in families(node)):
+        yield suspect(
+            node.name, None, CONFIGURATION, "masquerading, node ports and external policy Local are not judged"
+        )
+    if not any(each.what == SERVICES for each in _unseen_objects(node.cluster)):
+        lost = node.cluster.lost_services(node.host)
+        yield from () if lost is None else (lost,)
 
 
 def _ranges(count: int, smallest: int) -> list[range]:
@@ -148,16 +155,13 @@ def _part(nodes: Sequence[AuditedNode], some: range, tell: Tell, *, everything: 
         tell(f"{node.name} ({number + 1} of {len(nodes)})")
         unknown = {each.what for each in node.cluster.missing_objects} & _NEEDED.keys()
         if unknown:
-            undecided.append((node.name, Gap(*_NEEDED[min(unknown)])))
+            undecided.append((node.name, Gap(*_NEEDED[min(unknown)][1:])))
             continue
         found += [*observe_host(node), *observe_wires(node), *observe_proxy(node)]
         if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
             then = "its rules are not judged: iptables and nftables mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))
             continue
-        if not node.config_known and any(node.host.knows_rules(family) for family in families(node)):
-            then = "masquerading, node ports and external policy Local are not judged"
-            undecided.append((node.name, Gap("kube-proxy's configuration is not known", then)))
         for family in families(node):
             if not node.host.knows_rules(family):
                 continue

@@ -108,10 +108,10 @@ class Judge:
                 return
             if any(each.what in _WHERE_RULES_ARE for each in suspected(self._node.host.unseen) if self._concerns(each)):
                 return
-            files = "nft.json" if self._node.mode == MODE_NFTABLES else "iptables-save"
+            file = self._node.host.file_of_rules(self._family, native=self._node.mode == MODE_NFTABLES)
             yield Observation(
                 "rules-missing", self._node.name, f"{self._node.mode} {self._family.value}",
-                f"{self._family.value}: mode {self._node.mode}, and {files} has no rules of it",
+                f"{self._family.value}: mode {self._node.mode}, and {file} has no rules of it",
             )  # fmt: skip
             return
         sides = sides_of(self._node, self._family, self._known.rendered)

@@ -17,11 +17,15 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
 from kproxy.cluster.audit.node import AuditedNode, dispatches, without_clients
+from kproxy.cluster.evidence.opened import open_rules
+from kproxy.cluster.evidence.unseen import suspected
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.cluster.migrate.steps import nftables_text
+from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Index
 from kproxy.dataplane.compare.observe import index_rules
+from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.iptables.reader import RuleReader
@@ -158,7 +162,7 @@ class IptablesSides:
         self.changed: Changes = {}
         self._extra: set[str] = set()
         """Chains that lines of dispatch chains which should not be there lead to."""
-        rest = [*self._compare(), *self._foreign()]
+        rest = [*self._compare(), *self._foreign(), *_unseen(node)]
         self.others = "\n".join(rest)
 
     def _compare(self) -> Iterator[str]:
@@ -222,8 +226,18 @@ class IptablesSides:
         )
         return (
             index_rules(SideRules.of(parse_save(expected, family=self._family)), self._family),
-            index_rules(SideRules(rules.iptables(self._family), rules.nftables or NftRuleset()), self._family),
+            index_rules(SideRules(_opened(rules, self._family), rules.nftables or NftRuleset()), self._family),
         )
+
+
+def _opened(rules: HostRules, family: Family) -> tuple[IptablesRules, ...]:
+    """A host's rules of iptables, and rules that leave open what was not seen."""
+    return open_rules(rules.iptables(family), family, rules.unseen, rules.nftables)
+
+
+def _unseen(node: AuditedNode) -> Iterator[str]:
+    """What makes a node's rules others than those of a node that shows the same."""
+    yield from (f"unseen {each.family} {each.what} {each.why}" for each in suspected(node.host.unseen))
 
 
 def _picks(names: Collection[str]) -> Callable[[ChainKey], bool]:
@@ -240,7 +254,7 @@ class NftablesSides:
         self._expected, expected = rendered.table(self._facts)
         self._own = node.own_table(family)
         self.changed: Changes = {}
-        rest = [*self._compare(expected), *self._foreign()]
+        rest = [*self._compare(expected), *self._foreign(), *_unseen(node)]
         self.others = "\n".join(rest)
 
     def _compare(self, expected: Mapping[str, str]) -> Iterator[str]:
@@ -276,7 +290,7 @@ class NftablesSides:
         native = without_clients(rules.nftables or NftRuleset())
         return (
             index_rules(SideRules((), self._expected), self._family),
-            index_rules(SideRules(rules.iptables(self._family), native), self._family),
+            index_rules(SideRules(_opened(rules, self._family), native), self._family),
         )
 
 

@@ -115,7 +115,7 @@ def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]
                 found += (each for each in _tables(host, family, ruleset) if each.suspected or not collected)
                 found += _jumps(host, family, ruleset, whole=collected and _is_whole(ruleset))
         if not live:
-            found += _native_jumps(host, family, rules.nftables)
+            found += _native_jumps(host, family, rules.nftables, collected=collected)
             found += _variants(host, family, held, rules)
     tables = () if rules.nftables is None else rules.nftables.tables
     alone = len(tables) == 1 and tables[0].name == _NFT_TABLE and not collected  # as `nft list table` prints it
@@ -362,18 +362,21 @@ def _ends(name: str, last: Rule | None) -> bool:
     )
 
 
-def _native_jumps(host: str, family: Family, native: NftRuleset | None) -> Iterator[Unseen]:
+def _native_jumps(host: str, family: Family, native: NftRuleset | None, *, collected: bool) -> Iterator[Unseen]:
     for table in () if native is None else native.tables:
-        lost = cut_table(table) if table.family is OWN_TABLES[family] else None
+        lost = cut_table(table, collected=collected) if table.family is OWN_TABLES[family] else None
         if lost is not None:
             yield suspect(host, family, *lost)
 
 
-def cut_table(table: NftTable) -> tuple[str, str] | None:
+def cut_table(table: NftTable, *, collected: bool = False) -> tuple[str, str] | None:
     """What kube-proxy's table of nftables mode lacks although kube-proxy always writes it: a way from a base chain to
     its Services, one of its base chains, rules of a chain that is called, or elements (`nft -t` leaves them out): those
     that lead to a Service's chain, or the node's addresses. Returns what that is, and why; None if it lacks nothing, or
     is another table.
+
+    Args:
+        collected: see `signs_of`: one element that is missing among others is missing on the node.
 
     A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36, pkg/proxy/nftables/proxier.go).
     """
@@ -406,11 +409,12 @@ def cut_table(table: NftTable) -> tuple[str, str] | None:
             if (lost := jump.text.rpartition(" ")[2]) not in there:
                 return NFTABLES, f"chain {name} of table {table.name} lacks kube-proxy's jump to {lost}"
     called = {name for item in table.sets for name in chains_of_elements(item.elements)}
+    whole = collected and bool(called)
     called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
     for name, chain in sorted(chains.items()):
         if name in called and not chain.rules:
             return NFTABLES, f"table {table.name} leads to chain {name}, which has no rules"
-        if name not in called and chain.rules and name in own:
+        if name not in called and chain.rules and name in own and not whole:
             return (
                 NFTABLES,
                 f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing",

@@ -9,6 +9,7 @@ import msgspec
 
 from kproxy.netfilter import Family
 from kproxy.netfilter.hooks import Variant
+from kproxy.words import listed
 
 FILTER_TABLE: Final = "filter table"
 NAT_TABLE: Final = "nat table"
@@ -28,6 +29,8 @@ CLUSTER_IPS: Final = "cluster IPs"
 NODE_PORTS: Final = "node ports"
 NODE_ADDRESSES: Final = "node addresses"
 CONFIGURATION: Final = "kube-proxy configuration"
+SERVICES: Final = "Services"
+NODES: Final = "Nodes"
 NO_RULES: Final = "there is no file of its rules"
 VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables"}
 """All of one variant's tables."""
@@ -35,10 +38,11 @@ VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables
 THINGS: Final = (
     FILTER_TABLE, NAT_TABLE, MANGLE_TABLE, RAW_TABLE, *VARIANTS.values(), NFTABLES, IPVS, IPSET, CHAIN,
     POLICY_ROUTING, ROUTES, SYSCTLS, CONNECTION_MARK, BASE_CHAIN_JUMPS, ENDPOINTS, CLUSTER_IPS, NODE_PORTS,
-    NODE_ADDRESSES, CONFIGURATION,
+    NODE_ADDRESSES, CONFIGURATION, SERVICES, NODES,
 )  # fmt: skip
 """The words that `what` may be, in the order of documentation; those of an ipset and a chain have its name behind."""
 _NAMED: Final = (IPSET, CHAIN)
+_SHOWN: Final = 6
 _OF_EACH: Final = (IPVS, ENDPOINTS, CLUSTER_IPS, NODE_PORTS)
 
 
@@ -87,8 +91,19 @@ class Assumed(msgspec.Struct, frozen=True):
         return self.complete or what in self.empty
 
     def left(self, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
-        """What is not decided, each thing once."""
-        return tuple(dict.fromkeys(each for each in unseen if not self.decides(each.what)))
+        """What is not decided, each thing of a host once: as suspected if anything points to it, with all that does."""
+        found: dict[tuple[str, str, str], Unseen] = {}
+        for each in unseen:
+            if self.decides(each.what):
+                continue
+            key = each.host, each.family, each.what
+            other = found.get(key, each)
+            if each.suspected == other.suspected:
+                why = "; ".join(dict.fromkeys(filter(None, (other.why, each.why))))
+                found[key] = msgspec.structs.replace(other, why=why)
+            else:
+                found[key] = each if each.suspected else other
+        return tuple(found.values())
 
 
 NOTHING: Final = Assumed()
@@ -105,15 +120,18 @@ def suspected(unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
 
 
 def headlines(unseen: Sequence[Unseen], same: Collection[tuple[str, str]] = ()) -> list[str]:
-    """The lines that say what was not seen: one for each suspected thing, and one for all others. `same` are things
+    """The lines that say what was not seen: one for each suspected thing, whichever hosts it is of,
+    and one for all others. `same` are things
     that neither of two sides shows."""
     both = dict.fromkeys(each.what for each in suspected(unseen) if each.thing in same)
     lines = [f"seen of neither side, and taken to be the same on both: {', '.join(both)}"] if both else []
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for each in suspected(unseen):
-        if each.thing in same:
-            continue
-        where = " ".join(filter(None, (each.host, each.family)))
-        lines.append(f"not seen: {each.what} of {where}: {each.why}; what it may change is open")
+        if each.thing not in same:
+            alike.setdefault((each.what, each.family, each.why), []).append(each.host)
+    for (what, family, why), hosts in alike.items():
+        where = " ".join(filter(None, (listed(hosts, _SHOWN), family)))
+        lines.append(f"not seen: {what} of {where}: {why}; what it may change is open")
     others = dict.fromkeys(each.what for each in unseen if not each.suspected)
     if others:
         lines.append(f"not looked at, and taken as usual: {', '.join(others)}")

@@ -64,4 +64,20 @@ def parse_flows(text: str, protocol: str = "") -> Iterator[Flow]:
             yield Flow(name, s, int(sp), d, int(dp), rs, int(rsp), rd, int(rdp))
 
 
+def first_odd_line(text: str) -> tuple[int, str] | None:
+    """The first line that is no whole entry, with its number from 1; None if all are. Entries of protocols without
+    ports count, and the line that conntrack itself prints to stderr at the end."""
+    lines = enumerate(text.splitlines(), 1)
+    return next(((number, line) for number, line in lines if line.strip() and not _is_entry(line)), None)
+
+
+def _is_entry(line: str) -> bool:
+    fields = _FIELD.findall(line)
+    with_ports = any(word in _PROTOCOLS for word in line.split(maxsplit=4)[:4])
+    expected = _ORDER * 2 if with_ports else _ORDER[:2] * 2
+    numbers = all(value.isdecimal() for name, value in fields if name in _ORDER[2:])
+    return (numbers and tuple(name for name, _ in fields) == expected) or _SUMMARY.match(line) is not None
+
+
+_SUMMARY: Final = re.compile(r"conntrack v\S+ \(conntrack-tools\): ")
 _PROTOCOLS: Final = ("tcp", "udp", "sctp", "dccp", "udplite")

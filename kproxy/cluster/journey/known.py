@@ -9,7 +9,9 @@ What is neither node nor pod is outside, answers, and knows the ways to nodes on
 External and load-balancer IPs of Services are nobody's: what is sent there comes to any of the nodes, as the route or
 the load balancer leads it.
 
-`notes` says what was taken for granted on the way.
+An address that only EndpointSlices or podCIDRs tell of is behind its node, also if it is asked from there.
+
+`notes` says what was taken for granted on the way, `suspected` what the rules point to and objects do not show.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final
 
 from kproxy.api import Node
 from kproxy.api.types.core import Service
+from kproxy.cluster.evidence.unseen import SERVICES, Unseen, suspect
 from kproxy.cluster.facts.links import Link
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
@@ -56,7 +59,9 @@ class KnownNetwork:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.notes: dict[str, None] = {}
+        self.suspected: dict[Unseen, None] = {}
         self._hosts: dict[str, NetworkHost] = {}
+        self._named: dict[str, str] = {}
         self._deliver_to = ""
         self._nodes: Mapping[str, Node] = {node.metadata.name: node for node in cluster.manifests.nodes}
         self._no_rules = {family: no_rules(family) for family in Family}
@@ -87,7 +92,8 @@ class KnownNetwork:
             return NetworkHost(name, _host_with(pod.addresses), self._no_rules)
         if name.startswith(OUTSIDE):
             link = Link("eth0", 2, "", True, 1500)  # its only one: it has no tunnels
-            return NetworkHost(name, _host_with([name.removeprefix(OUTSIDE)]), self._no_rules, {"eth0": link})
+            links = {"eth0": link} if self._knows_nodes else None  # it may be a node
+            return NetworkHost(name, _host_with([name.removeprefix(OUTSIDE)]), self._no_rules, links)
         facts = self.cluster.hosts.get(name)
         if facts is None:
             raise InputError(f"{self.cluster.label}: there is no host {name}")
@@ -148,12 +154,46 @@ class KnownNetwork:
         ]
 
     def _node_of(self, address: str) -> str:
-        """The node whose podCIDR, or whose Pod, has an address; "" if none has."""
+        """The node whose Pod, endpoint or podCIDR has an address; "" if none has."""
         pod = self._pods.get(address)
-        if pod is not None and pod.node:
-            return pod.node
+        told = pod.node if pod is not None and pod.node else self._homes.get(address)
+        if told:
+            return told
         value = ipaddress.ip_address(address)
         return next((name for cidr, name in self._pod_cidrs if value.version == cidr.version and value in cidr), "")
+
+    @cached_property
+    def _homes(self) -> Mapping[str, str]:
+        """The nodes of endpoints, as EndpointSlices tell them."""
+        return {
+            address: endpoint.node_name
+            for piece in self.cluster.manifests.endpoint_slices
+            for endpoint in piece.endpoints
+            if endpoint.node_name
+            for address in endpoint.addresses
+        }
+
+    @cached_property
+    def _knows_nodes(self) -> bool:
+        """Whether all nodes of endpoints and Pods are known."""
+        return {
+            *self._homes.values(),
+            *(pod.node for pod in self._pods.values() if pod.node),
+        } <= self.cluster.hosts.keys()
+
+    def _named_by(self, address: str) -> str:
+        """The host whose rules name an address as a Service's; "" if none does."""
+        if address not in self._named:
+            self._named[address] = next(
+                (
+                    name
+                    for name, facts in self.cluster.hosts.items()
+                    if any(address in text for text in facts.rule_texts().values())
+                    if address in facts.service_addresses
+                ),
+                "",
+            )
+        return self._named[address]
 
     @cached_property
     def _nodes_route(self) -> str:
@@ -226,6 +266,9 @@ class KnownNetwork:
 
     def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
         """The host that has the gateway's address; behind a router that is not known, whom objects tell."""
+        own = host.name.removeprefix(OUTSIDE) if host.name.startswith(OUTSIDE) else ""
+        if own and (home := self._node_of(own)):
+            return Arrival(home, None) if home in self.cluster.hosts else _no_host(home, own)
         link = (host.links or {}).get(device)
         if link is not None and not link.carrier:
             return self._unanswered(host, device, gateway, f"{device} has no carrier")
@@ -238,6 +281,8 @@ class KnownNetwork:
             return Arrival("", reason=f"where {device} leads, a link of kind {link.kind}, is not known", unknown=True)
         inside = self._node_of(target)
         if inside == host.name:
+            if f"{OUTSIDE}{target}" in self._hosts:  # who asked
+                return Arrival(f"{OUTSIDE}{target}", "eth0")
             why = f"no pod of {inside} has {target}"
             return self._unanswered(host, device, target, why) if self._knows_pods else _unknown(why)
         return self._by_objects(host, target)
@@ -270,9 +315,14 @@ class KnownNetwork:
             return self._no_way_to_service(host, target)
         if target in self._balanced:
             return self._delivered(target)
+        named = "" if self.cluster.assumed.decides(SERVICES) else self._named_by(target)
+        if named:
+            why = f"rules name {target}, which no Service object has"
+            self.suspected.setdefault(suspect(named, None, SERVICES, why))
+            return _unknown(f"{named}'s {why}")
         node = self._node_of(target)
         if node and node not in self.cluster.hosts:
-            return _unknown(f"nothing is known of node {node}, which has {target}")
+            return _no_host(node, target)
         if node and host.name.startswith(OUTSIDE):
             return _unknown(f"whether the way to pods is known outside of the cluster, that to {target}")
         if node and node != host.name:
@@ -374,6 +424,10 @@ class KnownNetwork:
         return not any(
             each.node_port == port and each.protocol == protocol for item in services for each in item.spec.ports
         )
+
+
+def _no_host(node: str, address: str) -> Arrival:
+    return _unknown(f"nothing is known of node {node}, which has {address}")
 
 
 def _unknown(reason: str) -> Arrival:

@@ -153,9 +153,12 @@ def missing_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple
 
 
 def unseen_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[Unseen, ...]:
-    """What was not seen of the hosts that the journeys come by, of rules of the packets' family."""
-    families = {"", *(hop.arrived.family.value for item in found for hop in item.there)}
-    return tuple(each for host in _met(network, found) for each in host.unseen if each.family in families)
+    """What was not seen of the hosts that the journeys come by, of rules of the packets' family, and what the network
+    suspects."""
+    families = {hop.arrived.family for item in found for hop in item.there}
+    names = {"", *(family.value for family in families)}
+    unseen = (each for host in _met(network, found) for each in host.unseen_of(families) if each.family in names)
+    return (*unseen, *network.suspected)
 
 
 def _met(network: KnownNetwork, found: Sequence[Journey]) -> list[HostFacts]:

@@ -11,11 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.api import Manifests
+from kproxy.api.addresses import canonical_ip
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.types.core import Node
-from kproxy.cluster.evidence.unseen import NOTHING, Assumed
+from kproxy.cluster.evidence.unseen import NOTHING, SERVICES, Assumed, Unseen, suspect
 from kproxy.cluster.facts.kubeproxy import find_config_text
 from kproxy.cluster.inputs import decode_proxy_config
 from kproxy.cluster.pods import Pod, read_pods
@@ -25,7 +26,9 @@ from kproxy.cluster.snapshot.inferred import InferredConfigs
 from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_info
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
+from kproxy.words import listed
 
+_SHOWN: Final = 3
 _USED: Final = frozenset({"v1/Pod", "v1/ConfigMap"})
 _WANTED: Final = {
     "Node": "nodes' addresses and podCIDRs are unknown",
@@ -46,6 +49,7 @@ class Cluster:
         objects: as they were read, of all kinds.
         proxy_config: kube-proxy's ConfigMap; None if it is not there. A node's own is `HostFacts.proxy_config`.
         inferred: the configurations of nodes of which neither tells.
+        assumed: what `--assume` says of unseen things.
         hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
     """
 
@@ -62,6 +66,7 @@ class Cluster:
         """
         self.files = files
         self.label = files.label
+        self.assumed = assumed
         self.info: SnapshotInfo = read_info(files)
         objects_there = list(filter(is_objects, files.paths()))
         names = host_names(files)
@@ -87,6 +92,7 @@ class Cluster:
         }
         for host in hosts.values():
             host.has_node = host.name in known or not known
+            host.default_mode = "" if self.proxy_config is None or not host.has_node else self.proxy_config.mode
         self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
         self.inferred = InferredConfigs(self.hosts, self.manifests.nodes)
 
@@ -128,6 +134,24 @@ class Cluster:
             if kind not in self._kinds and (kind not in self._files_of_objects or path in self._why):
                 found.append(Missing(path, self._why.get(path, ""), then))
         return tuple(found)
+
+    @cached_property
+    def service_addresses(self) -> frozenset[str]:
+        """All addresses of all Services: cluster IPs, external and load-balancer IPs."""
+        return frozenset(
+            canonical_ip(address) or address
+            for service in self.manifests.services
+            for address in (
+                *service.spec.cluster_ips, *service.spec.external_ips, *(each.ip for each in service.ingress)
+            )
+        )  # fmt: skip
+
+    def lost_services(self, host: HostFacts) -> Unseen | None:
+        """The Services whose addresses a host's rules name, and that no object has. Raises InputError."""
+        lost = sorted(host.service_addresses - self.service_addresses)
+        if not lost:
+            return None
+        return suspect(host.name, None, SERVICES, f"rules name {listed(lost, _SHOWN)}, which no Service object has")
 
     @cached_property
     def missing(self) -> tuple[Missing, ...]:
@@ -189,7 +213,7 @@ def known_config(
     if found is not None:
         return found
     inferred, name = InferredConfigs(hosts, nodes), node or next(iter(hosts), "")
-    for text in inferred.notes([name]):
+    for text in () if name in hosts and hosts[name].proxy_config is not None else inferred.notes([name]):
         tell(text)
     told = inferred.of(name)
     return None if told is None else told.config

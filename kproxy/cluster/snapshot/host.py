@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.evidence.opened import open_rules
-from kproxy.cluster.evidence.signs import ipvs_of_devices
+from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import (
     NFTABLES,
     NO_RULES,
@@ -32,7 +32,7 @@ from kproxy.cluster.evidence.unseen import (
     not_looked_at,
     suspect,
 )
-from kproxy.cluster.facts.conntrack import Flow, parse_flows
+from kproxy.cluster.facts.conntrack import Flow, first_odd_line, parse_flows
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
 from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
 from kproxy.cluster.facts.links import Link, parse_fdb, parse_learned, parse_links, parse_neighbours
@@ -44,6 +44,7 @@ from kproxy.cluster.snapshot.files import Files
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.dataplane import DataplaneError, Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.host import Interface, Route, RoutingRule, local_addresses_of
+from kproxy.dataplane.query.assumptions import named_addresses
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address
@@ -101,13 +102,18 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class HostFacts:
-    """One host: a node, or, in `nodes/` without a Node object, a router or another host beside them."""
+    """One host: a node, or, in `nodes/` without a Node object, a router or another host beside them.
+
+    Attributes:
+        default_mode: kube-proxy's where the host's own configuration is not known; "" if nothing tells it.
+    """
 
     def __init__(
         self, files: Files, name: str, failures: Sequence[Failure] = (), *, assumed: Assumed = NOTHING
     ) -> None:
         self.name = name
         self.has_node = True
+        self.default_mode = ""
         self._files = files
         self._failures = tuple(failures)
         self._assumed = assumed
@@ -151,8 +157,10 @@ class HostFacts:
         return HostRules(files, collected=True, assumed=self._assumed, sets=sets, more=more, host=self.name)
 
     def _rules_of_its_mode(self) -> Iterator[Unseen]:
-        """The rules that its kube-proxy writes, where others are there and theirs is missing. Raises InputError."""
+        """The rules that its kube-proxy writes, where others are there and theirs is missing, and IPVS, which no file
+        shows. Raises InputError."""
         mode = None if self.proxy_config is None else self.proxy_config.mode
+        yield from ipvs_of_mode(self.name, mode or self.default_mode)
         said = {each.what.rpartition("/")[2]: each.message for each in self.errors}
         if mode == MODE_NFTABLES and not any(map(self._there, _NFT)):
             why = "its kube-proxy's mode is nftables, and there is no file of these rules"
@@ -184,6 +192,20 @@ class HostFacts:
         """Whether there are files of the rules that packets of a family meet."""
         saves = [name for name in layout.RULES if name.startswith(_SAVES[family])]
         return any(self._there(name) for name in (*saves, *_NFT))
+
+    def file_of_rules(self, family: Family, *, native: bool) -> str:
+        """The name of the file in which a family's rules are, or would be: of `native` nftables or of iptables."""
+        names = _NFT if native else tuple(name for name in layout.RULES if name.startswith(_SAVES[family]))
+        return next(filter(self._there, names), names[0])
+
+    @cached_property
+    def service_addresses(self) -> frozenset[str]:
+        """The addresses that kube-proxy's rules name as Services'. Raises InputError."""
+        rules = self.host_rules
+        named = frozenset[int]() if rules is None else named_addresses(rules.rulesets, rules.nftables).services
+        return frozenset(
+            format_address(each, Family.IPV4 if each >> Family.IPV4.bits == 0 else Family.IPV6) for each in named
+        )
 
     @cached_property
     def ipsets(self) -> Mapping[str, IpSet] | None:
@@ -304,9 +326,17 @@ class HostFacts:
 
     @cached_property
     def flows(self) -> tuple[Flow, ...] | None:
-        """The connections with ports that conntrack knows."""
+        """The connections with ports that conntrack knows. Raises InputError: the file is no table of it."""
         text = self.text(layout.CONNTRACK)
-        return None if text is None else tuple(parse_flows(text))
+        if text is None:
+            return None
+        odd = first_odd_line(text)
+        if odd is not None:
+            number, line = odd
+            raise InputError(
+                f"{self.path(layout.CONNTRACK)}: line {number}: what conntrack -L prints expected, not {line[:80]!r}"
+            )
+        return tuple(parse_flows(text))
 
     @cached_property
     def proxy_config(self) -> KubeProxyConfiguration | None:
@@ -375,6 +405,16 @@ class HostFacts:
         lacking = (file for file in _UNSEEN if not self._there(file) and _UNSEEN[file] not in lost)
         found += [not_looked_at(self.name, None, _UNSEEN[file], _THEN[file]) for file in lacking]
         return self._assumed.left(found)
+
+    def unseen_of(self, families: Collection[Family]) -> tuple[Unseen, ...]:
+        """The same for who asks about packets of some families: where their rules are not known, all is open."""
+        open_now = {family.value for family in families if not self.knows_rules(family)}
+        return tuple(
+            msgspec.structs.replace(each, suspected=True)
+            if each.what == VARIANTS[Variant.NFT] and each.family in open_now
+            else each
+            for each in self.unseen
+        )
 
     def _was_looked_at(self, each: Unseen) -> bool:
         """Whether there is a file of rules in which a thing would be."""

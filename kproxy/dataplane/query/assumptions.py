@@ -29,7 +29,10 @@ from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import Jump
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
-_OURS: Final = "KUBE-"
+_OURS: Final = (
+    "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-PROXY-FIREWALL", "KUBE-SVC-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-",
+)  # fmt: skip
+"""How kube-proxy's chains begin that name addresses of Services: other programs have chains named KUBE-, too."""
 _NODE_PORTS: Final = "KUBE-NODEPORTS"
 _FIREWALL: Final = "KUBE-FIREWALL"
 

@@ -7,6 +7,7 @@ Sysctls come from /proc/sys.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -45,6 +46,11 @@ def read_host(namespace: Namespace) -> Host:
         rules=tuple(rules),
         sysctls=MappingProxyType(read_sysctls(namespace, [item.name for item in interfaces])),
     )
+
+
+def read_link_names(namespace: Namespace) -> list[str]:
+    """The names of its links. Raises LinuxError: the kernel does not tell."""
+    return [name for _, name in namespace.call(socket.if_nameindex)]
 
 
 def read_sysctls(namespace: Namespace, interfaces: Iterable[str]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
@@ -119,8 +120,8 @@ def test_what_is_missing_is_named_once(kproxy: Run, tmp_path: Path) -> None:
         path: data for path, data in files.items() if path.startswith("objects/") or path.endswith("/iptables-save")
     }
     done = kproxy("audit", write_files(tmp_path / "snap", kept))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("ip-route.json") == done.stdout.count("kube-proxy's configuration is not known") == 1
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.count("ip-route.json") == done.stdout.count("kube-proxy configuration of n1, n2, n3") == 1
     assert "masquerading, node ports and external policy Local are not judged" in " ".join(done.stdout.split())
 
 
@@ -150,7 +151,7 @@ def test_three_files_made_by_hand_are_enough_for_an_answer(kproxy: Run, tmp_path
     assert done.returncode == 1
     missing = {each["what"] for each in report["missing"]}
     assert missing >= {"ip-route.json", "ip-addr.json", "sysctl", "kube-proxy/configz", "ip6tables-save"}
-    assert "kube-proxy's configuration is not known" in [each["what"] for each in report["undecided"]]
+    assert "kube-proxy configuration" in [each["what"] for each in report["unseen"] if each["suspected"]]
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,86 @@ def test_a_file_that_cannot_be_read_is_named(kproxy: Run, tmp_path: Path) -> Non
     done = kproxy("audit", snap)
     assert done.returncode == 2
     assert "nodes/n2/ip-route.json: line 1" in done.stderr
+
+
+def only_nat(text: bytes) -> bytes:
+    start = text.index(b"*nat\n")
+    return text[start : text.index(b"COMMIT\n", start)] + b"COMMIT\n"
+
+
+def without_elements(text: bytes) -> bytes:
+    """What `nft -t` prints."""
+    return re.sub(rb"\n\t\telements = \{[^}]*\}", b"", text)
+
+
+def without(files: dict[str, bytes], name: str) -> None:
+    """A Service and its EndpointSlices, but not its rules."""
+    for kind in ("Service", "EndpointSlice"):
+        path = f"objects/{kind}.json"
+        objects = json.loads(files[path])
+        objects["items"] = [each for each in objects["items"] if name not in each["metadata"]["name"]]
+        files[path] = json.dumps(objects).encode()
+
+
+@pytest.mark.parametrize(
+    ("mode", "damage", "what"),
+    [
+        ("iptables", lambda files: [files.pop(f"nodes/n{number}/kube-proxy/configz") for number in (1, 2, 3)],
+         "kube-proxy configuration"),
+        ("iptables", lambda files: files.pop("objects/Node.json"), "Nodes"),
+        ("iptables", lambda files: files.pop("objects/Service.json"), "Services"),
+        ("iptables", lambda files: without(files, "dns"), "Services"),
+        ("nftables", lambda files: without(files, "dns"), "Services"),
+        ("iptables", lambda files: files.update(
+            {"nodes/n1/iptables-save": only_nat(files["nodes/n1/iptables-save"])}), "filter table"),
+        ("nftables", lambda files: files.update({"nodes/n1/nft": without_elements(files["nodes/n1/nft"])}), "nftables"),
+        ("iptables", lambda files: files.update({"nodes/n1/kube-proxy/configz": audited.configz("ipvs")}), "ipvs"),
+    ],
+    ids=["configuration", "nodes", "services", "a-service", "a-service-nft", "nat-alone", "nft-t", "ipvs"],
+)  # fmt: skip
+def test_what_was_not_seen_is_neither_well_nor_a_finding(
+    kproxy: Run, tmp_path: Path, mode: str, damage: Callable[[dict[str, bytes]], object], what: str
+) -> None:
+    files = audited.cluster(mode)
+    damage(files)
+    snap = write_files(tmp_path / "snap", files)
+    done = kproxy("audit", snap, "-o", "json")
+    report = json.loads(done.stdout)
+    assert {each["kind"] for each in report["findings"]} <= {"modes-mixed"}
+    assert what in [each["what"] for each in report["unseen"] if each["suspected"]]
+    seen = [(each["host"], each["family"], each["what"]) for each in report["unseen"]]
+    assert sorted(seen) == sorted(set(seen)), "one thing once"
+    text = kproxy("audit", snap)
+    assert "All well" not in text.stdout
+    assert "of no node are the rules known" not in text.stdout
+    if what != "ipvs":
+        assert (done.returncode, text.returncode) == (2, 2)
+        assumed = kproxy("audit", snap, "--assume", f"{what}=empty", "-o", "json")
+        assert what not in [each["what"] for each in json.loads(assumed.stdout)["unseen"]]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"bash: conntrack: command not found",
+        b"<html>",
+        b"udp 17 29 src=10.0.0.1 dst=10.96.0.10 sport=5353 dport=53 [UNREP",
+        b"udp 17 29 src=10.0.0.1 dst=10.96.0.10 sport=x dport=53 src=10.96.0.10 dst=10.0.0.1 sport=53 dport=x",
+    ],
+)
+def test_what_is_no_table_of_connections_is_an_error(kproxy: Run, tmp_path: Path, odd: bytes) -> None:
+    good = (
+        b"icmp 1 29 src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=5 src=10.0.0.2 dst=10.0.0.1 type=0 code=0 id=5 mark=0\n"
+    )
+    good += b"conntrack v1.4.7 (conntrack-tools): 1 flow entries have been shown.\n"
+    files = {**audited.cluster(), "nodes/n2/conntrack": good}
+    assert kproxy("audit", write_files(tmp_path / "good", files)).returncode == 0
+    done = kproxy("audit", write_files(tmp_path / "snap", {**files, "nodes/n2/conntrack": good + odd}))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nodes/n2/conntrack: line 3: what conntrack -L prints expected" in done.stderr
+
+
+def test_a_file_without_kube_proxys_rules_is_called_by_its_name(kproxy: Run, tmp_path: Path) -> None:
+    other = b"table inet mine {\n\tchain a {\n\t\tcounter accept\n\t}\n}\n"
+    files = {**audited.cluster("nftables"), "nodes/n1/nft": other}
+    assert "mode nftables, and nft has no rules of it" in kproxy("audit", write_files(tmp_path / "snap", files)).stdout

@@ -270,3 +270,16 @@ def test_comments_that_are_no_utf_8(kproxy: Run, namespace: str, command: str) -
     left = subprocess.run(full, capture_output=True, check=True).stdout
     assert b"caf\xe9" not in left
     assert b"na\xefve" in left
+
+
+def test_ipvs_is_not_compared(kproxy: Run, namespace: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n")
+    asked = [("-f", MINIKUBE / "cluster.yaml", "--config", config, "--node", "minikube"), MINI]
+    run("ip", "link", "add", "kube-ipvs0", "type", "bridge", namespace=namespace)
+    for given in asked:
+        done = kproxy("drift", *given, "--netns", namespace, "-o", "json")
+        assert (done.returncode, "IPVS" in done.stderr or "ipvs" in done.stderr) == (2, True)
+        unseen = json.loads(done.stdout)["unseen"]
+        assert [(each["what"], each["suspected"]) for each in unseen] == [("ipvs", True)]
+        assert "ipvs" in kproxy("drift", *given, "--netns", namespace).stderr

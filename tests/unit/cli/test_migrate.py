@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support.cli import Run
+from tests.support.cluster import audited
+from tests.support.cluster.snapshots import write_files
 from tests.support.migrate import NODE, QUIET, endpoints, node, service, write
 
 WEB = [service(type="NodePort", port={"nodePort": 30080}), endpoints()]
@@ -260,3 +262,9 @@ def test_bad_input(kproxy: Run, tmp_path: Path) -> None:
         done = kproxy("migrate", *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
         assert told in done.stderr
+
+
+def test_a_configuration_that_is_known_is_not_told_as_inferred(kproxy: Run, tmp_path: Path) -> None:
+    snap = write_files(tmp_path / "snap", audited.cluster())
+    done = kproxy("migrate", "-f", snap, "--all-nodes", "-4")
+    assert "configuration is not known" not in done.stderr

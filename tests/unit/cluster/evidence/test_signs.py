@@ -292,3 +292,15 @@ def test_the_order_of_what_was_not_seen_is_no_reason(text: str) -> None:
     assert any(reason.startswith("not seen: ") for reason in reasons)
     assert not any("registered first" in reason for reason in reasons)
     assert {("ACCEPT", "10.244.1.2:53")} <= ends(rules(LEGACY_TOO))
+
+
+@pytest.mark.parametrize("table", ["raw", "filter"])
+def test_one_thing_is_told_once(table: str) -> None:
+    """A warning of a table, and that the dump lacks it, are one thing: the suspected one."""
+    warning = f"# Table `{table}' is incompatible, use 'nft' tool.\n"
+    nat = re.sub(r"(?s)\*filter.*?COMMIT\n", "", DUMP)
+    unseen = HostRules([read_rule_file(warning + nat, "w.save")]).unseen
+    found = [each for each in unseen if (each.family, each.what) == ("IPv4", f"{table} table")]
+    assert [each.suspected for each in found] == [True]
+    assert "only nft can show it" in found[0].why
+    assert len({(each.family, each.what) for each in unseen}) == len(unseen)

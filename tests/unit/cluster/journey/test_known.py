@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.path import Journey, journeys
 from kproxy.cluster.journey.question import read_question
-from kproxy.cluster.journey.record import assumed_on_the_way
+from kproxy.cluster.journey.record import assumed_on_the_way, unseen_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
@@ -357,3 +358,87 @@ def test_names_that_stand_for_nothing(sender: str, receiver: str, message: str) 
     with pytest.raises(InputError) as caught:
         ask(vxlan_cluster(), sender, receiver)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("client", ["203.0.113.9", "host/n1"])
+@pytest.mark.parametrize("lost", [("Service",), ("Service", "EndpointSlice", "Node", "Pod")])
+@pytest.mark.parametrize("address", ["10.96.0.7", VIP])
+def test_an_address_that_only_rules_name_is_open(address: str, lost: tuple[str, ...], client: str) -> None:
+    """Nobody outside of the cluster answers for it, whatever objects are missing."""
+    files = {path: data for path, data in balanced().items() if path.removesuffix(".json").split("/")[-1] not in lost}
+    found, network = ask(files, client, f"{address}:99")  # a port that no rule translates
+    assert {item.end for item in found} == {"open"}
+    unseen = [each for each in unseen_on_the_way(network, found) if each.suspected]
+    assert [(each.host, each.what) for each in unseen] == [("n1", "Services")]
+    network = KnownNetwork(Cluster(MemoryFiles("S", files), assumed=Assumed(complete=True)))
+    assert "open" not in {item.end for item in journeys(network, "outside/203.0.113.9", f"{address}:99", "tcp")}
+
+
+def test_an_address_that_nothing_names_is_outside() -> None:
+    assert ends(ask(balanced(), "203.0.113.9", "198.51.100.77:443")[0]) == [("answered", "outside/198.51.100.77")]
+
+
+def without_pods(files: Files) -> Files:
+    """The cluster whose Pods only addresses in EndpointSlices tell of."""
+    del files["objects/Pod.json"]
+
+    def cut(value: dict[str, Any]) -> None:
+        for each in value["items"]:
+            for endpoint in each["endpoints"]:
+                endpoint.pop("targetRef", None)
+
+    change(files, "objects/EndpointSlice.json", cut)
+    return files
+
+
+@pytest.mark.parametrize("podcidrs", [True, False])
+def test_an_endpoints_address_asks_from_its_node(podcidrs: bool) -> None:
+    files = without_pods(vxlan_cluster())
+    if not podcidrs:
+
+        def cut(value: dict[str, Any]) -> None:
+            for each in value["items"]:
+                each["spec"].pop("podCIDR", None)
+                each["spec"].pop("podCIDRs", None)
+
+        change(files, "objects/Node.json", cut)
+    found, _ = ask(files, "10.244.2.5", "10.96.0.7:80")
+    assert {item.there[1].host for item in found} == {"n2"}
+    assert {item.end for item in found} <= {"open", "answered"}
+    if podcidrs:  # of no slice
+        assert {item.there[1].host for item in ask(files, "10.244.2.77", "10.96.0.7:80")[0]} == {"n2"}
+
+
+def test_an_endpoint_of_a_node_without_an_object_is_not_outside() -> None:
+    files = {path: data for path, data in without_pods(vxlan_cluster()).items() if not path.startswith("nodes/n2/")}
+    change(files, "objects/Node.json", lambda value: value["items"].pop(1))
+    for client in ("203.0.113.9", "node/n1"):
+        found, _ = ask(files, client, "10.244.2.5:8080")
+        assert [(item.end, "nothing is known of node n2" in item.reason) for item in found] == [("open", True)]
+    assert {item.end for item in ask(files, "10.244.2.5", "10.96.0.7:80")[0]} == {"open"}
+
+
+@pytest.mark.parametrize("place", ["configz", "ConfigMap"])
+def test_a_node_in_ipvs_mode_is_open(place: str) -> None:
+    files = balanced()
+    text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
+    if place == "configz":
+        files |= {f"nodes/n{number}/kube-proxy/configz": text.encode() for number in (1, 2)}
+    else:
+        meta = {"name": "kube-proxy", "namespace": "kube-system"}
+        value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"config.conf": text}}
+        files["objects/ConfigMap.json"] = json.dumps(value).encode()
+    for name in ("n1", "n2"):  # IPVS has the Services, not iptables
+        path = f"nodes/{name}/iptables-save"
+        files[path] = b"".join(line for line in files[path].splitlines(True) if VIP.encode() not in line)
+    found, network = ask(files, "203.0.113.9", f"{VIP}:80")
+    assert {item.end for item in found} == {"open"}
+    unseen = {(each.host, each.what) for each in unseen_on_the_way(network, found) if each.suspected}
+    assert unseen == {("n1", "ipvs"), ("n2", "ipvs")}
+
+
+def test_what_makes_an_answer_open_is_suspected_and_told_once() -> None:
+    files = {path: data for path, data in balanced().items() if "n2/ip" not in path or not path.endswith("-save")}
+    found, network = ask(files, "203.0.113.9", f"{VIP}:80")
+    unseen = [each for each in unseen_on_the_way(network, found) if each.host == "n2" and each.what == "nft iptables"]
+    assert [(each.family, each.suspected) for each in unseen] == [("IPv4", True)]
