@@ -281,7 +281,7 @@ class KnownNetwork:
             return Arrival("", reason=f"where {device} leads, a link of kind {link.kind}, is not known", unknown=True)
         inside = self._node_of(target)
         if inside == host.name:
-            if f"{OUTSIDE}{target}" in self._hosts:  # who asked
+            if self._is_told(target):
                 return Arrival(f"{OUTSIDE}{target}", "eth0")
             why = f"no pod of {inside} has {target}"
             return self._unanswered(host, device, target, why) if self._knows_pods else _unknown(why)
@@ -394,8 +394,14 @@ class KnownNetwork:
         if self.cluster.hosts.get(host.name) is not None:
             self._note(f"{host.name}: its packets are taken to go where the objects say: no ip-route.json")
         if self._node_of(target) == host.name and target not in self._owners:
+            if self._is_told(target):
+                return Arrival(f"{OUTSIDE}{target}", "eth0")
             return Arrival("", reason=f"no pod of {host.name} has {target}", unknown=not self._knows_pods)
         return self._by_objects(host, target)
+
+    def _is_told(self, address: str) -> bool:
+        """Whether an address is behind its node though no Pod is known to have it, as a slice says."""
+        return address in self._homes and not self._knows_pods
 
     @cached_property
     def _knows_pods(self) -> bool:
