@@ -211,6 +211,8 @@ class ClusterSource:
                 shown = f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
                 many = f"{counted(len(names), 'Service')} without EndpointSlices ({shown})"
                 report_note(f"assumed: {counted(self.endpoints, 'endpoint')} each, spread over the nodes, of {many}")
+        for remark in () if self.is_live else remark_no_slices(cluster, ", or say --assume-endpoints N"):
+            report_note(remark)
         if self.without:
             from kproxy.cli.without import manifests_without
 
@@ -258,7 +260,7 @@ class ClusterSource:
                 config, told = msgspec.structs.replace(found, mode=mode or found.mode), True
         self.reads.config_known = told
         remarks = () if told or not remark_config else remark_no_config(cluster, seen)
-        for remark in (*remark_no_slices(cluster), *remarks):
+        for remark in remarks:
             report_note(remark)
         return config, (cluster, seen)
 
@@ -327,12 +329,12 @@ def is_plugin() -> bool:
 
 
 def _has_usual() -> bool:
-    """Whether there is a kubeconfig that kubectl would take by itself."""
+    """Whether there is a kubeconfig that kubectl would take by itself, or $KUBECONFIG names one."""
     import os
 
     from kproxy.client.kubeconfig import kubeconfig_paths
 
-    return bool(kubeconfig_paths(None, os.environ))
+    return bool(os.environ.get("KUBECONFIG") or kubeconfig_paths(None, os.environ))
 
 
 def _live_config(client: RestClient, path: str | None, mode: str | None, reads: Reads) -> KubeProxyConfiguration:

@@ -13,7 +13,7 @@ import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -75,7 +75,8 @@ def report_note(text: str) -> None:
         if text in said:
             return
         said.add(text)
-    click.echo(click.style("note: ", fg="yellow") + text, err=True, color=_colour(sys.stderr.isatty()))
+    for line in folded(f"{click.style('note: ', fg='yellow')}{text}".split("\n"), terminal_width(sys.stderr)):
+        click.echo(line, err=True, color=_colour(sys.stderr.isatty()))
 
 
 def colour_stdout() -> bool:
@@ -98,12 +99,12 @@ def _colour(is_terminal: bool) -> bool:
     return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def terminal_width() -> int | None:
-    """The columns to fold to: $COLUMNS, else those of the terminal; None if stdout is not one, so that what programs
-    read has one form."""
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """The columns to fold to: $COLUMNS, else those of the terminal; None if the stream, by default stdout, is not one,
+    so that what programs read has one form."""
     columns = os.environ.get("COLUMNS", "")
     said = columns.isdecimal() and int(columns) > 0
-    return shutil.get_terminal_size().columns if said or sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if said or (stream or sys.stdout).isatty() else None
 
 
 def table_lines(rows: Sequence[Sequence[str]], indent: str = "", width: int | None = None) -> Iterator[str]:

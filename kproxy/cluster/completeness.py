@@ -42,8 +42,9 @@ def remark_no_cluster_ips(cluster: Manifests, hint: str = "") -> Iterator[str]:
         )
 
 
-def remark_no_slices(cluster: Manifests) -> Iterator[str]:
-    """Namespaces whose Services have selectors, of which a cluster has EndpointSlices, and none is there."""
+def remark_no_slices(cluster: Manifests, hint: str = "") -> Iterator[str]:
+    """Namespaces whose Services have selectors, of which a cluster has EndpointSlices, and none is there. `hint` says
+    what else to do."""
     there = {each.metadata.namespace for each in cluster.endpoint_slices}
     lacking = [each for each in cluster.services if _has_slices(each) and each.metadata.namespace not in there]
     if not lacking:
@@ -55,7 +56,7 @@ def remark_no_slices(cluster: Manifests) -> Iterator[str]:
         where = f" in {'namespace' if len(namespaces) == 1 else 'namespaces'} {_some(namespaces)}"
     yield (
         f"no EndpointSlices{where}, though {count} {were}: the rules are those of Services without endpoints; add what "
-        "`kubectl get endpointslices -A -o yaml` prints (`kubectl get all` leaves it out)"
+        f"`kubectl get endpointslices -A -o yaml` prints (`kubectl get all` leaves it out){hint}"
     )
 
 
@@ -76,7 +77,9 @@ def remark_no_config(cluster: Manifests, objects: Iterable[RawObject]) -> Iterat
 
 
 def _has_slices(service: Service) -> bool:
-    return bool(service.spec.selector) and service.spec.type != "ExternalName"
+    """Whether kube-proxy makes rules of it, and its selector endpoints."""
+    spec = service.spec
+    return bool(spec.selector) and spec.type != "ExternalName" and spec.cluster_ip != "None"
 
 
 def _pods_have_addresses(cluster: Manifests, objects: Iterable[RawObject]) -> bool:

@@ -313,7 +313,7 @@ def _assumptions(texts: Sequence[str]) -> _Assumptions:
     for text in texts:
         expression, equals, answer = text.rpartition("=")
         if not equals or not expression.strip() or answer not in ("yes", "no"):
-            raise click.UsageError(f"--assume: EXPR=yes or EXPR=no expected, not {text!r}")
+            raise click.UsageError(f"--assume: EXPR=yes, EXPR=no, WHAT=empty or complete expected, not {text!r}")
         if found.setdefault(expression.strip(), answer == "yes") != (answer == "yes"):
             raise click.UsageError(f"--assume: {expression.strip()!r} is both yes and no")
     if against := contradiction(found):

@@ -185,6 +185,8 @@ def test_manifests_from_git_tell_no_rules(
     assert named == expected.get(more, set())
     if more == INVENTED:
         assert "assumed: 2 endpoints each, spread over the nodes, of 1 Service" in done.stderr
+    invented = "--assume-endpoints" in more
+    assert ("no EndpointSlices" in done.stderr, "or say --assume-endpoints N" in done.stderr) == (not invented,) * 2
 
 
 def test_a_packet_to_what_git_does_not_tell(kproxy: Run, tmp_path: Path) -> None:

@@ -237,7 +237,8 @@ def test_explain_asks_the_cluster_of_the_environment(
     assert (done.returncode, done.stdout, done.stderr) == (given.returncode, given.stdout, given.stderr)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     done = kproxy(*question)
-    assert (done.returncode, "a cluster expected" in done.stderr) == (2, True)
+    assert (done.returncode, "a cluster expected" in done.stderr) == (2, False)
+    assert f"{tmp_path / 'none'} does not exist" in done.stderr
 
 
 def test_no_cluster_is_a_usage_error(kproxy: Run) -> None:

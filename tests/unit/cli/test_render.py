@@ -361,11 +361,18 @@ def test_o_is_a_file_and_no_format(kproxy: Run, tmp_path: Path, name: str) -> No
     assert (tmp_path / name).exists()
 
 
-def test_what_manifests_lack_is_said(kproxy: Run) -> None:
+def test_what_manifests_lack_is_said(kproxy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SERVICE.replace("clusterIP: 10.96.0.7, ", "selector: {app: web}, ")
     text += "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.244.0.0/24}\n"
     done = kproxy("render", "-f", "-", stdin=text)
     assert done.returncode == 0
+    whole = done.stderr
+    monkeypatch.setenv("COLUMNS", "80")
+    folded = kproxy("render", "-f", "-", stdin=text).stderr
+    monkeypatch.delenv("COLUMNS")
+    assert max(map(len, whole.splitlines())) > 100, "in a pipe each note is one line"
+    assert max(map(len, folded.splitlines())) <= 80
+    assert folded.split() == whole.split()
     assert "shop/web has no clusterIP" in done.stderr
     assert "--allocate 10.96.0.0/12" in done.stderr
     assert "no EndpointSlices, though 1 Service has a selector" in done.stderr

@@ -50,6 +50,7 @@ def _load(*documents: str) -> Manifests:
 
 
 def test_no_slices() -> None:
+    assert list(remark_no_slices(_load(_web(extra=", clusterIP: None")))) == [], "kube-proxy makes no rules of it"
     (remark,) = remark_no_slices(_load(_web()))
     assert remark.startswith("no EndpointSlices, though 1 Service has a selector: ")
     assert "kubectl get endpointslices -A -o yaml" in remark

@@ -95,7 +95,7 @@ def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--rules", NFT, "--assume", "rpfilter", *PACKET), "EXPR=yes or EXPR=no expected"),
+        (("--rules", NFT, "--assume", "rpfilter", *PACKET), "EXPR=yes, EXPR=no, WHAT=empty or complete expected"),
         (("--rules", NFT, "--assume", "x=yes", "--assume", "x=no", *PACKET), "both yes and no"),
         (
             ("--rules", NFT, "--assume", f"{BEFORE}=yes", "--assume", f"{AFTER}=yes", *PACKET),
