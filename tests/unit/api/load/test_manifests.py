@@ -69,7 +69,8 @@ def test_unreadable(tmp_path: Path) -> None:
     assert problems(empty) == [
         f"{empty}: no manifests in this directory; if it is a snapshot, they are in {empty}/objects"
     ]
-    assert problems("a\0b") == ["a\0b: cannot be read: embedded null byte"]
+    (null,) = problems("a\0b")
+    assert null.startswith("a\0b: cannot be read: ")  # in Python's words, which are its version's
     assert problems("") == ['"": the name of a file or directory expected, not an empty one']
 
 
