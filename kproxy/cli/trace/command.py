@@ -162,7 +162,9 @@ def command(
         from kproxy.cli.trace.journey import trace_hosts
 
         _check_summary(summary, html)
-        trace_hosts(read_whole, given, sport, output_format, html, live=snapshot is None, summary=summary)
+        ends = trace_hosts(read_whole, given, sport, output_format, html, live=snapshot is None, summary=summary)
+        if expect is not None:
+            raise click.exceptions.Exit(expected_exit(expect, ends))
         return
     cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
     _check_usage(

@@ -16,16 +16,19 @@ from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
-from kproxy.cluster.journey.path import ANSWERED, OPEN, Hop, Journey, journeys
+from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.motion import AGAIN, TIMES, in_motion
 from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.words import with_arrows
 
 MAX_SHOWN = 8
 """Journeys whose hops are shown; all are in the summary."""
 COLOURS = {ANSWERED: "green", OPEN: "yellow"}
+VERDICTS = {ANSWERED: ACCEPT, REFUSED: REJECT, LOST: DROP, UNREACHABLE: DROP, OPEN: INDETERMINATE}
+"""What an end is for --expect."""
 
 
 def trace_hosts(
@@ -37,7 +40,7 @@ def trace_hosts(
     *,
     live: bool,
     summary: bool = False,
-) -> None:
+) -> Sequence[str]:
     """Reads a cluster, asks, and prints.
 
     Args:
@@ -47,6 +50,9 @@ def trace_hosts(
         shown: `text`, `json` or `yaml`; None for text, or for nothing beside a page.
         html: the file of the page; None for none.
         summary: how each way ends, and not its hops.
+
+    Returns:
+        What becomes of the packet on each way that may be, as a verdict.
 
     Raises:
         KproxyError: the snapshot cannot be read, or a name stands for nothing.
@@ -76,6 +82,7 @@ def trace_hosts(
     moving = len(first) - len(stays)
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     unseen = unseen_on_the_way(network, found)
+    verdicts = [VERDICTS[each.end] for each in found if each.probability]
     said = (*headlines(suspected(unseen)), *missing, *([in_motion(moving)] if moving else ()))
     if html is not None:
         from kproxy.explorer.export.commands import journeys_page
@@ -83,15 +90,16 @@ def trace_hosts(
         plain = click.unstyle(_text(question, found, assumed, said))
         write_files({Path(html): journeys_page(network, question, found, plain)})
         if shown is None:
-            return
+            return verdicts
     if shown in ("json", "yaml"):
         record = journeys_record(question, found, assumed, missing)
         value = answer("Journeys", msgspec.structs.replace(record, moving=moving or msgspec.UNSET), unseen)
         for item in value["journeys"] if summary else ():
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)
-        return
-    write_report(_text(question, found, assumed, said, hops=not summary).splitlines())
+    else:
+        write_report(_text(question, found, assumed, said, hops=not summary).splitlines())
+    return verdicts
 
 
 def _failures(found: Sequence[Journey]) -> set[tuple[str, str, str, str]]:

@@ -93,8 +93,8 @@ def whole_cluster(
     return gathered
 
 
-_SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "-o", "--html")
+_SPELLED: Final = ("--from", "--to", "--src", "--dst", "--proto", "--sport", "--summary", "--expect", "-o", "--html")
 _WITH_ALL: Final = {
     "snapshot", "snapshot_argument", "sender", "receiver", "src", "dst", "proto", "sport", "summary",
-    "output_format", "html",
+    "expect", "output_format", "html",
 }  # fmt: skip

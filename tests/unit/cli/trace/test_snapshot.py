@@ -98,6 +98,14 @@ def test_a_way_that_ends_too_early_says_where_it_was_to_go(snapshot: Path) -> No
     assert [line.partition(":")[0] for line in lines[1:3]] == [
         "  50%  lost at n1, sent to 10.244.1.5", "  50%  lost at n1, sent to 10.244.2.5",
     ]  # fmt: skip
+    assert [run(snapshot, *ASKED, "--expect", each).exit_code for each in ("DROP", "ACCEPT", "REJECT")] == [0, 1, 1]
+
+
+def test_an_expected_verdict_is_that_of_how_the_way_ends(snapshot: Path) -> None:
+    assert [run(snapshot, *ASKED, "--expect", each).exit_code for each in ("ACCEPT", "DROP", "REJECT")] == [0, 1, 1]
+    (snapshot / "nodes" / "n1" / "iptables-save").unlink()
+    assert "open" in run(snapshot, *ASKED, "--summary").output
+    assert run(snapshot, *ASKED, "--expect", "ACCEPT", "-o", "json").exit_code == 2
 
 
 @pytest.mark.parametrize(
