@@ -112,7 +112,8 @@ def _summary(reported: Reported, width: int, came_by: str | None) -> Iterator[st
     for other in item.possible[:_MAX_POSSIBLE]:
         hook = f" in {other.hook}" if other.hook else ""
         by = f" by {other.device or 'another interface'}" if several and other.via == "out" else ""
-        yield f"{margin}possible: {other.verdict} {other.src} → {other.dst}{hook}{by}"
+        why = f": {other.reason}" if other.reason else ""
+        yield f"{margin}possible: {other.verdict} {other.src} → {other.dst}{hook}{by}{why}"
     if len(item.possible) > _MAX_POSSIBLE:
         yield f"{margin}and {counted(len(item.possible) - _MAX_POSSIBLE, 'more possibility')} (-o json lists all)"
     if reported.reply is not None:

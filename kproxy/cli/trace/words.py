@@ -76,6 +76,8 @@ def _rewrites(reported: Reported) -> str:
         done.append("destination translated")
     if item.masquerade:
         done.append("masqueraded" if item.snat else "marked for masquerading, but never leaves")
+    if not item.determined:
+        done.append("the source is open")
     return " and ".join(done) if done else "not rewritten"
 
 

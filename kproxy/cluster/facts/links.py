@@ -68,7 +68,7 @@ def parse_links(entries: Sequence[Mapping[str, Any]]) -> dict[str, Link]:
     for entry in entries:
         info = entry.get("linkinfo") or {}
         kind = str(info.get("info_kind") or "")
-        flags = entry.get("flags") or ()
+        flags = entry.get("flags", ("UP",))  # without any it is not known to be down
         name = str(entry["ifname"])
         found[name] = Link(
             name,

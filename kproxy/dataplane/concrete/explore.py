@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.graph import End, Fork, Node, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.state import State
-from kproxy.dataplane.model.conntrack import Connection
+from kproxy.dataplane.model.conntrack import ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
@@ -26,6 +27,9 @@ from kproxy.netfilter.iptables.codec import UINT32
 MAX_NODES: Final = 50_000
 """Paths beyond this many nodes are not followed; what they lead to counts as INDETERMINATE."""
 MAX_PATHS: Final = 100_000
+
+CAUSE_OPEN: Final = "the cause is open"
+"""The reason of a packet that is certain to be lost, but not where."""
 
 Steps = tuple[Step, ...]
 
@@ -194,7 +198,12 @@ class Exploration:
         branches = [self._flow(_Vertex((), (replace(arc, chance=_SURE),), "")) for arc in vertex.arcs]
         certain = _common(branches)
         rest = [_without(branch, certain) for branch in branches]
-        certain |= _common([_by_any_device(branch) for branch in rest])
+        for source in (False, True):
+            rest = [_opened(branch, source=source) for branch in rest]
+            found = _common(rest)
+            rest = [_without(branch, found) for branch in rest]
+            for item in found.values():
+                _add(certain, replace(item, reasons=(vertex.why, *item.reasons)) if source and vertex.why else item)
         missing = _SURE - sum((item.chance for item in certain.values()), Fraction(0))
         if missing:
             arrival = _open_end(vertex.why, branches, missing)
@@ -256,8 +265,12 @@ def _common(branches: list[Distribution]) -> Distribution:
         if item.end.verdict != INDETERMINATE and None not in rivals:
             least = min(other.chance for other in (item, *rivals) if other is not None)
             merged = item
+            ways = [item.steps, *(other.steps for other in rivals if other is not None)]
             for other in rivals:
                 merged = merged if other is None else _join(merged, other)
+            causes = {steps[-1:] for steps in ways}
+            if item.end.verdict in (DROP, REJECT) and not item.end.reason and (len(causes) > 1 or () in causes):
+                merged = replace(merged, end=replace(merged.end, reason=CAUSE_OPEN), steps=reduce(_shared, ways))
             certain[key] = replace(merged, chance=least)
     return certain
 
@@ -271,16 +284,29 @@ def _without(branch: Distribution, certain: Distribution) -> Distribution:
     return {key: item for key, item in left.items() if item.chance}
 
 
-def _by_any_device(branch: Distribution) -> Distribution:
-    """Outcomes that differ in the output interface alone as one, with that open, and all of them as possible."""
+def _opened(branch: Distribution, *, source: bool) -> Distribution:
+    """Outcomes that differ in the output interface alone as one, with that open, and all of them as possible; with
+    `source`, those that differ in the source alone, too."""
     found: Distribution = {}
     for item in branch.values():
         if item.end.verdict == INDETERMINATE:
             continue
-        opened = replace(item.end, state=item.end.state.with_packet(out_interface=None))
+        state = item.end.state.with_packet(out_interface=None)
+        if source:
+            state = _with_any_source(state)
         possible = item.possible or (item.end,)
-        _add(found, replace(item, end=opened, possible=possible))
+        _add(found, replace(item, end=replace(item.end, state=state), possible=possible))
     return found
+
+
+def _with_any_source(state: State) -> State:
+    """A state whose packet leaves with a source that is open; its connection translates it back, changed or not."""
+    entry = state.connection
+    if state.has_connection and entry.direction == ORIGINAL:
+        entry = entry.known_as(state.packet)
+        assert entry.reply is not None
+        entry = entry.replace(snat=True, reply=entry.reply._replace(dst=None, dport=None))
+    return state.with_packet(src=None, sport=None)._replace(connection=entry, masqueraded=False)
 
 
 def _open_end(why: str, branches: list[Distribution], missing: Fraction) -> Arrival:
@@ -289,6 +315,12 @@ def _open_end(why: str, branches: list[Distribution], missing: Fraction) -> Arri
     reasons = [why] if why else []
     reasons += [reason for item in items for reason in item.reasons]
     return _indeterminate(possible, reasons, missing, ())
+
+
+def _shared(one: Steps, other: Steps) -> Steps:
+    """The steps of two paths until they part."""
+    parted = (number for number, (first, second) in enumerate(zip(one, other, strict=False)) if first != second)
+    return one[: next(parted, min(len(one), len(other)))]
 
 
 def _reasons(end: End) -> tuple[str, ...]:
@@ -307,10 +339,9 @@ def _add(found: Distribution, arrival: Arrival) -> None:
         if other is None:
             found[key] = arrival
             return
-        chosen = arrival if arrival.chance > other.chance else other
         possible = [*(other.possible or (other.end,)), *(arrival.possible or (arrival.end,))]
         joined = _indeterminate(possible, [*other.reasons, *arrival.reasons], other.chance + arrival.chance, ())
-        found[key] = replace(joined, steps=chosen.steps)
+        found[key] = replace(joined, steps=_shared(other.steps, arrival.steps))
         return
     key = end_key(arrival.end)
     other = found.get(key)
@@ -335,7 +366,8 @@ def _join(one: Arrival, other: Arrival, chance: Fraction | None = None) -> Arriv
         opened |= _marks_of_both(entry, its_rival)
     if opened:
         end = replace(end, state=end.state._replace(connection=end.state.connection.replace(**opened)))
-    possible = {end_key(each): each for each in (*one.possible, *other.possible)}
+    several = (item.possible or (item.end,) for item in (one, other) if one.possible or other.possible)
+    possible = {end_key(each): each for ends in several for each in ends}
     return Arrival(
         end, one.chance if chance is None else chance, chosen.steps, chosen.reasons, tuple(possible.values())
     )
@@ -369,7 +401,7 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     hook = first.hook if len(hooks) == 1 else ""
     lost = {(end.verdict, end.reject) for end in possible}
     if len(lost) == 1 and first.verdict in (DROP, REJECT):
-        why = first.reason if len({end.reason for end in possible}) == 1 else ""
+        why = first.reason if first.reason and len({end.reason for end in possible}) == 1 else CAUSE_OPEN
         end = End(first.verdict, hook, state, reject=first.reject, reason=why)
     else:
         end = End(INDETERMINATE, hook, state, reason=names[0] if names else "")

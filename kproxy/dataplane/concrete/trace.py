@@ -95,6 +95,11 @@ class Outcome:
         return (self.packet.out_interface or "") if self.via == "out" else ""
 
     @property
+    def determined(self) -> bool:
+        """Whether nothing is left open but the output interface: neither the verdict nor what becomes of the source."""
+        return self.verdict != INDETERMINATE and len({(each.src, each.masquerade) for each in self.possible}) < 2
+
+    @property
     def path(self) -> tuple[Step, ...]:
         """The rules that matched, in order."""
         return tuple(step for step in self.steps if step.kind == "rule")
@@ -130,8 +135,8 @@ class TraceResult:
 
     @property
     def determined(self) -> bool:
-        """Whether nothing is left open."""
-        return all(outcome.verdict != INDETERMINATE for outcome in self.outcomes)
+        """Whether nothing is left open but output interfaces."""
+        return all(outcome.determined for outcome in self.outcomes)
 
 
 def trace(

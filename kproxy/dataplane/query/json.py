@@ -9,6 +9,7 @@ import msgspec
 
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome
+from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.query.report import Reply, Report, Reported
 from kproxy.dataplane.query.spec import write_question
 from kproxy.words import exact
@@ -57,7 +58,7 @@ class Possibility(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_
 
 class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
     """One outcome. `via` is `local`, `out` or `bridged`, `out_interface` the device it leaves by, where known; `reject`
-    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an INDETERMINATE outcome depends on,
+    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an open one depends on,
     `hints` which options would settle it."""
 
     probability: str
@@ -65,7 +66,7 @@ class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"ou
     src: str
     dst: str
     dnat: bool
-    masquerade: bool
+    masquerade: bool | None
     hook: str
     path: tuple[RuleStep, ...]
     via: str = ""
@@ -103,7 +104,7 @@ def _outcome(reported: Reported) -> OutcomeRecord:
         src=item.src,
         dst=item.dst,
         dnat=item.dnat,
-        masquerade=item.masquerade,
+        masquerade=item.masquerade if item.determined or item.verdict == INDETERMINATE else None,
         hook=item.hook,
         path=tuple(map(rule_step, item.path)),
         via=item.via,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, DataplaneError, Host, Index, index_ruleset
+from kproxy.dataplane import ACCEPT, DROP, DataplaneError, Host, Index, index_ruleset
 from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
 from kproxy.dataplane.query.expectation import TOLERANCE
 from kproxy.dataplane.query.report import report
@@ -216,7 +216,7 @@ def _fates(index: Index, host: Host, question: Question) -> dict[_Fate, Fraction
     fates: dict[_Fate, Fraction] = {}
     for reported in report(index, Surroundings.known(host), question).outcomes:
         outcome = reported.outcome
-        if outcome.verdict == INDETERMINATE:
+        if not outcome.determined:
             fate = _Fate(f"where the model cannot tell ({'; '.join(outcome.reasons)})")
         elif outcome.verdict != ACCEPT:
             fate = _Fate(outcome.verdict)

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.cluster.evidence.unseen import Assumed, is_thing, suspected
 from kproxy.cluster.rules import HostRules, read_rule_file
-from kproxy.dataplane import Host, make_packet, trace
+from kproxy.dataplane import Host, make_packet, trace, trace_reply
 from kproxy.netfilter import Family
 from kproxy.render.iptables.base import JUMP_RULES, JumpRule
 from kproxy.render.nftables.base import JUMPS
@@ -184,6 +184,38 @@ def test_what_was_not_seen_of_a_table_may_accept(cut: str, what: str) -> None:
     assert {each.verdict for each in outcomes} == {"INDETERMINATE"}
     assert "ACCEPT" in {possible.verdict for each in outcomes for possible in each.possible}
     assert not things(rules(CLOSED))
+
+
+def test_what_all_possibilities_agree_on_is_certain() -> None:
+    """The verdict and the destination of a packet to itself, of which only the masquerading was not seen."""
+    cut = re.sub(r".* -j KUBE-POSTROUTING\n", "", DUMP)
+    packet = make_packet("10.244.1.21:4000", "10.96.0.90:80")
+    result = trace(rules(cut).index(Family.IPV4), OWN, packet)
+    (only,) = result.outcomes
+    assert (only.probability, only.verdict, only.src, only.dst) == (1, "ACCEPT", "?", "10.244.1.21:8080")
+    assert {(each.verdict, each.src.partition(":")[0]) for each in only.possible} == {
+        ("ACCEPT", "10.244.1.21"), ("ACCEPT", "172.30.0.11"),
+    }  # fmt: skip
+    assert only.reasons
+    assert not result.determined
+    assert only.reply == "10.244.1.21:8080 -> ?, which becomes 10.96.0.90:80 -> 10.244.1.21:4000"
+    (back,) = trace_reply(rules(cut).index(Family.IPV4), OWN, only).outcomes
+    assert (back.verdict, back.src, back.dst) == ("ACCEPT", "10.96.0.90:80", "10.244.1.21:4000")
+
+
+def test_the_path_of_an_open_outcome_ends_where_the_ways_part() -> None:
+    (only,) = trace(rules(NAT).index(Family.IPV4), OWN, make_packet(*DNS)).outcomes
+    assert only.verdict == "INDETERMINATE"
+    assert [step.chain for step in only.path] == ["PREROUTING", "KUBE-SERVICES"]
+
+
+def test_the_cause_of_a_loss_may_be_open() -> None:
+    """The rule or the policy: which of them depends on the interface, and both drop."""
+    table = "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -o docker0 -j DROP\nCOMMIT\n"
+    (only,) = trace(rules(table).index(Family.IPV4), OWN, make_packet(*DNS)).outcomes
+    assert (only.verdict, only.hook, only.reason, only.path) == ("DROP", "FORWARD", "the cause is open", ())
+    (known,) = trace(rules(table.replace(" -o docker0", "")).index(Family.IPV4), OWN, make_packet(*DNS)).outcomes
+    assert (known.reason, [step.did for step in known.path]) == ("", ["DROP"])
 
 
 FIREWALL = (ROOT / "rules_golden/loadbalancer-source-ranges-local/expected/node-1.v4.save").read_text()

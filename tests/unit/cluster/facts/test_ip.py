@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
+from kproxy.cluster.facts.links import parse_links
 from kproxy.netfilter import Family
 
 
@@ -24,6 +25,11 @@ def test_interfaces_with_addresses_and_bridge_ports() -> None:
         ("lo", "", None), ("cni0", "", None), ("veth0", "cni0", True), ("eth0", "", None),
     ]  # fmt: skip
     assert [str(address) for item in found for address in item.addresses] == ["10.244.0.1/24", "fe80::1/64"]
+
+
+def test_a_link_without_flags_is_not_known_to_be_down() -> None:
+    found = parse_links([{"ifname": "a"}, {"ifname": "b", "flags": ["UP"]}, {"ifname": "c", "flags": ["NO-CARRIER"]}])
+    assert [(link.up, link.carrier) for link in found.values()] == [(True, True), (True, True), (False, False)]
 
 
 def test_routes_but_those_of_the_local_table() -> None:
