@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -192,7 +193,7 @@ def test_what_all_possibilities_agree_on_is_certain() -> None:
     packet = make_packet("10.244.1.21:4000", "10.96.0.90:80")
     result = trace(rules(cut).index(Family.IPV4), OWN, packet)
     (only,) = result.outcomes
-    assert (only.probability, only.verdict, only.src, only.dst) == (1, "ACCEPT", "?", "10.244.1.21:8080")
+    assert (only.probability, str(only.verdict), only.src, only.dst) == (Fraction(1), "ACCEPT", "?", "10.244.1.21:8080")
     assert {(each.verdict, each.src.partition(":")[0]) for each in only.possible} == {
         ("ACCEPT", "10.244.1.21"), ("ACCEPT", "172.30.0.11"),
     }  # fmt: skip
