@@ -384,16 +384,7 @@ def _indeterminate(possible: list[End], reasons: list[str], chance: Fraction, st
     has the fields on which all the possible ends agree."""
     ends = {end_key(end): end for end in possible if end.verdict != INDETERMINATE}
     first = (list(ends.values()) or possible)[0]
-    packet = first.state.packet
-    for end in possible:
-        other = end.state.packet
-        changes = {
-            field: None
-            for field in ("src", "sport", "dst", "dport", "out_interface", "in_interface")
-            if getattr(packet, field) != getattr(other, field)
-        }
-        if changes:
-            packet = packet.replace(**changes)
+    packet = first.state.packet.common(end.state.packet for end in possible)
     hooks = {end.hook for end in possible}
     masqueraded = all(end.state.masqueraded for end in possible)
     state = first.state._replace(packet=packet, masqueraded=masqueraded)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -103,6 +104,13 @@ class Packet:
     def destination(self) -> str:
         """As `source`."""
         return format_endpoint(self.family, self.dst, self.dport)
+
+    def common(self, others: Iterable[Packet]) -> Packet:
+        """The packet with those addresses, ports and interfaces open on which others differ from it."""
+        fields = ("src", "sport", "dst", "dport", "out_interface", "in_interface")
+        others = tuple(others)
+        open_ = {name: None for name in fields if any(getattr(self, name) != getattr(each, name) for each in others)}
+        return self.replace(**open_) if open_ else self
 
     def replace(self, **changes: object) -> Packet:
         """A copy with some fields changed."""

@@ -13,7 +13,6 @@ from kproxy.dataplane.concrete.reply import trace_reply
 from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
-from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
 from kproxy.dataplane.query.assumptions import Surroundings, assumed_source
@@ -149,16 +148,20 @@ def one_of(reports: Sequence[Report], why: str) -> Report:
     kinds = {frozenset((essence(each.outcome), each.outcome.probability) for each in item.outcomes) for item in reports}
     if len(kinds) == 1:
         return first
-    only = undecided([each.outcome for item in reports for each in item.outcomes], first.question.packet, why)
+    only = undecided([each.outcome for item in reports for each in item.outcomes], why)
     return dataclasses.replace(first, outcomes=(Reported(only, None),))
 
 
-def undecided(outcomes: Sequence[Outcome], packet: Packet, why: str) -> Outcome:
-    """What becomes of a packet that comes to one of these outcomes: INDETERMINATE, for the reason `why`."""
+def undecided(outcomes: Sequence[Outcome], why: str) -> Outcome:
+    """What becomes of a packet that comes to one of these outcomes: INDETERMINATE, for the reason `why`, with what they
+    agree on."""
+    possible = _possible(outcomes)
     return dataclasses.replace(
-        outcomes[0], probability=Fraction(1), verdict=INDETERMINATE, packet=packet, dnat=False,
-        masquerade=False, snat=False, hook="", via="", reject="", reason=why, reasons=(why,),
-        possible=_possible(outcomes), connection=None, steps=(), hints=(),
+        outcomes[0], probability=Fraction(1), verdict=INDETERMINATE,
+        packet=possible[0].packet.common(each.packet for each in possible),
+        dnat=all(each.dnat for each in possible), snat=all(each.snat for each in possible),
+        masquerade=all(each.masquerade for each in possible), hook="", via="", reject="", reason=why, reasons=(why,),
+        possible=possible, connection=None, steps=(), hints=(),
     )  # fmt: skip
 
 

@@ -128,6 +128,7 @@ def test_what_two_services_claim_is_open(kproxy: Run, tmp_path: Path, mode: str)
     assert item["verdict"] == "INDETERMINATE"
     assert "claimed by 2 Services, shop/a and shop/b" in item["reasons"][0]
     assert {each["dst"] for each in item["possible"]} == {"10.244.1.5:8080", "10.244.1.6:8080"}
+    assert (item["dst"], item["dnat"]) == ("?:8080", True)  # on which they agree
     (own,) = outcomes(kproxy, *given, "--dst", "10.96.0.10:80")
     assert (own["verdict"], own["dst"]) == ("ACCEPT", "10.244.1.6:8080")
     # Translation comes before refusals: who has endpoints gets the traffic, in either order.
