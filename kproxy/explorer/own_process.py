@@ -207,7 +207,9 @@ class _Said(ReadSource):
         assert files is not None
         cluster = Cluster(files)
         if known.rendered:
-            cluster = RenderedCluster(files, known.config, known.features, known.mode, known.allocate)
+            cluster = RenderedCluster(
+                files, known.config, known.features, known.mode, known.allocate, complete=known.complete
+            )
         cluster.label = known.label
         return replace(known, cluster=cluster)
 

@@ -12,13 +12,13 @@ import msgspec
 
 from kproxy import __version__
 from kproxy.cluster.evidence.unseen import suspected
-from kproxy.cluster.rules import HostRules
 from kproxy.errors import KproxyError
 from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
-from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source
+from kproxy.explorer.sources.rendering import RenderedCluster
+from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Known, Source
 from kproxy.explorer.warming import Warmer
 
 MAX_COPIES: Final = 4
@@ -311,7 +311,7 @@ class Explorer:
             namespace=self.namespace,
             notes=tuple(model.network.notes)[:MAX_NOTES] if has_cluster else (),
             away=self.away,
-            unseen=() if known.rules is None else _unseen(known.rules),
+            unseen=_unseen(known),
             can=Abilities(
                 ask=True,
                 services=has_cluster,
@@ -353,10 +353,13 @@ def _seen(source: Source, model: Model) -> dict[str, Any]:
     }
 
 
-def _unseen(rules: HostRules) -> tuple[str, ...]:
-    """What rules point to and do not show, each once for both families."""
+def _unseen(known: Known) -> tuple[str, ...]:
+    """What rules or manifests point to and do not show, each once for both families."""
+    unseen = () if known.rules is None else known.rules.unseen
+    if isinstance(known.cluster, RenderedCluster):
+        unseen = known.cluster.rendering.lacking.unseen("")
     found: dict[str, None] = {}
-    for each in suspected(rules.unseen):
+    for each in suspected(unseen):
         found[f"{each.what}: {each.why}"] = None
     return tuple(found)
 

@@ -365,12 +365,17 @@ class Model:
             mode = edited.mode or self.known.mode
             known = self.known
             changed, originals = edited_files(files, edited), self.cluster.hosts
-            cluster = RenderedCluster(changed, config, known.features, mode, known.allocate, originals=originals)
+            cluster = RenderedCluster(
+                changed, config, known.features, mode, known.allocate, originals=originals, complete=known.complete
+            )
         except InputError as error:
             raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
         cluster.label = self.known.label
         cluster.inferred = self.cluster.inferred
-        made = Known(known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features)
+        made = Known(
+            known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features,
+            complete=known.complete,
+        )  # fmt: skip
         return Model(made, self.revision, edited)
 
 

@@ -20,8 +20,10 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.allocate import Network, allocate_addresses
+from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.migrate import ForeignRules, NodeFacts
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -60,13 +62,18 @@ class Rendering:
         config_of: Callable[[HostFacts], KubeProxyConfiguration | None],
         features: Features,
         mode: str | None = None,
+        *,
+        complete: bool = True,
     ) -> None:
         """
         Args:
             config_of: what a node's kube-proxy runs with; None for kube-proxy's defaults.
             mode: goes before what configurations say.
+            complete: the objects are all that a cluster has; else what Services lack of it is open.
         """
         self.manifests = manifests
+        self.complete = complete
+        self.lacking = Lacking.of(manifests, complete=complete, assumed=Assumed())
         self._config_of = config_of
         self._features = features
         self._mode = mode
@@ -161,6 +168,7 @@ class Rendering:
         found = self.with_foreign(own, host, family)
         native = found.nftables if found.nftables.tables else None
         opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), native)
+        opened = open_services(opened, family, self.manifests, self.lacking)
         return index_ruleset(opened, note, nftables=native, family=family)
 
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
@@ -288,6 +296,7 @@ class RenderedCluster(Cluster):
         allocate: Sequence[Network] = (),
         *,
         originals: Mapping[str, HostFacts] = MappingProxyType({}),
+        complete: bool = True,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """
@@ -295,6 +304,7 @@ class RenderedCluster(Cluster):
             config: instead of kube-proxy's ConfigMap.
             allocate: where Services without cluster IPs get theirs.
             originals: the hosts of a cluster of which this is a copy, with the same files of hosts.
+            complete: see `Rendering`.
 
         Raises:
             InputError: see `Cluster`.
@@ -304,7 +314,7 @@ class RenderedCluster(Cluster):
             self.manifests = allocate_addresses(self.manifests, allocate)
         if config is not None:
             self.proxy_config = config
-        self.rendering = Rendering(self.manifests, self.config_of, features, mode)
+        self.rendering = Rendering(self.manifests, self.config_of, features, mode, complete=complete)
         names = dict.fromkeys([*self.hosts, *self._named_nodes()])
         hosts: dict[str, HostFacts] = {}
         for name in sorted(names):

@@ -23,7 +23,7 @@ from kproxy.cluster.snapshot.cluster import Cluster, host_names
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, open_files
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import InferredConfigs
-from kproxy.cluster.snapshot.layout import CONFIGZ, OBJECTS
+from kproxy.cluster.snapshot.layout import CONFIGZ, ENDPOINT_SLICES, OBJECTS
 from kproxy.dataplane import IpSet
 from kproxy.errors import InputError
 from kproxy.explorer.sources.rendering import RenderedCluster
@@ -57,6 +57,7 @@ class Known:
         rendered: whether the nodes' rules are made from objects.
         warnings: what was odd, as sentences.
         config, mode, features, allocate: what was given beside the cluster.
+        complete: whether the objects are all that the cluster has.
     """
 
     label: str
@@ -70,6 +71,7 @@ class Known:
     mode: str | None = None
     features: Features = field(default_factory=Features)
     allocate: tuple[Network, ...] = ()
+    complete: bool = True
 
 
 class Source(Protocol):
@@ -207,7 +209,11 @@ class ManifestSource(Still):
         config = None
         if self._config_path is not None:
             config = read_config(self._config_path, warnings.append)
-        cluster = RenderedCluster(files, config, self._features, self._mode, self._allocate, tell=warnings.append)
+        # A snapshot has all EndpointSlices, if it has a file of them; what somebody wrote has those that he wrote.
+        complete = any(held.read(ENDPOINT_SLICES) is not None for held in self._snapshots())
+        cluster = RenderedCluster(
+            files, config, self._features, self._mode, self._allocate, complete=complete, tell=warnings.append
+        )
         cluster.label = self.label
         cluster.inferred = InferredConfigs(self._hosts(), cluster.manifests.nodes)
         found = cluster.manifests
@@ -222,6 +228,7 @@ class ManifestSource(Still):
             mode=self._mode,
             features=self._features,
             allocate=self._allocate,
+            complete=complete,
         )
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:
@@ -243,8 +250,10 @@ class ManifestSource(Still):
 
     def _hosts(self) -> dict[str, HostFacts]:
         """The hosts of snapshots, whose rules tell kube-proxy's configuration if nothing else does."""
-        held = [open_files(name) for name in self._filenames if name != "-" and is_snapshot(name)]
-        return {name: HostFacts(files, name) for files in held for name in host_names(files)}
+        return {name: HostFacts(files, name) for files in self._snapshots() for name in host_names(files)}
+
+    def _snapshots(self) -> list[Files]:
+        return [open_files(name) for name in self._filenames if name != "-" and is_snapshot(name)]
 
     def away(self) -> str:
         gone = [name for name in self._filenames if name != "-" and not Path(name).exists()]

@@ -23,6 +23,7 @@ from kproxy.render import Features
 from tests.support.cluster.claims import TWICE
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.migrate import node, service
 
 CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
 
@@ -255,3 +256,19 @@ def test_what_two_services_claim_is_open(tmp_path: Path, mode: str) -> None:
             refused = other["ports"][0]["fan"][1]
             assert (refused["verdict"], claim in refused["why"]) == ("open", True)
         assert own["end"] == "answered"
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
+    """Manifests from git have no EndpointSlices: nobody knows whether a Service's connections are refused."""
+    path = tmp_path / "cluster.json"
+    objects = [node(), service(selector={"app": "web"})]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    with serving(Explorer(ManifestSource([str(path)], None, mode, Features()))) as page:
+        assert page.get("api/source")["unseen"] == [
+            "endpoints: Service has a selector and no EndpointSlice: shop/web (--assume-endpoints N)"
+        ]
+        (way,) = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
+        cells = page.get("api/services/shop/web")["matrix"]["cells"][0]
+    assert way["end"] == "open"
+    assert {each["end"] for each in cells} == {"open"}
