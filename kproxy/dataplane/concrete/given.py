@@ -53,8 +53,10 @@ class Given:
             self.hints[reason] = (*options, *assumption)
 
     def explain_unseen(self, reason: str, thing: str) -> None:
-        """Note what would settle a reason that is a thing which was not seen."""
-        self.hints.setdefault(reason, (f"--assume '{thing}=empty', or input that shows it",))
+        """Note what would settle a reason that is a thing which was not seen: the option that the reason names, or an
+        assumption."""
+        option = reason.rpartition("(--")[2].partition(")")[0] if "(--" in reason else f"assume '{thing}=empty'"
+        self.hints.setdefault(reason, (f"--{option}, or input that shows it",))
 
     def hint(self, reason: str) -> tuple[str, ...]:
         """What would settle a reason; empty if nothing that can be given does."""

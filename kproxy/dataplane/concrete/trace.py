@@ -30,6 +30,7 @@ from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet, format_endpoint
+from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT, FinalVerdict
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.ruleset import Ruleset
@@ -188,7 +189,9 @@ def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
         for end in ends
     }
     found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
-    hints = dict.fromkeys(hint for reason in item.reasons for hint in given.hint(reason))
+    # What hangs on a thing that was not seen is settled with it.
+    reasons = [reason for reason in item.reasons if thing_of_reason(reason)] or item.reasons
+    hints = dict.fromkeys(hint for reason in reasons for hint in given.hint(reason))
     return replace(found, hints=tuple(hints)) if hints else found
 
 

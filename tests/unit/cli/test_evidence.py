@@ -392,3 +392,15 @@ def test_a_warning_of_one_family_opens_that_family(kproxy: Run, tmp_path: Path) 
     assert kproxy("trace", "--rules", file, *DNS, "--expect", "DROP").returncode == 1  # half of it is ACCEPT
     file.write_text(file.read_text().replace("ip6tables", "iptables"))
     assert kproxy("trace", "--rules", file, *DNS, "--expect", "DROP").returncode == 2
+
+
+def test_the_hint_is_the_option_that_shows_the_endpoints(kproxy: Run, tmp_path: Path) -> None:
+    """What hangs on them is settled with them: no assumption about a match is asked for."""
+    path = tmp_path / "git.yaml"
+    path.write_text(NODE.replace("TYPE", "ClusterIP"))
+    packet = ("--src", "10.244.0.9", "--to", "svc/shop/web", "--allocate", "10.96.0.0/16", "-o", "json")
+    done = kproxy("trace", "-f", path, *packet)
+    (outcome,) = json.loads(done.stdout)["outcomes"]
+    assert outcome["hints"] == ["--assume-endpoints N, or input that shows it"]
+    (settled,) = json.loads(kproxy("trace", "-f", path, "--assume-endpoints", "1", *packet).stdout)["outcomes"]
+    assert settled["verdict"] == "ACCEPT"
