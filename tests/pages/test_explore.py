@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
-from kproxy.api.load.manifests import load_manifests
+from kproxy.api.load.manifests import load_manifests, parse_manifests
+from kproxy.render import render_target, select_target
+from kproxy.services import IPFamily
 from tests.support.cluster.showcase import MANY_APPS, showcase
-from tests.support.cluster.snapshots import vxlan_cluster, write_files
+from tests.support.cluster.snapshots import CONFIG, vxlan_cluster, write_files
 from tests.support.explore import Page, crossed, damaged_showcase, exploring, looking, place, serious, write_showcase
+from tests.support.migrate import endpoints, node, service
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -960,25 +963,14 @@ def test_a_packet_that_a_dump_drops_stops_in_its_hook(browser: Any, tmp_path: Pa
 
 def test_many_endpoints_of_a_dump_are_one_box(browser: Any, tmp_path: Path) -> None:
     """All of it stays in sight; a Service's panel has each."""
-    rules = ["*filter", *(f":{chain} ACCEPT [0:0]" for chain in ("INPUT", "FORWARD", "OUTPUT")), "COMMIT", "*nat"]
-    rules += [f":{chain} ACCEPT [0:0]" for chain in ("PREROUTING", "OUTPUT", "POSTROUTING")]
-    chains = ["KUBE-SERVICES", *(f"KUBE-SVC-{service}" for service in range(12))]
-    rules += [
-        *(f":{chain} - [0:0]" for chain in chains),
-        "-A PREROUTING -j KUBE-SERVICES",
-        "-A OUTPUT -j KUBE-SERVICES",
-    ]
-    for service in range(12):
-        comment = f'-m comment --comment "shop/s{service} cluster IP"'
-        rules.append(
-            f"-A KUBE-SERVICES -d 10.96.0.{service}/32 -p tcp {comment} -m tcp --dport 80 -j KUBE-SVC-{service}"
-        )
-        for end in range(12, 0, -1):
-            chance = f"-m statistic --mode random --probability {1 / end:.10f} " if end > 1 else ""
-            rules.append(
-                f"-A KUBE-SVC-{service} {chance}-p tcp -j DNAT --to-destination 10.244.{service}.{13 - end}:8080"
-            )
-    (tmp_path / "rules").write_text("\n".join([*rules, "COMMIT", ""]))
+    objects: list[dict[str, Any]] = [node("n1", "192.0.2.10")]
+    for number in range(12):
+        ends = [f"10.244.{number}.{end}" for end in range(1, 13)]
+        objects += [service(f"s{number}", f"10.96.0.{number + 1}"), endpoints(f"s{number}", ends, "n1")]
+    cluster = parse_manifests(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    target = select_target(cluster.nodes, CONFIG, "n1")
+    rendered = render_target(target, IPFamily.IPV4, cluster.services, cluster.endpoint_slices, CONFIG)
+    (tmp_path / "rules").write_text(rendered.save_text)
     with exploring("--rules", "rules", directory=tmp_path) as url:
         page = Page(browser, url)
         page.size(1400, 900)
