@@ -31,7 +31,6 @@ from kproxy.cluster.inputs import (
     read_cluster,
     read_config,
 )
-from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES
 from kproxy.errors import InputError
 from kproxy.words import counted
 
@@ -267,8 +266,10 @@ class ClusterSource:
     def lacking(self, cluster: Manifests, assumed: Assumed) -> Lacking:
         """The Services that lack what a cluster has; none of a live one's, nor of a snapshot with EndpointSlices. And
         whether the configuration is unknown that was read last."""
-        files = filter(None, map(self.reads.snapshot, self.filenames))
-        whole = self.is_live or any(cluster.endpoint_slices or each.read(ENDPOINT_SLICES) is not None for each in files)
+        from kproxy.cluster.snapshot.files import is_whole
+
+        snapshots = filter(None, map(self.reads.snapshot, self.filenames))
+        whole = self.is_live or is_whole(cluster.endpoint_slices, snapshots)
         found = Lacking.of(cluster, complete=whole, assumed=assumed)
         return replace(found, configuration=not self.reads.config_known)
 

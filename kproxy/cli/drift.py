@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,12 +10,14 @@ import click
 import msgspec
 
 from kproxy.api import Manifests
+from kproxy.cli.gathering import what_stays
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
-from kproxy.cluster.motion import AGAIN, TIMES, in_motion
+from kproxy.cluster.motion import in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
+from kproxy.linux.drift.finding import Finding
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.namespace import Namespace
@@ -101,16 +102,21 @@ def command(arguments: NodeArguments, repair: bool) -> None:
 def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:
     """The differences from a live cluster that are still there when it and the node are read again, twice: whoever
     keeps the rules lags behind a change by a moment."""
-    first = len(report.findings)
-    for _ in range(TIMES):
-        if not report.findings:
-            break
-        time.sleep(AGAIN)
-        later = find_drift(arguments.read_request(compared=True), namespace)
-        still = {msgspec.structs.replace(each, rule=0) for each in later.findings}
-        stays = tuple(each for each in report.findings if msgspec.structs.replace(each, rule=0) in still)
-        report = msgspec.structs.replace(later, findings=stays)
-    return msgspec.structs.replace(report, moving=first - len(report.findings) or msgspec.UNSET)
+    reports = [report]
+
+    def again() -> Iterator[Finding]:
+        reports.append(find_drift(arguments.read_request(compared=True), namespace))
+        return map(_without_number, reports[-1].findings)
+
+    stays = what_stays(map(_without_number, report.findings), again)
+    left = tuple(each for each in report.findings if _without_number(each) in stays)
+    moving = len(report.findings) - len(left) or msgspec.UNSET
+    return msgspec.structs.replace(reports[-1], findings=left, moving=moving)
+
+
+def _without_number(finding: Finding) -> Finding:
+    """A finding as it is told apart from others: its rule's number changes with the rules before it."""
+    return msgspec.structs.replace(finding, rule=0)
 
 
 def describe(report: DriftReport, width: int | None = None) -> Iterator[str]:

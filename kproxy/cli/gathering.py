@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ import click
 from kproxy.cli import names
 from kproxy.cli.cluster_source import Connection
 from kproxy.cli.output import report_error, report_note
+from kproxy.cluster.motion import AGAIN, TIMES
 from kproxy.errors import InputError
 from kproxy.extras import require
 from kproxy.words import counted
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kproxy.collect.collect import Collected
     from kproxy.collect.nodes import NodeReader
 
+Found = TypeVar("Found", bound=Hashable)
 Command = TypeVar("Command", bound=Callable[..., object])
 
 VIA = ("exec", "agent", "netns", "lab", "none")
@@ -234,3 +237,14 @@ def _lab(name: str, nodes: Sequence[str]) -> tuple[str, Mapping[str, NodeReader]
     wanted = {**{each: plans[each] for each in nodes or plans}, FABRIC: record.spec.fabric, CLIENT: record.spec.client}
     readers: dict[str, NodeReader] = {host: NamespaceReader(netns, "lab") for host, netns in wanted.items()}
     return str(lab.kubeconfig), readers, f"lab {name}"
+
+
+def what_stays(found: Iterable[Found], again: Callable[[], Iterable[Found]]) -> set[Found]:
+    """What of some things that are wrong in a live cluster is so in each later reading, too: whoever keeps the rules
+    lags behind a change by a moment. `again` reads, and tells what it finds."""
+    stays = set(found)
+    for _ in range(TIMES):
+        if stays:
+            time.sleep(AGAIN)
+            stays &= set(again())
+    return stays

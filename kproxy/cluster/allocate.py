@@ -104,7 +104,7 @@ def _networks_for(service: Service, networks: Sequence[Network]) -> list[Network
     return [by_family[family] for family in wanted]
 
 
-def _places(key: str, room: int) -> Iterator[int]:
+def places(key: str, room: int) -> Iterator[int]:
     """All places below `room`, from the one that follows from a name."""
     start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
     return ((start + step) % room for step in range(room))
@@ -112,7 +112,7 @@ def _places(key: str, room: int) -> Iterator[int]:
 
 def _free_address(network: Network, key: str, taken: set[str]) -> str:
     room = min(network.num_addresses, 1 << 64) - _RESERVED - 2
-    for place in _places(key, room):
+    for place in places(key, room):
         address = str(network[_RESERVED + 1 + place])
         if address not in taken:
             return address
@@ -120,7 +120,7 @@ def _free_address(network: Network, key: str, taken: set[str]) -> str:
 
 
 def _free_port(key: str, held: set[int]) -> int:
-    for place in _places(key, len(NODE_PORTS)):
+    for place in places(key, len(NODE_PORTS)):
         port = NODE_PORTS[place]
         if port not in held:
             held.add(port)

@@ -221,7 +221,7 @@ def _families(files: HostRules) -> frozenset[Family]:
 def _file_of_snapshot(file: RuleFile) -> str:
     """What a snapshot calls a file of rules."""
     if file.iptables is None:
-        return "nft.json"
+        return "nft"
     return "ip6tables-save" if file.iptables.ruleset.family is Family.IPV6 else "iptables-save"
 
 

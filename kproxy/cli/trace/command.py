@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
+from kproxy.cli.gathering import what_stays
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
 from kproxy.cli.text_files import read_text_of, text_label
@@ -25,7 +25,7 @@ from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
 from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Unseen
 from kproxy.cluster.hosts import read_host
-from kproxy.cluster.motion import AGAIN, TIMES, in_motion
+from kproxy.cluster.motion import in_motion
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.rules import read_ipsets
@@ -220,16 +220,17 @@ def command(
         ]
 
     reports = answers()
-    first = stays = _other_than(expect, reports)
-    for _ in range(TIMES):
-        if netns is not None and stays:
-            # Whoever keeps the rules lags behind a change by a moment.
-            time.sleep(AGAIN)
+    if netns is not None:
+
+        def again() -> set[int]:
+            nonlocal traced, reports
             traced = LiveSource(netns, variant, host, empty)
             reports = answers()
-            stays = stays & _other_than(expect, reports)
-    if first != stays:
-        report_note(in_motion(len(first - stays)))
+            return _other_than(expect, reports)
+
+        first = _other_than(expect, reports)
+        if moving := first - what_stays(first, again):
+            report_note(in_motion(len(moving)))
     for expression in assumptions.keys() - assumptions.used:
         report_note(f"--assume {expression!r} decided nothing: no packet met it")
     if html is not None:

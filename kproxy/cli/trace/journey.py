@@ -3,7 +3,6 @@ back."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 import msgspec
 
 from kproxy.cli.documents import answer, text_of
+from kproxy.cli.gathering import what_stays
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
@@ -19,7 +19,7 @@ from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey, journeys
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
-from kproxy.cluster.motion import AGAIN, TIMES, in_motion
+from kproxy.cluster.motion import in_motion
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.words import with_arrows
@@ -73,13 +73,14 @@ def trace_hosts(
         return network, asked, ways
 
     network, question, found = ask()
-    first = stays = _failures(found)
-    for _ in range(TIMES if live else 0):
-        if stays:
-            time.sleep(AGAIN)
-            network, question, found = ask()
-            stays = stays & _failures(found)
-    moving = len(first) - len(stays)
+
+    def again() -> set[tuple[str, str, str, str]]:
+        nonlocal network, question, found
+        network, question, found = ask()
+        return _failures(found)
+
+    first = _failures(found)
+    moving = len(first) - len(what_stays(first, again)) if live else 0
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     unseen = unseen_on_the_way(network, found)
     verdicts = [VERDICTS[each.end] for each in found if each.probability]

@@ -3,16 +3,16 @@ controller makes of running Pods. Without them kube-proxy's rules are those of a
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from kproxy.api import EndpointSlice, Manifests, Service
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.cluster.allocate import is_unallocated, lacks_node_port
+from kproxy.cluster.allocate import is_unallocated, lacks_node_port, places
 from kproxy.cluster.evidence.unseen import (
     CLUSTER_IPS,
     CONFIGURATION,
@@ -240,15 +240,15 @@ def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[s
     families = (only,) if only is not None else _families(service) or (Family.IPV4,)
     for family in (each.value for each in families):
         network = _RANGES[4 if family == "IPv4" else 6]
-        start = int.from_bytes(hashlib.sha256(f"{service.metadata.key} {family}".encode()).digest()[:8])
         room = min(network.num_addresses, 1 << 63) - 2
+        free = islice(places(f"{service.metadata.key} {family}", room), count)
         endpoints = tuple(
             Endpoint(
-                (str(network[1 + (start + number) % room]),),
+                (str(network[1 + place]),),
                 EndpointConditions(ready=True, serving=True, terminating=False),
                 node_name=nodes[number % len(nodes)],
             )
-            for number in range(count)
+            for number, place in enumerate(free)
         )
         ports = tuple(
             EndpointPort(port.target_port if isinstance(port.target_port, int) and port.target_port else port.port,

@@ -120,9 +120,8 @@ def suspected(unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
 
 
 def headlines(unseen: Sequence[Unseen], same: Collection[tuple[str, str]] = ()) -> list[str]:
-    """The lines that say what was not seen: one for each suspected thing, whichever hosts it is of,
-    and one for all others. `same` are things
-    that neither of two sides shows."""
+    """The lines that say what was not seen: one for each suspected thing, whichever hosts it is of, and one for all
+    others. `same` are things that neither of two sides shows."""
     both = dict.fromkeys(each.what for each in suspected(unseen) if each.thing in same)
     lines = [f"seen of neither side, and taken to be the same on both: {', '.join(both)}"] if both else []
     alike: dict[tuple[str, str, str], list[str]] = {}

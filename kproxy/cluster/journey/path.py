@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
@@ -119,7 +119,7 @@ def one_of(found: Sequence[Sequence[Journey]], why: str) -> Sequence[Journey]:
         alike = [each for each in alike if len(each.there) > place and _comes_as(each.there[place], hop)]
         outcomes = [each.there[place].outcome for each in alike]
         if len({(each.verdict, each.packet) for each in outcomes}) > 1:
-            last = Hop(hop.host, hop.arrived, replace(undecided(outcomes, why), packet=hop.arrived))
+            last = Hop(hop.host, hop.arrived, dataclasses.replace(undecided(outcomes, why), packet=hop.arrived))
             there = (*there[:place], last)
             break
     ends = [

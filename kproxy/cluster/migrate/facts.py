@@ -69,10 +69,8 @@ class NodeFacts:
         if addresses is None and host is not None and host.local_addresses is not None:
             addresses = [format_address(value, kind) for kind, value in sorted(host.local_addresses) if kind is family]
         state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
-        node, configs = (
-            target.node,
-            [msgspec.structs.replace(config, mode=mode) for mode in (MODE_IPTABLES, MODE_NFTABLES)],
-        )
+        node = target.node
+        configs = [msgspec.structs.replace(config, mode=mode) for mode in (MODE_IPTABLES, MODE_NFTABLES)]
         first, second = (
             render_options(
                 each,

@@ -14,12 +14,12 @@ import os
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
 from kproxy.api.load.manifests import SUFFIXES
-from kproxy.cluster.snapshot.layout import INFO, MAX_FILE, MAX_FILES, MAX_TOTAL, NODES, OBJECTS
+from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES, INFO, MAX_FILE, MAX_FILES, MAX_TOTAL, NODES, OBJECTS
 from kproxy.errors import InputError
 from kproxy.extras import missing_extra
 
@@ -136,6 +136,11 @@ def open_files(path: str | os.PathLike[str]) -> Files:
             return read_archive(file, str(path), MAX_TOTAL)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def is_whole(slices: Collection[object], snapshots: Iterable[Files]) -> bool:
+    """Whether some EndpointSlices are all that there are: those of a snapshot are that has any, or a file of none."""
+    return any(slices or each.read(ENDPOINT_SLICES) is not None for each in snapshots)
 
 
 def is_snapshot(path: str | os.PathLike[str]) -> bool:

@@ -177,16 +177,18 @@ class HostFacts:
         if family not in self._indexes:
             if not self.knows_rules(family):
                 return None
-            found = self.host_rules
-            lost = () if found is not None else open_rules((), family, self._assumed.left(self._rules_of_its_mode()))
-            try:
-                if found is not None:
-                    self._indexes[family] = found.index(family)
-                else:
-                    self._indexes[family] = index_ruleset(lost, family=family) if lost else no_rules(family)
-            except InputError:  # there are files, and nothing of this family in them
-                self._indexes[family] = no_rules(family)
+            self._indexes[family] = self._index(family)
         return self._indexes[family]
+
+    def _index(self, family: Family) -> Index:
+        found = self.host_rules
+        if found is None:
+            lost = open_rules((), family, self._assumed.left(self._rules_of_its_mode()))
+            return index_ruleset(lost, family=family) if lost else no_rules(family)
+        try:
+            return found.index(family)
+        except InputError:  # there are files, and nothing of this family in them
+            return no_rules(family)
 
     def knows_rules(self, family: Family) -> bool:
         """Whether there are files of the rules that packets of a family meet."""

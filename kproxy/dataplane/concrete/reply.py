@@ -2,8 +2,8 @@
 
 The reply of an accepted packet arrives by the interface that the packet left by, or is made by this host if it was
 delivered here; it belongs to the same connection, so that the nat tables are not walked and the connection's tuples
-rewrite it. The answer to a rejected packet is made by this host and counts as RELATED. Two answers meet
-no hook but EGRESS: the TCP RST to a packet that came by a bridge port (nf_send_reset), and what is rejected at INGRESS
+rewrite it. The answer to a rejected packet is made by this host and counts as RELATED. Two answers meet no hook but
+EGRESS: the TCP RST to a packet that came by a bridge port (nf_send_reset), and what is rejected at INGRESS
 (nft_reject_netdev).
 """
 

@@ -40,8 +40,7 @@ class State(NamedTuple):
         sets: elements of nftables' sets that this packet changed: table, set, key, and data (True in a set; None if it
             was deleted).
         rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
-            rules there go on seeing the first one. In PREROUTING: a looped packet is
-            routed there after all.
+            rules there go on seeing the first one. In PREROUTING: a looped packet is routed there after all.
         told: what rules of nftables did that the packet does not show (`model.deeds`): the text of each statement, and
             whether it stays if the packet is dropped.
         assigned: whether TPROXY gave the packet to a socket.

@@ -23,7 +23,7 @@ from kproxy.cluster.allocate import Network, allocate_addresses
 from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import Assumed
+from kproxy.cluster.evidence.unseen import NOTHING
 from kproxy.cluster.migrate import ForeignRules, NodeFacts
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -73,7 +73,6 @@ class Rendering:
         """
         self.manifests = manifests
         self.complete = complete
-        self.lacking = Lacking.of(manifests, complete=complete, assumed=Assumed())
         self._config_of = config_of
         self._features = features
         self._mode = mode
@@ -84,6 +83,11 @@ class Rendering:
         self._explained: OrderedDict[tuple[str, Family], Lazy[Explained]] = OrderedDict()
         self._shared: dict[bytes, Lazy[Index]] = {}
         self._lock = threading.RLock()
+
+    @cached_property
+    def lacking(self) -> Lacking:
+        """What Services lack, if the objects are not `complete`."""
+        return Lacking.of(self.manifests, complete=self.complete, assumed=NOTHING)
 
     def favouring(self, service: str) -> Rendering:
         """The same where a Service gets what several claim; see `RenderOptions`."""

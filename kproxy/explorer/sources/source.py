@@ -20,10 +20,10 @@ from kproxy.cluster.completeness import remark_claimed_twice, remark_no_cluster_
 from kproxy.cluster.inputs import MAX_RULES, check_rule_size, named_file, read_config
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster, host_names
-from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, open_files
+from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, is_whole, open_files
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import InferredConfigs
-from kproxy.cluster.snapshot.layout import CONFIGZ, ENDPOINT_SLICES, OBJECTS
+from kproxy.cluster.snapshot.layout import CONFIGZ, OBJECTS
 from kproxy.dataplane import IpSet
 from kproxy.errors import InputError
 from kproxy.explorer.sources.rendering import RenderedCluster
@@ -209,14 +209,11 @@ class ManifestSource(Still):
         config = None
         if self._config_path is not None:
             config = read_config(self._config_path, warnings.append)
-        # A snapshot has all EndpointSlices, if it has a file of them; what somebody wrote has those that he wrote.
-        complete = any(held.read(ENDPOINT_SLICES) is not None for held in self._snapshots())
-        cluster = RenderedCluster(
-            files, config, self._features, self._mode, self._allocate, complete=complete, tell=warnings.append
-        )
+        cluster = RenderedCluster(files, config, self._features, self._mode, self._allocate, tell=warnings.append)
         cluster.label = self.label
         cluster.inferred = InferredConfigs(self._hosts(), cluster.manifests.nodes)
         found = cluster.manifests
+        cluster.rendering.complete = is_whole(found.endpoint_slices, self._snapshots())
         warnings += [*remark_no_cluster_ips(found), *remark_no_slices(found), *remark_claimed_twice(found)]
         return Known(
             self.label,
@@ -228,7 +225,7 @@ class ManifestSource(Still):
             mode=self._mode,
             features=self._features,
             allocate=self._allocate,
-            complete=complete,
+            complete=cluster.rendering.complete,
         )
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:

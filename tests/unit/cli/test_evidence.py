@@ -13,23 +13,28 @@ from tests.support.paths import ROOT
 
 DNS = ("--local-ip", "172.30.0.11", "--src", "10.244.1.21", "--dst", "10.96.0.10:53", "--proto", "udp")
 CONFIG = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n"
-CLUSTER = """apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec: {clusterIP: 10.96.0.80, selector: {app: web}, ports: [{port: 80}]}
----
-apiVersion: discovery.k8s.io/v1
+SLICE = """apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 ports: [{port: 8080}]
 endpoints: [{addresses: [10.244.1.2]}]
+"""
+CLUSTER = (
+    """apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.80, selector: {app: web}, ports: [{port: 80}]}
 ---
+"""
+    + SLICE
+    + """---
 apiVersion: v1
 kind: Node
 metadata: {name: n1}
 status: {addresses: [{type: InternalIP, address: 172.30.0.11}]}
 """
+)
 MARKS = """*mangle
 :PREROUTING ACCEPT [0:0]
 -A PREROUTING -j CONNMARK --restore-mark
@@ -242,7 +247,8 @@ def test_node_ports_of_manifests_from_git(kproxy: Run, tmp_path: Path, kind: str
     assert kproxy("diff", path, path, *GIVEN, "--assume-endpoints", "1").returncode == 0
 
 
-DUAL = """apiVersion: v1
+DUAL = (
+    """apiVersion: v1
 kind: Node
 metadata: {name: n1}
 spec: {podCIDRs: [10.244.1.0/24, "fd00:1::/64"]}
@@ -258,13 +264,9 @@ spec:
   selector: {app: web}
   ports: [{port: 80}]
 ---
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.244.1.2]}]
----
+"""
+    + SLICE
+    + """---
 apiVersion: v1
 kind: Service
 metadata: {name: kubernetes, namespace: default}
@@ -275,6 +277,7 @@ kind: Service
 metadata: {name: peers, namespace: shop}
 spec: {clusterIP: None, selector: {app: web}, ports: [{port: 80}]}
 """
+)
 
 
 def test_services_without_slices_of_one_family_or_without_a_selector(kproxy: Run, tmp_path: Path) -> None:
