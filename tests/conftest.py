@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
+
+# As Ctrl-C: what tests have started ends with the run and its workers.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 # A busy machine takes its time; how fast something is, is measured in bench/. Everybody tries the same examples, so
 # that a suite that was green is green on the next machine; `make test-soak` tries others each time.
