@@ -327,7 +327,7 @@ class KnownNetwork:
             return _unknown(f"whether the way to pods is known outside of the cluster, that to {target}")
         if node and node != host.name:
             self._note(f"from {host.name} to {target} by the cluster's network: it is of {node}'s pods")
-            return Arrival(node, self.uplink(node))
+            return Arrival(node, None)
         return Arrival(f"{OUTSIDE}{target}", "eth0")
 
     def _delivered(self, target: str) -> Arrival:

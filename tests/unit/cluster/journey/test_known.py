@@ -18,6 +18,7 @@ from kproxy.cluster.journey.record import assumed_on_the_way, unseen_on_the_way
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
+from tests.support.cluster import audited
 from tests.support.cluster.snapshots import rules, vxlan_cluster
 
 Files = dict[str, bytes]
@@ -442,3 +443,13 @@ def test_what_makes_an_answer_open_is_suspected_and_told_once() -> None:
     found, network = ask(files, "203.0.113.9", f"{VIP}:80")
     unseen = [each for each in unseen_on_the_way(network, found) if each.host == "n2" and each.what == "nft iptables"]
     assert [(each.family, each.suspected) for each in unseen] == [("IPv4", True)]
+
+
+def test_without_a_nodes_routes_the_arriving_device_on_the_next_is_open() -> None:
+    """A device that was only guessed let the next node's rp_filter drop the packet: a certain loss that nobody saw."""
+    files = audited.cluster("iptables")
+    del files["nodes/n1/ip-route.json"]
+    found, network = ask(files, "pod/shop/web-1", "svc/shop/web")
+    assert "lost" not in {item.end for item in found}
+    assert ("answered", "pod/shop/web-2") in ends(found)
+    assert any("by the cluster's network" in note for note in network.notes)
