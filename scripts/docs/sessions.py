@@ -33,9 +33,10 @@ SESSIONS = {
         24,
     ),
     "audit": (
-        "mkdir -p snap/objects snap/nodes/worker-1 && cp shop.yaml snap/objects/ &&\n"
+        "mkdir -p snap/objects snap/nodes/worker-1/kube-proxy && cp shop.yaml snap/objects/ &&\n"
+        "  cp kube-proxy.yaml snap/nodes/worker-1/kube-proxy/configz &&\n"
         "  cp worker-1.save snap/nodes/worker-1/iptables-save && kproxy audit snap",
-        32,
+        33,
     ),
 }
 """By the picture's name: the command, and how many lines of what it prints are shown."""

@@ -74,11 +74,11 @@ class Page:
             return Boolean(document.querySelector('h1')) && !busy"""
         self.until(lambda: self.browser.execute_script(script), "an idle page")
 
-    def until(self, condition: Callable[[], Value], what: str) -> Value:
+    def until(self, condition: Callable[[], Value], what: str, seconds: float = SECONDS) -> Value:
         """Waits for a true value, and returns it. What is drawn anew meanwhile is looked at again."""
         from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(NoSuchElementException, StaleElementReferenceException):
                 found = condition()

@@ -78,7 +78,8 @@ function heat(first, now, node, services) {
   for (const [name, rules] of Object.entries(now ?? {})) {
     if (node && name !== node) continue;
     for (const [rule, [packets, bytes, comment]] of Object.entries(rules)) {
-      const [before, less] = first?.[name]?.[rule] ?? [0, 0];
+      let [before, less] = first?.[name]?.[rule] ?? [0, 0];
+      if (packets < before) [before, less] = [0, 0]; // its chain was written anew since, and counts from 0
       if (packets > before) rows.push({ node: name, rule, packets: packets - before, bytes: bytes - less, comment, service: serviceIn(comment, services) || serviceIn(rule, services) });
     }
   }
