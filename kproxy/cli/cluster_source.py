@@ -32,7 +32,6 @@ from kproxy.cluster.inputs import (
     read_config,
 )
 from kproxy.errors import InputError
-from kproxy.words import counted
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
@@ -47,7 +46,6 @@ PLUGIN: Final = "kubectl"
 
 FILES_HELP: Final = "Manifests: a file, a directory, a snapshot, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
-_SHOWN: Final = 10
 ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]), and node ports, for Services that have none."
 WITHOUT_HELP: Final = (
     "Of a cluster: as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable."
@@ -205,11 +203,7 @@ class ClusterSource:
         if objects is not None:
             objects += seen
         if self.endpoints:
-            cluster, names = with_endpoints(cluster, self.endpoints, node or config.hostname_override)
-            if names:
-                shown = f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
-                many = f"{counted(len(names), 'Service')} without EndpointSlices ({shown})"
-                report_note(f"assumed: {counted(self.endpoints, 'endpoint')} each, spread over the nodes, of {many}")
+            cluster = with_endpoints(cluster, self.endpoints, node or config.hostname_override, report_note)
         for remark in () if self.is_live else remark_no_slices(cluster, ", or say --assume-endpoints N"):
             report_note(remark)
         if self.without:
@@ -282,7 +276,7 @@ class ClusterSource:
             return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
         from kproxy.explorer.sources.source import ManifestSource
 
-        return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate)
+        return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate, self.endpoints)
 
     @property
     def label(self) -> str:

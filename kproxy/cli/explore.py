@@ -127,7 +127,7 @@ def _sources(
     stdin = read_octets("-") if "-" in (*source.filenames, *rule_files, *against) else b""
     second = None
     if against:
-        second = source_named(against, config_path, mode, features, stdin, source.allocate)
+        second = source_named(against, config_path, mode, features, stdin, source.allocate, source.endpoints)
     if snapshot:
         return SnapshotSource(snapshot), second
     if rule_files:

@@ -208,7 +208,13 @@ class _Said(ReadSource):
         cluster = Cluster(files)
         if known.rendered:
             cluster = RenderedCluster(
-                files, known.config, known.features, known.mode, known.allocate, complete=known.complete
+                files,
+                known.config,
+                known.features,
+                known.mode,
+                known.allocate,
+                known.endpoints,
+                complete=known.complete,
             )
         cluster.label = known.label
         return replace(known, cluster=cluster)

@@ -1097,6 +1097,24 @@ def test_a_switch_that_changes_nothing_says_what_nodes_need(browser: Any, tmp_pa
     assert page.complaints() == []
 
 
+def test_a_switch_says_what_may_be_hidden(browser: Any, tmp_path: Path) -> None:
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n"
+    spec = "spec: {clusterIP: 10.96.0.9, selector: {app: web}, sessionAffinity: ClientIP, ports: [{port: 80}]}\n"
+    (tmp_path / "git.yaml").write_text(f"{ALONE}---\n{service}{spec}")
+    file = tmp_path / "switch.html"
+    arguments = map(str, ("-f", tmp_path / "git.yaml", "--node", "node-1", "--html", file))
+    done = subprocess.run([sys.executable, "-m", "kproxy", "migrate", *arguments], check=False)
+    assert done.returncode == 1
+    page = Page(browser, file.as_uri())
+    page.leave()
+    page.open(place("compare"))
+    page.shows('[data-test="undecided"]', "1 thing could not be decided")
+    page.shows('[data-test="undecided"]', "What was not seen may hide: ")
+    assert "Session affinity starts anew" in page.text('[data-test="undecided"]')
+    assert "Session affinity" not in page.text('[data-test="absent"]')
+    assert page.complaints() == []
+
+
 def test_an_exported_dump_has_its_services_and_questions(browser: Any, snapshot: Path, tmp_path: Path) -> None:
     file, rules = tmp_path / "host.html", snapshot / "nodes/worker-1/iptables-save"
     subprocess.run(

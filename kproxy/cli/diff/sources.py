@@ -20,9 +20,9 @@ from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import Lacking, open_services
-from kproxy.cluster.evidence.opened import open_rules, with_jumps
+from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, NOTHING, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
@@ -139,20 +139,16 @@ class SideInput:
         Raises:
             InputError: there are none, or they cannot be read.
         """
-        unseen = [each for each in self.unseen(family) if each.thing not in same]
         if self._files is not None:
-            native = self._files.nftables or NftRuleset()
-            iptables = self._files.iptables(family)
-            if any(what == BASE_CHAIN_JUMPS for _, what in same):
-                iptables = with_jumps(iptables)
-            return SideRules(open_rules(iptables, family, unseen, native, forked=False), native)
+            found = SideRules(self._files.iptables(family), self._files.nftables or NftRuleset())
+            return opened_side(found, family, self.unseen(family), same)
         _, cluster, target, _ = self._cluster
         config = self._config
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
             found = _rendered(target, family, cluster, config, self._choices.features or Features())
-        opened = open_rules(found.iptables, family, unseen, found.nftables, forked=False)
-        return replace(found, iptables=open_services(opened, family, cluster, self._lacking))
+        found = opened_side(found, family, self.unseen(family), same)
+        return replace(found, iptables=open_services(found.iptables, family, cluster, self._lacking))
 
     def take_config_of(self, other: SideInput) -> None:
         """Where nothing tells the configuration of a rendered side's kube-proxy, it is taken to be the other side's:

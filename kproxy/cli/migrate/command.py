@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
@@ -117,7 +117,8 @@ def command(
     unseen = [] if dump is None else [each for each in dump.unseen if each.family in ("", *(f.value for f in families))]
     unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
     ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
-    lacking = source.lacking(cluster, assumed).unseen(source.label)
+    missing = source.lacking(cluster, assumed)
+    lacking = missing.unseen(source.label)
     for label in dump.unused(families) if dump is not None else ():
         report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
@@ -127,7 +128,8 @@ def command(
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
 
-    alike, to_nftables, confirm = Alike(cluster), to == MODE_NFTABLES, None
+    alike = {family: Alike(missing.known(cluster, family)) for family in families}
+    to_nftables, confirm = to == MODE_NFTABLES, None
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
@@ -135,13 +137,17 @@ def command(
                 which = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
                 with working(f"comparing both modes on {target.node_name}{which}, {family.value}"):
                     facts = NodeFacts.of(
-                        cluster, config, target, family, features, host=host, lacking=(*ipvs, *lacking), assumed=assumed
+                        alike[family].cluster,
+                        config,
+                        target,
+                        family,
+                        features,
+                        host=host,
+                        lacking=(*ipvs, *lacking),
+                        assumed=assumed,
                     )
                     foreign = None if dump is None or not dump.tells(family) else ForeignRules.of(dump, family)
-                    if ipvs:  # not modelled
-                        yield Analysis(facts, ())
-                    else:
-                        yield analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike)
+                    yield analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike[family])
 
     with contextlib.ExitStack() as stack:
         if verify:
@@ -153,8 +159,6 @@ def command(
         found = tuple(analyses())
         with working("sending packets through the kernel") if verify else contextlib.nullcontext():
             report = build_report(found, to_nftables=to_nftables, confirm=confirm, needs=needs, least_kernel=least)
-    if ipvs:
-        report = msgspec.structs.replace(report, from_=MODE_IPVS)
     addresses = (gap for each in found for gap in each.facts.unseen if gap.what == NODE_ADDRESSES)
     unseen += (*lacking, *dict.fromkeys(addresses))
     if html is not None:

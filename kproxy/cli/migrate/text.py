@@ -12,7 +12,6 @@ from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.absent import Absent
 from kproxy.cluster.migrate.reason import Effort
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.cluster.migrate.report import Fate, NotDecided, WitnessRecord
 from kproxy.words import counted
 
@@ -75,10 +74,8 @@ def _undecided(report: Report, width: int) -> Iterator[str]:
         on = next(iter(nodes)) if len(nodes) == 1 else f"{len(nodes)} nodes"
         families = " and ".join(dict.fromkeys(each.family for each in found))
         yield from wrapped(f"{on}, {families}, {where}: {reason}", "  ", "  ", width)
-    hidden = {each for row in report.undecided for each in row.hides}
-    titles = "; ".join(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in hidden)
-    if titles:
-        yield from ("", *wrapped(f"What was not seen may hide: {titles}.", "", "", width))
+    if report.hidden:
+        yield from ("", *wrapped(f"What was not seen may hide: {'; '.join(report.hidden)}.", "", "", width))
 
 
 def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:

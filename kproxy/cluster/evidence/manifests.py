@@ -4,7 +4,7 @@ controller makes of running Pods. Without them kube-proxy's rules are those of a
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -30,6 +30,7 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.ruleset import Table
 from kproxy.services.names import family_of
 from kproxy.services.node import host_ips
+from kproxy.words import counted
 
 _SERVICE: Final = "kubernetes.io/service-name"
 _SHOWN: Final = 10
@@ -77,6 +78,21 @@ class Lacking:
             {} if assumed.decides(ENDPOINTS) else endpoints,
             () if assumed.decides(NODE_PORTS) else tuple(filter(lacks_node_port, cluster.services)),
         )
+
+    def known(self, cluster: Manifests, family: Family) -> Manifests:
+        """The cluster without the Services of which nobody knows whether they refuse connections of a family."""
+        gone = {each.metadata.key for only in (None, family) for each in self.endpoints.get(only, ())}
+        services = tuple(each for each in cluster.services if each.metadata.key not in gone)
+        return replace(cluster, services=services) if gone else cluster
+
+    def of_services(self, names: Collection[str]) -> Lacking:
+        """What some Services lack, `namespace/name` each."""
+
+        def some(services: Iterable[Service]) -> tuple[Service, ...]:
+            return tuple(each for each in services if each.metadata.key in names)
+
+        endpoints = {family: found for family, services in self.endpoints.items() if (found := some(services))}
+        return Lacking(some(self.cluster_ips), endpoints, some(self.node_ports), self.configuration)
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:
         """The same as things that were not seen."""
@@ -221,19 +237,20 @@ def _is_of(address: str, family: Family) -> bool:
         return False
 
 
-def with_endpoints(cluster: Manifests, count: int, node: str) -> tuple[Manifests, tuple[str, ...]]:
+def with_endpoints(cluster: Manifests, count: int, node: str, tell: Callable[[str], None]) -> Manifests:
     """The cluster in which each Service with a selector has some endpoints of each family of which it has no
     EndpointSlice, spread over the nodes, or over `node` and another one where there are no Nodes. They follow from the
-    Service's name alone, so that two sides of a comparison have the same.
-
-    Returns:
-        The cluster, and the names of the Services that got some.
+    Service's name alone, so that two sides of a comparison have the same. `tell` hears of which Services they are.
     """
     lacking = [each for each in _without_slices(cluster) if each[1].spec.selector]
     nodes = sorted(each.metadata.name for each in cluster.nodes) or [node, f"not-{node}" if node else "another-node"]
     slices = tuple(piece for family, service in lacking for piece in _slices(service, family, count, nodes))
     names = dict.fromkeys(service.metadata.key for _, service in lacking)
-    return replace(cluster, endpoint_slices=(*cluster.endpoint_slices, *slices)), tuple(names)
+    if names:
+        shown = f"{', '.join(list(names)[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+        of = f"{counted(len(names), 'Service')} without EndpointSlices ({shown})"
+        tell(f"assumed: {counted(count, 'endpoint')} each, spread over the nodes, of {of}")
+    return replace(cluster, endpoint_slices=(*cluster.endpoint_slices, *slices))
 
 
 def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[str]) -> Iterator[EndpointSlice]:

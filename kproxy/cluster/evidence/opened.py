@@ -7,9 +7,9 @@ refuse: it is opened like one, and like an unseen filter table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kproxy.cluster.evidence.signs import cut_chains, cut_table, missing_jumps, unled
 from kproxy.cluster.evidence.unseen import (
@@ -33,6 +33,9 @@ from kproxy.netfilter.iptables.ruleset import Chain, Table
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render.iptables.base import JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import SERVICES
+
+if TYPE_CHECKING:
+    from kproxy.dataplane.symbolic.side import SideRules
 
 _TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: ("mangle",), RAW_TABLE: ("raw",)}
 _BOTH: Final = ("nat", "filter")
@@ -85,7 +88,20 @@ def open_rules(
     return tuple(found)
 
 
-def with_jumps(rules: Sequence[IptablesRules]) -> tuple[IptablesRules, ...]:
+def opened_side(
+    rules: SideRules, family: Family, unseen: Iterable[Unseen], same: Collection[tuple[str, str]] = ()
+) -> SideRules:
+    """One side of a comparison, with rules in place of what was not seen.
+
+    `same` are unseen things (`Unseen.thing`) that the other side lacks as well: they are taken to be the same on both.
+    """
+    lost = any(what == BASE_CHAIN_JUMPS for _, what in same)
+    iptables = _with_jumps_of_all(rules.iptables) if lost else rules.iptables
+    left = [each for each in unseen if each.thing not in same]
+    return replace(rules, iptables=open_rules(iptables, family, left, rules.nftables, forked=False))
+
+
+def _with_jumps_of_all(rules: Sequence[IptablesRules]) -> tuple[IptablesRules, ...]:
     """The rules with all jumps of kube-proxy's that are missing."""
     return tuple(replace(held, ruleset=_map_tables(held.ruleset, _with_sure_jumps)) for held in rules)
 

@@ -17,7 +17,7 @@ class Alike:
     """The Services of a cluster by their shapes, for all its nodes."""
 
     def __init__(self, cluster: Manifests) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._parts = Parts(cluster)
         self._shapes: dict[Family, Shapes] = {}
 
@@ -30,7 +30,7 @@ class Alike:
         if None in named:
             return None
         if facts.family not in self._shapes:
-            self._shapes[facts.family] = Shapes([self._cluster], facts.family)
+            self._shapes[facts.family] = Shapes([self.cluster], facts.family)
         name, options = facts.target.node_name, [facts.iptables, facts.nftables]
         known = [each for each in named if each is not None]
         chosen = self._shapes[facts.family].on(name, [options], facts.own_addresses, foreign=known)

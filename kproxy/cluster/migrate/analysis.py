@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from kproxy.cluster.evidence.unseen import Unseen
+from kproxy.cluster.evidence.unseen import IPVS, Unseen
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.alike import Alike
 from kproxy.cluster.migrate.facts import NodeFacts
@@ -127,6 +127,8 @@ def analyse(
         alike: the shapes of the cluster's Services; without, each Service is compared.
         tell: gets what is being done, in a few words.
     """
+    if any(gap.what == IPVS for gap in facts.unseen):
+        return Analysis(facts, ())  # IPVS is not modelled
     fewer = alike.facts(facts, foreign) if alike is not None else None
     if fewer is not None:
         short = analyse(fewer, to_nftables=to_nftables, foreign=foreign, tell=tell)

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
+from kproxy.cluster.evidence.unseen import IPVS
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.absent import Absent, absent, hidden
 from kproxy.cluster.migrate.analysis import Analysis, Found
@@ -184,6 +185,12 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     absent: tuple[Absent, ...] = ()
     kernels: tuple[Kernel, ...] = ()
 
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The titles of the known differences that what was not seen may hide, and nothing shows."""
+        names = {each for row in self.undecided for each in row.hides} - {each.reason for each in self.findings}
+        return tuple(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in names)
+
 
 def build_report(
     analyses: Sequence[Analysis],
@@ -213,10 +220,13 @@ def build_report(
             groups.setdefault(key, []).append(finding)
     findings = sorted(map(_merged, groups.values()), key=_place)
     undecided = tuple(each for analysis in analyses for each in _undecided(analysis))
-    modes = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
+    before, then = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
+    if any(gap.what == IPVS for analysis in analyses for gap in analysis.unseen):
+        before = MODE_IPVS
     services = {port.name.service for analysis in analyses for port in analysis.facts.service_ports}
     return Report(
-        *modes,
+        before,
+        then,
         nodes=_unique(analysis.facts.target.node_name for analysis in analyses),
         families=_unique(analysis.facts.family.value for analysis in analyses),
         services=len(services),

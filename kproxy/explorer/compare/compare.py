@@ -109,13 +109,14 @@ class DiffAnswer(msgspec.Struct, frozen=True):
 
 class MigrateAnswer(msgspec.Struct, frozen=True):
     """`report` is what `kproxy migrate -o json` prints; `asks` has the questions that show each of its findings, and
-    `notes` say what was taken for granted."""
+    `notes` say what was taken for granted. `hidden` has the titles of known differences that may be there unseen."""
 
     kind: str
     report: MigrateReport
     sides: tuple[SideWords, SideWords]
     asks: tuple[tuple[AskHint | None, AskHint | None], ...]
     notes: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
 
 def what_if(model: Model, copy: Model, asked: WhatIf, work: Work) -> WhatIfAnswer:
@@ -260,7 +261,7 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
             if found is None:
                 report.left_out(name)
             else:
-                report.add((name, name), each, found.found, found.stands_for, found.first)
+                report.add((name, name), each, found.found, found.gaps, found.stands_for, found.first)
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
     notes += config_notes(one, names)
@@ -285,14 +286,14 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
     """Why nodes treat packets differently in the other mode. Raises Refusal: nobody waits any more."""
     hosts = model.cluster.hosts
     to_nftables = to == MODE_NFTABLES
-    alike = Alike(model.manifests)
+    alike = {family: Alike(model.rendering.lacking.known(model.manifests, family)) for family in families}
 
     def analysed(host: HostFacts, family: Family) -> Analysis:
         work.check()
         there = host.host_rules
         foreign = None if there is None or not there.tells(family) else ForeignRules.of(there, family)
-        facts = model.rendering.facts(host, family)
-        return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike, tell=work.check)
+        facts = model.rendering.facts_of(alike[family].cluster, host, family)
+        return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike[family], tell=work.check)
 
     analyses, left_out = [], []
     for name in names:
@@ -312,7 +313,8 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
 def migrate_answer(model: Model, report: MigrateReport, source: str = "") -> MigrateAnswer:
     """A report with what shows its findings; `source` as in a question."""
     sides = (_in_mode(model, source, report.from_), _in_mode(model, source, report.to))
-    return MigrateAnswer("migrate", report, sides, tuple(_questions(model, each) for each in report.findings))
+    asks = tuple(_questions(model, each) for each in report.findings)
+    return MigrateAnswer("migrate", report, sides, asks, hidden=report.hidden)
 
 
 def _in_mode(model: Model, source: str, mode: str) -> SideWords:

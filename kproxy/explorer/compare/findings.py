@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.facts.proxyrules import is_of_configuration
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.dataplane.compare.causes import Cause, by_cause
@@ -213,6 +214,7 @@ class Gathered:
         nodes: tuple[str, str],
         family: Family,
         found: Comparison,
+        gaps: Sequence[Unseen] = (),
         stands_for: StandsFor = MappingProxyType({}),
         first: str = "",
     ) -> None:
@@ -220,10 +222,11 @@ class Gathered:
 
         Args:
             nodes: what it is called on each side.
+            gaps: what was not seen, and may make the sides differ.
             stands_for: for each Service that was compared those that are treated alike, if not all were.
             first: the node that was compared for this one, if one was.
         """
-        self._alike = self._alike and found.alike
+        self._alike = self._alike and found.alike and not gaps
         name = nodes[0] if self._models[0].known.cluster is not None else nodes[1]
         if first in ("", name):
             self._more[name] = self._more.get(name, 0) + found.unexamined
@@ -238,6 +241,7 @@ class Gathered:
             group.nodes[name] = None
             group.families[family.value] = None
             group.alike.append(stands_for)
+        self._undecided += [Open(gap.what, gap.why, name) for gap in gaps]
         self._undecided += [Open(item.where, item.reason, name) for item in found.undecided]
 
     def left_out(self, node: str) -> None:
@@ -257,7 +261,7 @@ class Gathered:
         return Findings(
             self._alike,
             tuple(map(self._finding, shown)),
-            (*left_out, *self._undecided)[:MAX_FINDINGS],
+            tuple(dict.fromkeys((*left_out, *self._undecided)))[:MAX_FINDINGS],
             (*notes, *more),
             tuple(self._services),
             unlisted=tuple(unlisted),

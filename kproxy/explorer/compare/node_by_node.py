@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.evidence.manifests import Lacking
+from kproxy.cluster.evidence.opened import opened_side
+from kproxy.cluster.evidence.unseen import Unseen, suspected
 from kproxy.cluster.migrate import NodeFacts
 from kproxy.cluster.shapes import FEW, Chosen, Parts, Shapes, service_of
 from kproxy.cluster.snapshot.host import HostFacts
@@ -40,11 +43,12 @@ EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
 @dataclass(frozen=True)
 class Compared:
     """What a node's rules do differently; `first` is the node that was compared for it and for others that differ in
-    nothing but their own addresses, and `stands_for` as in `Chosen`."""
+    nothing but their own addresses, and `stands_for` as in `Chosen`. `gaps`: what was not seen of what was compared."""
 
     found: Comparison
     first: str
     stands_for: Mapping[str, tuple[str, ...]]
+    gaps: tuple[Unseen, ...] = ()
 
 
 class NodeByNode:
@@ -73,8 +77,10 @@ class NodeByNode:
         some: Sequence[Manifests | None] = [None if whole else each for each in self._some]
         if chosen is not None:
             some = [each.of(chosen.services) for each in self._parts]
-        one, other = (_Side.of(model, name, family, each) for model, each in zip(self._models, some, strict=True))
-        if one.key == other.key:
+        of = None if whole and chosen is None else self._changed.services if chosen is None else chosen.services
+        one, other = (_Side.of(model, name, family, each, of) for model, each in zip(self._models, some, strict=True))
+        gaps = tuple(dict.fromkeys((*one.unseen, *other.unseen)))
+        if one.key == other.key and not gaps:
             return Compared(Comparison(True), name, {})
         key: tuple[object, ...] = (family, one.key, other.key) if chosen is None else (family, chosen.key)
         if host is not None:
@@ -85,7 +91,7 @@ class NodeByNode:
                 one.rules(), other.rules(), family=family, host=host, progress=self._work.check, examine=examine
             )
             self._seen[key] = found if chosen is None else self._once(found, chosen), name
-        return Compared(*self._seen[key], {} if chosen is None else chosen.stands_for)
+        return Compared(*self._seen[key], {} if chosen is None else chosen.stands_for, gaps)
 
     def _once(self, found: Comparison, chosen: Chosen) -> Comparison:
         """Without what says of Services' twins what is said of them."""
@@ -211,13 +217,23 @@ class _Side:
     host: HostFacts
     family: Family
     facts: NodeFacts
+    lacking: Lacking
 
     @classmethod
-    def of(cls, model: Model, name: str, family: Family, some: Manifests | None) -> _Side:
-        """`some`: the objects of the Services that count; None for all."""
+    def of(
+        cls, model: Model, name: str, family: Family, some: Manifests | None, services: Collection[str] | None
+    ) -> _Side:
+        """`services`: the Services that count, and `some` the objects of them; None for all."""
         host, rendering = model.cluster.hosts[name], model.rendering
         facts = rendering.facts(host, family) if some is None else rendering.facts_of(some, host, family)
-        return cls(model, host, family, facts)
+        lacking = rendering.lacking if services is None else rendering.lacking.of_services(services)
+        return cls(model, host, family, facts, lacking)
+
+    @cached_property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not seen of the objects that decide these rules."""
+        found = self.model.rendering.unseen(self.host, self.lacking)
+        return tuple(each for each in suspected(found) if each.family in ("", self.family.value))
 
     @cached_property
     def rendered(self) -> RenderedTarget | RenderedTable:
@@ -231,4 +247,6 @@ class _Side:
 
     def rules(self) -> SideRules:
         own, _ = own_rules(self.rendered, self.family)
-        return self.model.rendering.with_foreign(own, self.host, self.family)
+        rendering = self.model.rendering
+        found = opened_side(rendering.with_foreign(own, self.host, self.family), self.family, self.unseen)
+        return rendering.with_open(found, self.family, self.lacking)

@@ -7,12 +7,15 @@ program. Nodes of two sources are matched by name; one host's rules with the nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
 import msgspec
 
+from kproxy.cluster.evidence.opened import opened_side
+from kproxy.cluster.evidence.unseen import Unseen, lacking_both, suspected
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
@@ -32,26 +35,45 @@ EXAMINED: Final = 30
 MAX_SINGLE: Final = 8
 """Nodes that are compared each with its own addresses."""
 
-Sides = tuple[SideRules | None, SideRules | None]
+Sides = tuple["Known | None", "Known | None"]
 """A node's rules on both sides, as far as they are known."""
 
 
-def there(rules: HostRules | None, family: Family) -> SideRules:
-    """Rules that were read."""
-    return SideRules() if rules is None else SideRules(rules.iptables(family), rules.nftables or NftRuleset())
+@dataclass(frozen=True)
+class Known:
+    """A node's rules, and what was not seen of them and may matter."""
+
+    rules: SideRules
+    unseen: tuple[Unseen, ...]
+
+    @classmethod
+    def read(cls, rules: HostRules | None, family: Family) -> Known:
+        """Rules that were read."""
+        if rules is None:
+            return cls(SideRules(), ())
+        return cls(SideRules(rules.iptables(family), rules.nftables or NftRuleset()), _of(family, rules.unseen))
+
+    @classmethod
+    def rendered(cls, model: Model, host: HostFacts, family: Family) -> Known:
+        """Rules that the objects ask for."""
+        rendering = model.rendering
+        return cls(rendering.rules(host, family)[0], _of(family, rendering.unseen(host, rendering.lacking)))
 
 
-def rules_of(model: Model, name: str, family: Family) -> SideRules | None:
+def _of(family: Family, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
+    return tuple(each for each in suspected(unseen) if each.family in ("", family.value))
+
+
+def rules_of(model: Model, name: str, family: Family) -> Known | None:
     """The rules of a node, or of the one host of a dump; None if they are not known. Raises InputError."""
     known = model.known
     if known.cluster is None:
-        return there(known.rules, family) if family in model.families else None
+        return Known.read(known.rules, family) if family in model.families else None
     host = known.cluster.hosts[name]
     with model.lock:
         if known.rendered:
-            found, _ = model.rendering.rules(host, family)
-            return found
-        return None if host.rules(family) is None else there(host.host_rules, family)
+            return Known.rendered(model, host, family)
+        return None if host.rules(family) is None else Known.read(host.host_rules, family)
 
 
 def host_of(model: Model, name: str, count: int) -> Host | None:
@@ -88,7 +110,7 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
 
 def _asked_and_there(model: Model, host: HostFacts, family: Family) -> Sides:
     actual = rules_of(model, host.name, family)
-    return None if actual is None else model.rendering.rules(host, family)[0], actual
+    return None if actual is None else Known.rendered(model, host, family), actual
 
 
 def compare_there(one: Model, other: Model, node: str, family: str | None, work: Work) -> Findings:
@@ -153,7 +175,8 @@ def _lags(model: Model, nodes: Sequence[str], families: Sequence[Family], work: 
         if asked is None or actual is None or asked == actual:
             return False
         host = host_of(model, node, len(nodes))
-        return not compare(asked, actual, family=family, host=host, progress=work.check, examine=1).alike
+        found, _ = _compared(asked, actual, family, host, work, examine=1)
+        return not found.alike
 
     return any(work.within(partial(differs, node, family)) for node in nodes for family in families)
 
@@ -172,14 +195,12 @@ def _add(
 ) -> bool:
     """Reads and compares a node's rules, if the time suffices. Returns False if those of a side are not known."""
 
-    def step() -> Comparison | Literal[False]:
+    def step() -> tuple[Comparison, Sequence[Unseen]] | Literal[False]:
         one, other = read()
         if one is None or other is None:
             return False
         work.check()
-        if one == other:
-            return Comparison(True)
-        return compare(one, other, family=family, host=host, progress=work.check, examine=EXAMINED)
+        return _compared(one, other, family, host, work, examine=EXAMINED)
 
     found = work.within(step)
     if found is None:
@@ -187,8 +208,21 @@ def _add(
     elif found is False:
         return False
     else:
-        report.add(nodes, family, found)
+        report.add(nodes, family, *found)
     return True
+
+
+def _compared(
+    one: Known, other: Known, family: Family, host: Host | None, work: Work, *, examine: int
+) -> tuple[Comparison, Sequence[Unseen]]:
+    """Two sides compared, and what was not seen of one and may make them differ: what neither shows is taken to be the
+    same on both."""
+    same = lacking_both(one.unseen, other.unseen)
+    first, second = (opened_side(each.rules, family, each.unseen, same) for each in (one, other))
+    gaps = [each for each in (*one.unseen, *other.unseen) if each.thing not in same]
+    if first == second:
+        return Comparison(True), gaps
+    return compare(first, second, family=family, host=host, progress=work.check, examine=examine), gaps
 
 
 def _pairs(one: Model, other: Model, node: str) -> Sequence[tuple[str, str]]:

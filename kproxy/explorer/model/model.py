@@ -366,7 +366,14 @@ class Model:
             known = self.known
             changed, originals = edited_files(files, edited), self.cluster.hosts
             cluster = RenderedCluster(
-                changed, config, known.features, mode, known.allocate, originals=originals, complete=known.complete
+                changed,
+                config,
+                known.features,
+                mode,
+                known.allocate,
+                known.endpoints,
+                originals=originals,
+                complete=known.complete,
             )
         except InputError as error:
             raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
@@ -374,7 +381,7 @@ class Model:
         cluster.inferred = self.cluster.inferred
         made = Known(
             known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features,
-            complete=known.complete,
+            allocate=known.allocate, endpoints=known.endpoints, complete=known.complete,
         )  # fmt: skip
         return Model(made, self.revision, edited)
 

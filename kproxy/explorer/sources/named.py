@@ -40,11 +40,12 @@ def source_named(
     features: Features,
     stdin: bytes = b"",
     allocate: Sequence[Network] = (),
+    endpoints: int = 0,
 ) -> Source:
     """One snapshot, or manifests, or one host's rules.
 
     Args:
-        config_path, mode, features, allocate: of manifests.
+        config_path, mode, features, allocate, endpoints: of manifests.
         stdin: what `-` stands for.
 
     Raises:
@@ -61,4 +62,4 @@ def source_named(
         return SnapshotSource(names[0])
     if kind == RULES:
         return RulesSource(names, stdin)
-    return ManifestSource(names, config_path, mode, features, stdin, allocate)
+    return ManifestSource(names, config_path, mode, features, stdin, allocate, endpoints)

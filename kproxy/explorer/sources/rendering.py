@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -20,10 +21,10 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.allocate import Network, allocate_addresses
-from kproxy.cluster.evidence.manifests import Lacking, open_services
+from kproxy.cluster.evidence.manifests import Lacking, open_services, with_endpoints
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NOTHING
+from kproxy.cluster.evidence.unseen import NOTHING, Unseen
 from kproxy.cluster.migrate import ForeignRules, NodeFacts
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -115,7 +116,8 @@ class Rendering:
     def facts_of(self, manifests: Manifests, host: HostFacts, family: Family) -> NodeFacts:
         """The same of some of the Services."""
         target, addresses = Target(host.name, self._nodes.get(host.name)), host.addresses(family) or None
-        return NodeFacts.of(manifests, self.config_of(host), target, family, self._features, addresses)
+        config, lacking = self.config_of(host), self.unseen(host, self.lacking)
+        return NodeFacts.of(manifests, config, target, family, self._features, addresses, lacking=lacking)
 
     def foreign(self, host: HostFacts, family: Family) -> ForeignRules | None:
         """The rules of other programs on the node, None if they are not known. Raises InputError."""
@@ -179,7 +181,15 @@ class Rendering:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
         with collector_paused():
             own, note = own_rules(self.rendered(host, family), family)
-            return self.with_foreign(own, host, family), note
+            return self.with_open(self.with_foreign(own, host, family), family, self.lacking), note
+
+    def unseen(self, host: HostFacts, lacking: Lacking) -> tuple[Unseen, ...]:
+        """What was not seen of the objects that decide a node's rules."""
+        return (*lacking.unseen(host.name), *ipvs_of_mode(host.name, self.mode_of(host)))
+
+    def with_open(self, rules: SideRules, family: Family, lacking: Lacking) -> SideRules:
+        """Rules with rules that leave open what Services lack."""
+        return replace(rules, iptables=open_services(rules.iptables, family, self.manifests, lacking))
 
 
 class Lazy(Generic[Made]):
@@ -298,6 +308,7 @@ class RenderedCluster(Cluster):
         features: Features,
         mode: str | None = None,
         allocate: Sequence[Network] = (),
+        endpoints: int = 0,
         *,
         originals: Mapping[str, HostFacts] = MappingProxyType({}),
         complete: bool = True,
@@ -307,6 +318,7 @@ class RenderedCluster(Cluster):
         Args:
             config: instead of kube-proxy's ConfigMap.
             allocate: where Services without cluster IPs get theirs.
+            endpoints: how many a Service gets that has a selector and no EndpointSlice.
             originals: the hosts of a cluster of which this is a copy, with the same files of hosts.
             complete: see `Rendering`.
 
@@ -316,6 +328,8 @@ class RenderedCluster(Cluster):
         super().__init__(files, tell=tell)
         if allocate:
             self.manifests = allocate_addresses(self.manifests, allocate)
+        if endpoints:
+            self.manifests = with_endpoints(self.manifests, endpoints, next(iter(self._named_nodes()), "node-1"), tell)
         if config is not None:
             self.proxy_config = config
         self.rendering = Rendering(self.manifests, self.config_of, features, mode, complete=complete)

@@ -56,7 +56,7 @@ class Known:
         rules, sets: of a single host.
         rendered: whether the nodes' rules are made from objects.
         warnings: what was odd, as sentences.
-        config, mode, features, allocate: what was given beside the cluster.
+        config, mode, features, allocate, endpoints: what was given beside the cluster.
         complete: whether the objects are all that the cluster has.
     """
 
@@ -71,6 +71,7 @@ class Known:
     mode: str | None = None
     features: Features = field(default_factory=Features)
     allocate: tuple[Network, ...] = ()
+    endpoints: int = 0
     complete: bool = True
 
 
@@ -187,11 +188,13 @@ class ManifestSource(Still):
         features: Features,
         stdin: bytes = b"",
         allocate: Sequence[Network] = (),
+        endpoints: int = 0,
     ) -> None:
         """
         Args:
             stdin: what `-` stands for.
             allocate: where Services without cluster IPs get theirs.
+            endpoints: how many a Service gets that has a selector and no EndpointSlice.
         """
         self.label = ", ".join("standard input" if name == "-" else name for name in filenames)
         self._filenames = tuple(filenames)
@@ -200,6 +203,7 @@ class ManifestSource(Still):
         self._features = features
         self._stdin = stdin
         self._allocate = tuple(allocate)
+        self._endpoints = endpoints
 
     def read(self) -> Known:
         warnings: list[str] = []
@@ -209,7 +213,8 @@ class ManifestSource(Still):
         config = None
         if self._config_path is not None:
             config = read_config(self._config_path, warnings.append)
-        cluster = RenderedCluster(files, config, self._features, self._mode, self._allocate, tell=warnings.append)
+        given = self._features, self._mode, self._allocate, self._endpoints
+        cluster = RenderedCluster(files, config, *given, tell=warnings.append)
         cluster.label = self.label
         cluster.inferred = InferredConfigs(self._hosts(), cluster.manifests.nodes)
         found = cluster.manifests
@@ -225,6 +230,7 @@ class ManifestSource(Still):
             mode=self._mode,
             features=self._features,
             allocate=self._allocate,
+            endpoints=self._endpoints,
             complete=cluster.rendering.complete,
         )
 

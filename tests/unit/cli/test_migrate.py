@@ -268,3 +268,14 @@ def test_a_configuration_that_is_known_is_not_told_as_inferred(kproxy: Run, tmp_
     snap = write_files(tmp_path / "snap", audited.cluster())
     done = kproxy("migrate", "-f", snap, "--all-nodes", "-4")
     assert "configuration is not known" not in done.stderr
+
+
+def test_a_service_of_which_the_endpoints_were_not_seen_is_in_no_finding(kproxy: Run, tmp_path: Path) -> None:
+    """Both modes refuse a Service without endpoints, but in other hooks: this one may have some."""
+    web, empty = service(selector={"app": "web"}), service("empty", "10.96.0.10", selector={"app": "empty"})
+    whole = (web, empty, endpoints(), endpoints("empty", ()))
+    for objects, wanted in (((web, empty), set()), (whole, {"shop/empty"})):
+        cluster, path = write(tmp_path, [node(), *objects])
+        done = kproxy("migrate", "-f", cluster, "--config", path, "--node", NODE, "-4", "-o", "json")
+        found = {each["reason"]: each for each in json.loads(done.stdout)["findings"]}
+        assert set(found.get("refused-hooks", {}).get("services", ())) == wanted

@@ -187,11 +187,14 @@ const ofPod = (part) => !part.sourceOnly && part.asks.some((ask) => ask?.from.st
 /** What more differs than the list above says. */
 export const Unlisted = ({ items }) => (items?.length ? <ul class="hints">{items.map((item) => <li key={item}>{item}</li>)}</ul> : null);
 
-export function Undecided({ items }) {
+/** What could not be decided; `hidden`: titles of the known differences of the modes that may be there for that. */
+export function Undecided({ items, hidden = [] }) {
   if (!items?.length) return null;
+  const lines = [...new Set(items.map((item) => `${[item.node, item.where].filter(Boolean).join(" ")}: ${item.reason}`))];
   return (
-    <details class="note"><summary>{count(items.length, "thing")} could not be decided</summary>
-      <ul class="hints">{items.slice(0, 200).map((item, place) => <li key={place}>{[item.node, item.where].filter(Boolean).join(" ")}: {item.reason}</li>)}</ul>
+    <details class="note" data-test="undecided" open={hidden.length > 0}><summary>{count(lines.length, "thing")} could not be decided</summary>
+      {hidden.length > 0 && <p>What was not seen may hide: {hidden.join("; ")}.</p>}
+      <ul class="hints">{lines.slice(0, 200).map((line) => <li key={line}>{line}</li>)}</ul>
     </details>
   );
 }

@@ -117,7 +117,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
           {whole && <Absent items={ruledOut} />}
           {whole && shown.report && <OfTheSwitch to={shown.report.to} />}
           <Unlisted items={shown.unlisted} />
-          <Undecided items={undecided} />
+          <Undecided items={undecided} hidden={shown.hidden} />
         </div>
       )}
     </section>

@@ -23,7 +23,7 @@ from kproxy.render import Features
 from tests.support.cluster.claims import TWICE
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
-from tests.support.migrate import node, service
+from tests.support.migrate import endpoints, node, service
 
 CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
 
@@ -258,6 +258,10 @@ def test_what_two_services_claim_is_open(tmp_path: Path, mode: str) -> None:
         assert own["end"] == "answered"
 
 
+EDITS = [{"do": "policy", "service": "shop/web", "set": {"sessionAffinity": "ClientIP"}}]
+SESSION_AFFINITY = "Session affinity starts anew"
+
+
 @pytest.mark.parametrize("mode", ["iptables", "nftables"])
 def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
     """Manifests from git have no EndpointSlices: nobody knows whether a Service's connections are refused."""
@@ -270,5 +274,41 @@ def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
         ]
         (way,) = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
         cells = page.get("api/services/shop/web")["matrix"]["cells"][0]
+        switched = page.post("api/compare", {"kind": "migrate"})
+        changed = page.post("api/whatif", {"edits": EDITS})
     assert way["end"] == "open"
     assert {each["end"] for each in cells} == {"open"}
+    assert (switched["report"]["from"], bool(switched["report"]["undecided"])) == ("iptables", True)
+    assert SESSION_AFFINITY in switched["hidden"]
+    assert SESSION_AFFINITY not in {each["title"] for each in switched["report"]["absent"]}
+    assert (changed["alike"], {each["where"] for each in changed["undecided"]}) == (False, {"endpoints"})
+
+    with serving(Explorer(ManifestSource([str(path)], None, mode, Features(), endpoints=2))) as page:
+        source = page.get("api/source")
+        ways = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
+        copied = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80", "edits": EDITS})["journeys"]
+        switched = page.post("api/compare", {"kind": "migrate"})
+        changed = page.post("api/whatif", {"edits": EDITS})
+    assert source["unseen"] == []
+    (told,) = [each for each in source["warnings"] if each.startswith("assumed")]
+    assert told == "assumed: 2 endpoints each, spread over the nodes, of 1 Service without EndpointSlices (shop/web)"
+    assert "open" not in {way["end"] for way in ways}
+    assert [way["end"] for way in copied] == [way["end"] for way in ways]
+    assert (switched["hidden"], changed["undecided"], bool(changed["findings"])) == ([], [], True)
+
+
+def test_what_changes_in_ipvs_mode_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    objects = [node(), service(), endpoints()]
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    with serving(Explorer(ManifestSource([str(path)], None, "ipvs", Features()))) as page:
+        switched = page.post("api/compare", {"kind": "migrate"})
+        changed = page.post("api/whatif", {"edits": EDITS})
+    assert (switched["report"]["from"], switched["report"]["findings"], switched["report"]["absent"]) == (
+        "ipvs",
+        [],
+        [],
+    )
+    assert {each["where"] for each in switched["report"]["undecided"]} == {"ipvs"}
+    assert (changed["alike"], changed["findings"]) == (False, [])
+    assert "ipvs" in {each["where"] for each in changed["undecided"]}

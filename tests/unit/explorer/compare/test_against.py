@@ -167,6 +167,25 @@ def test_a_dump_beside_a_dump_and_beside_a_cluster(snapshot: Path, tmp_path: Pat
         assert page.post("api/compare", DIFF)["notes"] == ["compared with the rules that n1 has"]
 
 
+def test_what_a_dump_does_not_show_is_open_in_a_comparison(tmp_path: Path) -> None:
+    """The nat table alone, beside the whole dump, and beside itself."""
+    whole = vxlan_cluster()["nodes/n1/iptables-save"].decode()
+    nat = whole[whole.index("*nat") :]
+    dumps = [tmp_path / "nat.save", tmp_path / "whole.save"]
+    for dump, text in zip(dumps, (nat[: nat.index("COMMIT") + 7], whole), strict=True):
+        dump.write_text(text)
+
+    def compared(one: Path, other: Path) -> Any:
+        second = source_named([str(other)], None, None, Features())
+        with serving(Explorer(RulesSource([str(one)], b""), against=second)) as page:
+            return page.post("api/compare", DIFF)
+
+    for pair in (dumps, dumps[::-1]):
+        found = compared(*pair)
+        assert (found["alike"], found["findings"], found["undecided"][0]["where"]) == (False, [], "filter table")
+    assert compared(dumps[0], dumps[0])["alike"]
+
+
 def test_a_node_port_is_asked_at_the_nodes_address_of_the_packets_family(tmp_path: Path) -> None:
     manifest = tmp_path / "both.yaml"
     manifest.write_text(
