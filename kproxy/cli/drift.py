@@ -13,8 +13,9 @@ from kproxy.api import Manifests
 from kproxy.cli.gathering import what_stays
 from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
-from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
 from kproxy.linux.drift.finding import Finding
@@ -22,6 +23,7 @@ from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
+from kproxy.render.nftables.names import HAIRPIN_CONNECTIONS
 from kproxy.services import IPFamily
 from kproxy.words import counted
 
@@ -48,25 +50,34 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     """
     request = arguments.read_request(compared=True)
     manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))
-    gaps = arguments.source.lacking(manifests, NOTHING).unseen(arguments.source.label)
+    missing = arguments.source.lacking(manifests, NOTHING)
+    gaps = missing.unseen(arguments.source.label)
     lacking = [
         each for each in gaps if each.what == CLUSTER_IPS or (each.what == ENDPOINTS and not request.endpoint_slices)
     ]
     lacking += ipvs_of_mode(request.target.node_name, request.config.mode)
     if lacking:
         # What such manifests render is not what the node should hold, so nothing is compared, and nothing mended. One
-        # Service without EndpointSlices among others is taken as it is. Of IPVS mode nothing is rendered.
+        # Service without EndpointSlices among others is left out where the node has rules of it. IPVS mode has none.
         if arguments.output_format != "text":
             empty = DriftReport(request.target.node_name, arguments.netns or "", "", "", ())
             write_answer("Drift", empty, arguments.output_format, lacking)
-        raise CannotTellError(f"whether there is drift is unknown: {'; '.join(each.why for each in lacking)}")
+        raise CannotTellError(f"whether there is drift is unknown: {_why(*lacking)}")
     if repair:
         confirm("changes", "drift --repair", arguments.netns, arguments.yes)
     try:
         with open_namespace(arguments.netns) as namespace:
             of_ipvs = ipvs_of_devices(namespace.label, read_link_names(namespace))
             live = arguments.source.is_live
-            report = find_drift(request, namespace, repair=repair and not live)
+            of_endpoints = [each for each in suspected(gaps) if each.what == ENDPOINTS]
+            report = find_drift(request, namespace, repair=repair and not live and not of_endpoints)
+            if of_endpoints:
+                report = _without(report, missing)
+                of_endpoints = of_endpoints if report.unjudged else []
+                if repair and of_endpoints:
+                    raise CannotTellError(f"nothing was mended: the node has rules of it, and {_why(*of_endpoints)}")
+                if repair:
+                    report = find_drift(request, namespace, repair=True)
             if live:
                 report = _settled(report, arguments, namespace)
             if live and repair and report.findings:
@@ -78,7 +89,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     if arguments.output_format != "text":
         unread = "its iptables is not installed"
         unseen = [Unseen(report.where, family, VARIANTS[Variant.NFT], unread, True) for family in report.unread]
-        write_answer("Drift", report, arguments.output_format, [*unseen, *of_ipvs])
+        write_answer("Drift", report, arguments.output_format, [*unseen, *of_ipvs, *of_endpoints])
     else:
         for note in report.notes:
             report_note(note)
@@ -95,8 +106,30 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         other = "-6" if family == IPFamily.IPV4.value else "-4"
         what = f"its iptables is not installed ({other}: only the other family)"
         raise CannotTellError(f"whether there is drift in {family} is unknown: {what}")
-    if of_ipvs:
-        raise CannotTellError(f"whether there is drift is unknown: {of_ipvs[0].why}")
+    if of_ipvs or of_endpoints:
+        raise CannotTellError(f"whether there is drift is unknown: {_why(*of_ipvs, *of_endpoints)}")
+
+
+def _why(*unseen: Unseen) -> str:
+    """Why one cannot tell, without how other commands go on: of invented endpoints a node has no rules."""
+    return "; ".join(each.why.partition(" (--assume-endpoints")[0] for each in unseen)
+
+
+def _without(report: DriftReport, missing: Lacking) -> DriftReport:
+    """The report without what it says of Services of which nobody gave the EndpointSlices, if the node has chains of
+    theirs: they were made of endpoints that these Services have."""
+    unknown = {each.metadata.key for services in missing.endpoints.values() for each in services}
+    found = (each.service for each in report.findings if each.kind == "chain-extra")
+    served = {each: None for each in sorted(found) if each.partition(":")[0] in unknown}
+    if not served:
+        return report
+    left = (each for each in report.findings if each.service not in served)
+    return msgspec.structs.replace(
+        report,
+        findings=tuple(each for each in left if (each.kind, each.set) != ("element-extra", HAIRPIN_CONNECTIONS)),
+        packets=tuple(each for each in report.packets if not any(f"Service {name} " in each for name in served)),
+        unjudged=tuple(served),
+    )
 
 
 def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace) -> DriftReport:
@@ -154,6 +187,8 @@ def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:
     where = f"node {report.node} in {report.where}, {variant_words(report.variant)}"
     if report.unread:
         where += f", {' and '.join(report.unread)} not looked at"
+    if report.unjudged:
+        where += f", {', '.join(report.unjudged)} not judged"
     if report.moving:
         yield "", in_motion(report.moving)
     if not report.findings:

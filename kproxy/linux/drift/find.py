@@ -73,6 +73,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
         repaired: whether it was mended; None if that was not asked for.
         unread: families whose rules could not be looked at, although the host may have some: their iptables is not
             installed. `notes` say more.
+        unjudged: Services of which nobody gave the endpoints, and the node has rules, if there are some.
         moving: how many more differences from a live cluster were gone when it was read again, if there are some.
     """
 
@@ -85,6 +86,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     packets: tuple[str, ...] = ()
     repaired: bool | None = None
     unread: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     moving: int | msgspec.UnsetType = msgspec.UNSET
 
 

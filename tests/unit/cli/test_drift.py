@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+import yaml
 
 from kproxy.cli import drift
 from kproxy.cli.drift import describe
@@ -98,6 +99,32 @@ def test_what_the_agent_wrote_is_no_drift(
             assert (asked.returncode, "ct_state_invalid_dropped_pkts" in asked.stdout) == (1, True)
             run("iptables-nft", "-t", "nat", "-D", "KUBE-NODEPORTS", "1", namespace=name)
             assert "rule-missing" in kproxy("drift", *of_node, *given).stdout
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+def test_a_service_that_has_rules_and_no_slices_in_the_manifests_is_not_judged(
+    kproxy: Run, tmp_path: Path, mode: str
+) -> None:
+    api = CLUSTER.replace("web", "api").replace("10.96.0.9", "10.96.0.8").replace("96::9", "96::8")
+    node, web, *slices = yaml.safe_load(CLUSTER)["items"]
+    more = yaml.safe_load(api.replace("30080", "30081"))["items"][1:]
+    whole, half = tmp_path / "whole.yaml", tmp_path / "half.yaml"
+    whole.write_text(yaml.safe_dump_all([node, web, *slices, *more]))
+    half.write_text(yaml.safe_dump_all([node, web, *more]))
+    with fresh_namespace() as name:
+        given = ("--node", "n1", "--netns", name, "--mode", mode)
+        assert kproxy("apply", "-f", whole, *given).returncode == 0
+        before = run("nft", "list", "ruleset", namespace=name)
+        done = kproxy("drift", "-f", half, *given)
+        assert (done.returncode, "shop/web not judged: no drift" in done.stdout) == (2, True), done.stdout
+        assert "no EndpointSlice: shop/web" in done.stderr
+        report = json.loads(kproxy("drift", "-f", half, *given, "-o", "json").stdout)
+        assert (report["findings"], report["unjudged"]) == ([], ["shop/web"])
+        assert [each["what"] for each in report["unseen"]] == ["endpoints"]
+        done = kproxy("drift", "-f", half, *given, "--repair")
+        assert (done.returncode, "nothing was mended" in done.stderr) == (2, True)
+        assert run("nft", "list", "ruleset", namespace=name) == before
+        assert kproxy("drift", "-f", whole, *given).returncode == 0
 
 
 def test_rules_of_others_are_no_drift(kproxy: Run, namespace: str) -> None:
