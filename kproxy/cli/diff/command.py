@@ -16,13 +16,13 @@ from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import (
     SecondsRange,
     chosen_family,
-    family_options,
     feature_option,
     mode_option,
+    only_family_options,
     tell_unused_features,
 )
-from kproxy.cli.output import working, write_answer, write_files, write_report
-from kproxy.cluster.evidence.unseen import Assumed, lacking_both, suspected
+from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
+from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
@@ -49,7 +49,7 @@ MOST = 20
 @click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
 @click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
 @feature_option
-@family_options
+@only_family_options
 @click.option(
     "--variant", type=click.Choice(["nft", "legacy"]), help="With netns: only iptables' rules of this variant."
 )
@@ -106,7 +106,7 @@ def command(
     Not by sampling: for all addresses, ports, protocols, marks and connection states. If they differ, each affected
     service or address is named, with a packet and its way through both. Exit 0
     alike, 1 different, 2 bad input, or it cannot be told: something is open, or was not seen of one side alone, or the
-    comparison was not done in time.
+    comparison was not done in time. Packets of each family count of which a side has rules; -4 and -6 choose one.
 
     \b
     A and B are each one of
@@ -178,23 +178,32 @@ def command(
     labels = (sides[0].label, sides[1].label)
     for side, opposite in (sides, sides[::-1]):
         side.take_config_of(opposite)
-    chosen = _family(sides, family)
-    unseen = [side.unseen(chosen) for side in sides]
-    same = lacking_both(*unseen)
-    first, second = (side.rules(chosen, same) for side in sides)
+    there, chosen, lost = _families(sides, family)
+    unseen = {each: [side.unseen(each) for side in sides] for each in chosen}
+    taken = {each: lacking_both(*unseen[each]) for each in chosen}
+    rules = {each: [side.rules(each, taken[each]) for side in sides] for each in chosen}
     tell_unused_features({side.mode for side in sides if side.mode})
+    first, second = (SideRules.together([rules[each][number] for each in chosen]) for number in (0, 1))
+    same = frozenset().union(*taken.values())
+    gaps = list(dict.fromkeys([*(gap for pair in unseen.values() for side in pair for gap in side), *lost]))
     if text:
+        for line in headlines(lost):
+            report_note(line)
         _print_text((first, second), labels)
+        exit_with(found=False, undecided=False, unseen=lost)
         return
     from kproxy.cli.diff.text import comparison_text
-    from kproxy.dataplane.compare.compare import EXAMINED, compare
+    from kproxy.dataplane.compare.compare import EXAMINED, Comparison, Undecided, compare
     from kproxy.dataplane.compare.record import comparison_record
 
     with working("comparing"):
         examine = None if everything else max(EXAMINED, most)
-        found = compare(first, second, family=chosen, host=host, examine=examine, check=bound.check)
+        found = Comparison.of(
+            {each: compare(*rules[each], family=each, host=host, examine=examine, check=bound.check) for each in chosen}
+        )
+    if there > set(chosen):
+        found = replace(found, families=tuple(chosen))
     counts = (first.rule_count, second.rule_count)
-    gaps = [gap for each in unseen for gap in each]
     lacking = suspected(gap for gap in gaps if gap.thing not in same)
     if lacking:
         found = replace(found, alike=False)
@@ -202,8 +211,13 @@ def command(
         from kproxy.explorer.export.commands import diff_page
 
         lines = [*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)]
+        # The page has no other place for what was not compared.
+        left = [Undecided(f"{gap.family} packets".lstrip(), f"not seen: {gap.what} ({gap.why})") for gap in lacking]
+        if not lost:
+            left += [Undecided(f"{each.value} packets", "they were not compared") for each in there - set(chosen)]
+        shown = replace(found, undecided=(*found.undecided, *left))
         with working("drawing the page"):
-            page = diff_page(found, labels, click.unstyle("\n".join(lines)), [each.cluster() for each in sides])
+            page = diff_page(shown, labels, click.unstyle("\n".join(lines)), [each.cluster() for each in sides])
         write_files({Path(html): page})
     if output_format != "text":
         write_answer("Comparison", comparison_record(found, labels), output_format, gaps)
@@ -212,33 +226,36 @@ def command(
     exit_with(found=bool(found.differences), undecided=not found.alike, unseen=lacking)
 
 
-def _family(sides: tuple[SideInput, SideInput], asked: Family | None) -> Family:
-    """The family to compare for: that of both sides, of two IPv4."""
+def _families(
+    sides: tuple[SideInput, SideInput], asked: Family | None
+) -> tuple[frozenset[Family], list[Family], list[Unseen]]:
+    """The families of which there are rules, those to compare, and the rules of the others that were not seen.
+
+    Raises:
+        InputError: there are no rules of the family that is asked for, or none of one family on both sides.
+    """
     one, other = sides
+    there = one.families | other.families
     if asked is not None:
         for side in sides:
-            if side.families and asked not in side.families:
-                held = next(iter(side.families))
+            if side.told and asked not in side.told:
+                held = next(iter(side.told))
                 raise InputError(
                     f"{side.label}: these are rules of {held.value}, and -{asked.version} asks for the other family"
                 )
-        return asked
-    if not one.families and not other.families:
-        return one.usual_family()
-    common = one.families & other.families if one.families and other.families else one.families | other.families
-    if not common:
-        first, second = (next(iter(side.families)).value for side in sides)
+        return there, [asked], []
+    if one.told and other.told and not one.told & other.told:
+        first, second = (next(iter(side.told)).value for side in sides)
         raise InputError(
             f"{one.label} holds rules of {first} and {other.label} of {second}: two rule sets of one family expected"
         )
-    if Family.IPV4 in common:
-        return Family.IPV4
-    for side, rival in ((one, other), (other, one)):
-        if Family.IPV4 in rival.families and side.families:
-            raise InputError(
-                f"{side.label} has no rules of IPv4, and {rival.label} has: -6 compares the other family alone"
-            )
-    return Family.IPV6
+    usual = one.usual_family() if not there else min(there, key=lambda family: family.version)
+    lost = {
+        family: [gap for side in sides if family is not usual or side.families for gap in side.unseen_rules(family)]
+        for family in sorted(there | {usual}, key=lambda family: family.version)
+    }
+    chosen = [family for family, gaps in lost.items() if not gaps]
+    return there, chosen, [gap for gaps in lost.values() for gap in gaps]
 
 
 def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:

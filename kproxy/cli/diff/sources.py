@@ -19,16 +19,17 @@ from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
-from kproxy.cluster.evidence.manifests import Lacking, open_services
+from kproxy.cluster.evidence.manifests import Lacking, families_of, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import NFTABLES, NOTHING, VARIANTS, Assumed, Unseen, suspect
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, render_table, render_target, select_target
 from kproxy.render.iptables.save import saved_ruleset
@@ -70,7 +71,7 @@ class SideInput:
     """One side as the user names it.
 
     Attributes:
-        families: those of its rules; none if it can be read for either.
+        families: those of its rules; of what is rendered, those of the cluster's Services; none if nothing tells.
         mode: the proxy mode of what was rendered; "" of other rules, and before `rules` is called.
 
     Raises:
@@ -98,7 +99,34 @@ class SideInput:
             self._files = _read_files(text, self.label, choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
             report_note(f"{self.label}: {sentence}")
-        self.families = frozenset[Family]() if self._files is None else _families(self._files)
+
+    @cached_property
+    def families(self) -> frozenset[Family]:
+        if self._files is not None:
+            return _families(self._files)
+        services = (each for each in self._cluster[1].services if each.spec.cluster_ip != "None")
+        return frozenset(family for each in services for family in families_of(each))
+
+    @property
+    def told(self) -> frozenset[Family]:
+        """The families of rules that were read, if they tell."""
+        return frozenset() if self._files is None else self.families
+
+    def unseen_rules(self, family: Family) -> tuple[Unseen, ...]:
+        """A family's rules where the side is files that somebody gathered, and none of them is of that family."""
+        if self._files is None or is_live(self._text) or family in self.families:
+            return ()
+        if self._held is not None:
+            from kproxy.cluster.snapshot.host import HostFacts
+
+            if HostFacts(*self._held).knows_rules(family):
+                return ()
+        variants = [each.iptables.variant or Variant.NFT for each in self._files.files if each.iptables is not None]
+        what = VARIANTS[variants[0]] if variants else NFTABLES
+        other = next(each for each in Family if each is not family)
+        why = f"there is no file of these rules, and the other side has some (-{other.version} leaves them out)"
+        found = (suspect(self._files.host, family, what, why),)
+        return self._choices.assumed.left(found) if self.families else found
 
     def usual_family(self) -> Family:
         """The family of a side that can be read for either, if the other side does not tell."""

@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.output import Verbatim
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare.causes import Cause, by_cause
+from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import SIDES
 from kproxy.dataplane.compare.witness import Situation
@@ -36,11 +36,13 @@ def comparison_text(
     for side, label, count in zip(SIDES, labels, counts, strict=True):
         yield f"{click.style(side, bold=True)}  {label:<{width}}  {counted(count, 'rule')}"
     yield ""
-    findings = by_cause(found.differences, lambda each: each.cause)
+    findings = found.findings
+    only = found.families[0].value if len(found.families) == 1 else ""
     if found.alike:
-        yield click.style("alike: every packet is treated the same", fg="green", bold=True)
+        yield click.style(f"alike: every {f'{only} ' if only else ''}packet is treated the same", fg="green", bold=True)
     elif found.differences:
-        yield click.style(f"different: {counted(len(findings), 'difference')}", fg="red", bold=True)
+        of = f" of {only} packets" if only else ""
+        yield click.style(f"different: {counted(len(findings), 'difference')}{of}", fg="red", bold=True)
     elif not found.stopped:
         yield click.style(
             "not decided: no difference is certain, and not every packet is certain", fg="yellow", bold=True
@@ -48,7 +50,8 @@ def comparison_text(
     shown = findings if max_shown is None else findings[:max_shown]
     for number, finding in enumerate(shown, 1):
         yield ""
-        yield from _finding_text(number, finding, everything=max_shown is None)
+        family = found.family_of(finding[0])
+        yield from _finding_text(f"{number}. {f'{family}: ' if family else ''}", finding, everything=max_shown is None)
     hidden = len(findings) - len(shown)
     if hidden or found.unexamined or found.unusual:
         yield ""
@@ -71,7 +74,9 @@ def comparison_text(
         yield ""
         yield click.style(f"not compared to the end: {found.stopped}", fg="yellow", bold=True)
         for result in dict.fromkeys(part.result for part in found.parts):
-            parts = [f"{part.origin} {part.state}" for part in found.parts if part.result == result]
+            parts = [
+                f"{part.family} {part.origin} {part.state}".lstrip() for part in found.parts if part.result == result
+            ]
             yield f"  {result}: {', '.join(parts)}"
     if found.remarks:
         yield ""
@@ -79,15 +84,15 @@ def comparison_text(
         yield from (f"  {text}" for text in found.remarks)
 
 
-def _finding_text(number: int, finding: Sequence[Difference], *, everything: bool) -> Iterator[str]:
+def _finding_text(head: str, finding: Sequence[Difference], *, everything: bool) -> Iterator[str]:
     """One finding: if several differences or destinations have one cause, that first, with the first difference as its
     example."""
     cause = finding[0].cause
     count = len({place.own for item in finding for place in item.places})
     if cause is None or len(finding) == count == 1:
-        yield from _difference_text(f"{number}. ", finding[0], cause)
+        yield from _difference_text(head, finding[0], cause)
         return
-    yield click.style(f"{number}. {cause.words(SIDES)}: {counted(count, 'destination')}, as:", bold=True)
+    yield click.style(f"{head}{cause.words(SIDES)}: {counted(count, 'destination')}, as:", bold=True)
     yield from _changed_text(cause)
     for item in finding if everything else finding[:1]:
         yield from _difference_text("   ", item)

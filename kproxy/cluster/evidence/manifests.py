@@ -140,10 +140,10 @@ def _without_slices(cluster: Manifests) -> Iterator[tuple[Family | None, Service
         if not seen:
             yield None, service
         else:
-            yield from ((family, service) for family in _families(service) if family.value not in seen)
+            yield from ((family, service) for family in families_of(service) if family.value not in seen)
 
 
-def _families(service: Service) -> tuple[Family, ...]:
+def families_of(service: Service) -> tuple[Family, ...]:
     """The families of which a Service says that it has them."""
     spec = service.spec
     names = spec.ip_families or tuple(family_of(ip).value for ip in spec.cluster_ips if ip != "None")
@@ -254,7 +254,7 @@ def with_endpoints(cluster: Manifests, count: int, node: str, tell: Callable[[st
 
 
 def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[str]) -> Iterator[EndpointSlice]:
-    families = (only,) if only is not None else _families(service) or (Family.IPV4,)
+    families = (only,) if only is not None else families_of(service) or (Family.IPV4,)
     for family in (each.value for each in families):
         network = _RANGES[4 if family == "IPv4" else 6]
         room = min(network.num_addresses, 1 << 63) - 2

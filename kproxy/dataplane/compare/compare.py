@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.compare.causes import Cause, Causes
+from kproxy.dataplane.compare.causes import Cause, Causes, by_cause
 from kproxy.dataplane.compare.examine import ANY, Examiner, Extent, Finding, circumstances
 from kproxy.dataplane.compare.observe import assumed_index
 from kproxy.dataplane.compare.regions import Place, Region, Site, differing_regions
@@ -90,6 +90,11 @@ class Difference:
         return usual, not ("sent" in self.ends and {"dropped", "rejected"} & set(self.ends))
 
     @property
+    def family(self) -> Family:
+        """That of its packets."""
+        return self.witness.packet.family
+
+    @property
     def destinations(self) -> tuple[str, ...]:
         """The places in words."""
         return tuple(each.text for each in self.places)
@@ -120,11 +125,12 @@ class Undecided:
 @dataclass(frozen=True, slots=True)
 class Part:
     """How far a comparison came that did not end: the packets of an origin in a state, and whether they were found
-    `alike` or `different`, or are `not compared`."""
+    `alike` or `different`, or are `not compared`. `family`: theirs, if the comparison is of both."""
 
     origin: str
     state: str
     result: str
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ class Comparison:
         remarks: differences that change no packet's treatment.
         stopped: why it ended before it was done; "" if it was not.
         parts: how far it came, if it was stopped.
+        families: those of the packets that were compared, where rules of both are there; else none.
     """
 
     alike: bool
@@ -151,6 +158,43 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     stopped: str = ""
     parts: tuple[Part, ...] = ()
+    families: tuple[Family, ...] = ()
+
+    @classmethod
+    def of(cls, found: Mapping[Family, Comparison]) -> Comparison:
+        """The answers for one family or for both as one."""
+        if len(found) == 1:
+            return next(iter(found.values()))
+        answers = found.values()
+        return cls(
+            all(each.alike for each in answers),
+            tuple(sorted((item for each in answers for item in each.differences), key=lambda item: item.rank)),
+            sum(each.unexamined for each in answers),
+            sum(each.unusual for each in answers),
+            tuple(
+                Undecided(f"{family.value} {item.where}", item.reason)
+                for family, each in found.items()
+                for item in each.undecided
+            ),
+            tuple(dict.fromkeys(text for each in answers for text in each.remarks)),
+            next((each.stopped for each in answers if each.stopped), ""),
+            tuple(replace(part, family=family.value) for family, each in found.items() for part in each.parts),
+            tuple(found),
+        )
+
+    @property
+    def findings(self) -> list[list[Difference]]:
+        """The differences of a family that have one cause together."""
+        groups = [
+            group
+            for family in Family
+            for group in by_cause((each for each in self.differences if each.family is family), lambda each: each.cause)
+        ]
+        return sorted(groups, key=lambda group: group[0].rank)
+
+    def family_of(self, item: Difference) -> str:
+        """The family that an answer for both names with a difference; else ""."""
+        return item.family.value if len(self.families) > 1 else ""
 
 
 class _Key(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kproxy.dataplane.compare.causes import Cause
-from kproxy.dataplane.compare.compare import Comparison, Difference
+from kproxy.dataplane.compare.compare import Comparison, Difference, Part
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
@@ -65,19 +65,24 @@ def comparison_record(found: Comparison, labels: Sequence[str]) -> dict[str, obj
     """The whole answer. `labels` name the two sides."""
     return {
         "alike": found.alike,
+        **({"families": [family.value for family in found.families]} if found.families else {}),
         "a": labels[0],
         "b": labels[1],
-        "differences": [difference_record(item) for item in found.differences],
+        "differences": [
+            {**({"family": family} if (family := found.family_of(item)) else {}), **difference_record(item)}
+            for item in found.differences
+        ],
         "unexamined": found.unexamined,
         "unusual": found.unusual,
         "undecided": [{"where": item.where, "reason": item.reason} for item in found.undecided],
         "remarks": list(found.remarks),
-        **(
-            {"stopped": found.stopped, "parts": [msgspec.to_builtins(part) for part in found.parts]}
-            if found.stopped
-            else {}
-        ),
+        **({"stopped": found.stopped, "parts": [_part_record(part) for part in found.parts]} if found.stopped else {}),
     }
+
+
+def _part_record(part: Part) -> dict[str, str]:
+    family = {"family": part.family} if part.family else {}
+    return {**family, "origin": part.origin, "state": part.state, "result": part.result}
 
 
 def difference_record(item: Difference) -> dict[str, object]:

@@ -30,6 +30,14 @@ class SideRules:
         """A rule set of iptables as a host's."""
         return rules if isinstance(rules, SideRules) else cls((IptablesRules.of(rules),))
 
+    @classmethod
+    def together(cls, rules: Sequence[SideRules]) -> SideRules:
+        """All rules of a host, of both families, to be counted and printed."""
+        tables: list[Table] = []
+        for each in rules:
+            tables += (table for table in each.nftables.tables if table not in tables)
+        return cls(tuple(item for each in rules for item in each.iptables), NftRuleset(tuple(tables)))
+
     @property
     def rulesets(self) -> tuple[Ruleset, ...]:
         """The rule sets of iptables."""

@@ -23,7 +23,6 @@ from kproxy.cluster.journey.question import Question
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
-from kproxy.dataplane.compare.causes import by_cause
 from kproxy.dataplane.compare.compare import Comparison, Difference
 from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.model.packet import parse_endpoint
@@ -170,7 +169,7 @@ def diff_page(
         None if side is None or model is None else _side_map(model, side.node, missing)
         for side, model in zip(sides, models, strict=True)
     ]
-    differences = [each for group in by_cause(found.differences, lambda each: each.cause) for each in group]
+    differences = [each for group in found.findings for each in group]
     record = comparison_record(replace(found, differences=tuple(differences)), labels)
     findings = [
         {
@@ -178,7 +177,7 @@ def diff_page(
             "services": _services_of(item, models),
             "destinations": item.destinations,
             "from": item.sources,
-            "conditions": item.conditions,
+            "conditions": ", ".join(filter(None, (found.family_of(item), item.conditions))),
             "before": item.one,
             "after": item.other,
             "witness": told["witness"],

@@ -122,7 +122,9 @@ def test_rules_against_manifests(kproxy: Run) -> None:
     for side in (f"manifests:{MINI / 'cluster.yaml'}@minikube", f"{MINI / 'cluster.yaml'}@minikube"):
         done = kproxy("diff", RULES, side, *config)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert kproxy("diff", RULES_V6, MINI / "cluster.yaml", *config).returncode == 0
+    assert kproxy("diff", RULES_V6, MINI / "cluster.yaml", *config, "-6").returncode == 0
+    done = kproxy("diff", RULES_V6, MINI / "cluster.yaml", *config)
+    assert (done.returncode, "not seen: nft iptables of " in done.stdout) == (2, True), "the cluster has IPv4 Services"
 
 
 def test_two_configurations_of_one_cluster(kproxy: Run, tmp_path: Path) -> None:
@@ -142,6 +144,102 @@ def test_standard_input_and_the_other_family(kproxy: Run) -> None:
     assert done.returncode == 2
     assert "IPv4" in done.stderr
     assert "IPv6" in done.stderr
+
+
+@pytest.fixture
+def filtered(tmp_path: Path) -> list[str]:
+    """A host's rules of both families, the same where one of IPv6 is lost, and those of IPv4 alone."""
+    drop = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s {}/128 -p tcp -m tcp --dport 22 -j DROP\n{}COMMIT\n"
+    both = drop.format("2001:db8::7", "-A INPUT -s 2001:db8::8/128 -j DROP\n")
+    texts = {
+        "a.v4": drop.format("192.0.2.7", "").replace("/128", "/32"),
+        "a.v6": both,
+        "b.v6": drop.format("2001:db8::7", ""),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    four, six, lost = (str(tmp_path / name) for name in texts)
+    return [f"{four},{six}", f"{four},{lost}", four]
+
+
+def test_both_families_are_compared_where_both_are_there(kproxy: Run, filtered: list[str], tmp_path: Path) -> None:
+    """Differences say their family; with -4 or -6 the headline says that the other one was not compared."""
+    one, other, _ = filtered
+    page = tmp_path / "diff.html"
+    done = kproxy("diff", one, other, "--html", page)
+    assert done.returncode == 1, done.stdout
+    assert "different: 1 difference\n" in done.stdout
+    assert "1. IPv6: " in done.stdout
+    assert "2001:db8::8" in done.stdout
+    assert re.findall(r"(\d+) rules?\n", done.stdout) == ["3", "2"], "the rules of both families"
+    assert {each["conditions"].split(",")[0] for each in _held(page)["compare"]["findings"]} == {"IPv6"}
+    answer = json.loads(kproxy("diff", one, other, "-o", "json").stdout)
+    assert (answer["alike"], answer["families"]) == (False, ["IPv4", "IPv6"])
+    assert {each["family"] for each in answer["differences"]} == {"IPv6"}
+    swapped = kproxy("diff", one, other, "--text")
+    assert (swapped.returncode, "-A INPUT -s 2001:db8::8/128 -j DROP" in swapped.stdout) == (1, True)
+    same = kproxy("diff", one, one)
+    assert (same.returncode, "alike: every packet is treated the same\n" in same.stdout) == (0, True)
+    for option, code, said in (
+        ("-4", 0, "alike: every IPv4 packet is treated the same\n"),
+        ("-6", 1, "different: 1 difference of IPv6 packets\n"),
+    ):
+        done = kproxy("diff", one, other, option, "--html", page)
+        assert (done.returncode, said in done.stdout) == (code, True), done.stdout
+        assert [each["reason"] for each in _held(page)["compare"]["undecided"]] == ["they were not compared"]
+    stopped = json.loads(kproxy("diff", one, other, "--timeout", "0", "-o", "json").stdout)
+    assert {part["family"] for part in stopped["parts"]} == {"IPv6"}, "IPv4 is alike before the clock is looked at"
+
+
+def test_a_family_of_which_one_side_has_no_file_was_not_seen(kproxy: Run, filtered: list[str], tmp_path: Path) -> None:
+    both, _, four = filtered
+    page = tmp_path / "diff.html"
+    for sides, host in (((both, four), four), ((four, both), four)):
+        done = kproxy("diff", *sides, "-o", "json", "--html", page)
+        answer = json.loads(done.stdout)
+        assert (done.returncode, answer["alike"], answer["differences"]) == (2, False, [])
+        assert answer["families"] == ["IPv4"]
+        suspected = [(each["host"], each["family"], each["what"]) for each in answer["unseen"] if each["suspected"]]
+        assert suspected == [(host, "IPv6", "nft iptables")]
+        assert [each["where"] for each in _held(page)["compare"]["undecided"]] == ["IPv6 packets"]
+        text = kproxy("diff", *sides)
+        assert "not decided: " in text.stdout
+        assert f"not seen: nft iptables of {host} IPv6: there is no file of these rules" in text.stdout
+        texts = kproxy("diff", *sides, "--text")
+        assert (texts.returncode, texts.stdout, "not seen: nft iptables" in texts.stderr) == (2, "", True)
+        assert kproxy("diff", *sides, "-4").returncode == 0
+        assert kproxy("diff", *sides, "--assume", "complete").returncode == 1
+
+
+def test_both_families_of_rendered_rules(kproxy: Run, tmp_path: Path) -> None:
+    """Those that the cluster's Services have."""
+    before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"
+    text = """\
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIP: 10.96.0.80
+  clusterIPs: [10.96.0.80, "fd00:10:96::80"]
+  ipFamilies: [IPv4, IPv6]
+  selector: {app: web}
+  ports: [{port: 80}]
+"""
+    piece = """\
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-%s, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: %s
+ports: [{port: 8080}]
+endpoints: [{addresses: ["%s"]}]
+"""
+    before.write_text(text + piece % ("a", "IPv4", "10.244.1.7") + piece % ("b", "IPv6", "fd00:10:244::7"))
+    after.write_text(before.read_text().replace("fd00:10:244::7", "fd00:10:244::9"))
+    for mode in ("iptables", "nftables"):
+        done = kproxy("diff", f"{before}@n1", f"{after}@n1", "--mode", mode)
+        assert (done.returncode, "[fd00:10:96::80]:80/tcp" in done.stdout) == (1, True), done.stdout
+        assert kproxy("diff", f"{before}@n1", f"{after}@n1", "--mode", mode, "-4").returncode == 0
 
 
 def test_a_host_narrows_the_question(kproxy: Run, tmp_path: Path) -> None:
