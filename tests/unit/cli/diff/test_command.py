@@ -186,7 +186,7 @@ def test_both_families_are_compared_where_both_are_there(kproxy: Run, filtered: 
     ):
         done = kproxy("diff", one, other, option, "--html", page)
         assert (done.returncode, said in done.stdout) == (code, True), done.stdout
-        assert [each["reason"] for each in _held(page)["compare"]["undecided"]] == ["they were not compared"]
+        assert _held(page)["compare"]["undecided"][-1]["reason"] == "they were not compared"
     stopped = json.loads(kproxy("diff", one, other, "--timeout", "0", "-o", "json").stdout)
     assert {part["family"] for part in stopped["parts"]} == {"IPv6"}, "IPv4 is alike before the clock is looked at"
 
