@@ -96,8 +96,8 @@ def command(
         listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
         raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
     family = chosen_family(ipv4, ipv6) or target.primary_family(config)
-    lacking = source.lacking(cluster, assumed).things(target.node_name).items()
-    of_it = [each for each, services in lacking if not services or service in services]
+    lacking, _ = source.lacking(cluster, assumed).on_node(cluster, target, config, assumed)
+    of_it = [each for each, services in lacking.things(target.node_name).items() if not services or service in services]
     unseen = assumed.left(
         each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.family in ("", family.value)
     )

@@ -19,10 +19,10 @@ from kproxy.cli.output import report_note, working
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
-from kproxy.cluster.evidence.manifests import Lacking, families_of, open_services
+from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, families_of, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NFTABLES, NOTHING, VARIANTS, Assumed, Unseen, suspect
+from kproxy.cluster.evidence.unseen import NFTABLES, NODE_ADDRESSES, NOTHING, VARIANTS, Assumed, Unseen, suspect
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
@@ -150,13 +150,16 @@ class SideInput:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
             return tuple(each for each in self._files.unseen if each.family in ("", family.value))
-        found = (*ipvs_of_mode(self.label, self._config.mode), *self._lacking.unseen(self.label))
+        found = (*ipvs_of_mode(self.label, self._config.mode), *self._lacking[0].unseen(self.label))
         return self._choices.assumed.left(each for each in found if each.family in ("", family.value))
 
     @property
-    def _lacking(self) -> Lacking:
+    def _lacking(self) -> tuple[Lacking, KubeProxyConfiguration]:
+        """What the objects lack, and the configuration to render with."""
         source, _ = _cluster_source(self._text, self._choices)
-        return replace(source.lacking(self._cluster[1], self._choices.assumed), configuration=not self._knows_config)
+        _, cluster, target, _ = self._cluster
+        found = replace(source.lacking(cluster, self._choices.assumed), configuration=not self._knows_config)
+        return found.on_node(cluster, target, self._config, self._choices.assumed)
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -171,12 +174,17 @@ class SideInput:
             found = SideRules(self._files.iptables(family), self._files.nftables or NftRuleset())
             return opened_side(found, family, self.unseen(family), same)
         _, cluster, target, _ = self._cluster
-        config = self._config
+        lacking, config = self._lacking
+        if lacking.node_addresses and any(what == NODE_ADDRESSES for _, what in same):
+            lacking, config = (
+                replace(lacking, node_addresses={}),
+                structs.replace(config, node_port_addresses=EVERYWHERE),
+            )
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
             found = _rendered(target, family, cluster, config, self._choices.features or Features())
         found = opened_side(found, family, self.unseen(family), same)
-        return replace(found, iptables=open_services(found.iptables, family, cluster, self._lacking))
+        return replace(found, iptables=open_services(found.iptables, family, cluster, lacking, on_any_host=True))
 
     def take_config_of(self, other: SideInput) -> None:
         """Where nothing tells the configuration of a rendered side's kube-proxy, it is taken to be the other side's:

@@ -199,9 +199,8 @@ def command(
             config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=_USED, node=node)
         tell_unused_options(config.mode)
         target = select_target(cluster.nodes, config, node)
-        traced = ManifestSource(
-            cluster, config, target, features, host, local_ips, empty, source.lacking(cluster, empty)
-        )
+        lacking, config = source.lacking(cluster, empty).on_node(cluster, target, config, empty)
+        traced = ManifestSource(cluster, config, target, features, host, local_ips, empty, lacking)
         names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
         resolve = names.resolve
     _check_summary(summary, html)

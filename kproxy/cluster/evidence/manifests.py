@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from msgspec import structs
+
 from kproxy.api import EndpointSlice, Manifests, Service
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.allocate import is_unallocated, lacks_node_port, places
@@ -17,6 +20,7 @@ from kproxy.cluster.evidence.unseen import (
     CLUSTER_IPS,
     CONFIGURATION,
     ENDPOINTS,
+    NODE_ADDRESSES,
     NODE_PORTS,
     Assumed,
     Unseen,
@@ -28,8 +32,9 @@ from kproxy.dataplane.model.unseen import unseen_target
 from kproxy.netfilter import Family, Ruleset, parse_save
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.ruleset import Table
+from kproxy.render import Target
 from kproxy.services.names import family_of
-from kproxy.services.node import host_ips
+from kproxy.services.node import PRIMARY, host_ips, node_port_addresses
 from kproxy.words import counted
 
 _SERVICE: Final = "kubernetes.io/service-name"
@@ -37,6 +42,12 @@ _SHOWN: Final = 10
 _CHAINS: Final = {"nat": ("PREROUTING", "OUTPUT"), "filter": ("FORWARD", "OUTPUT")}
 _RANGES: Final = {4: ipaddress.ip_network("198.18.0.0/15"), 6: ipaddress.ip_network("2001:db8::/64")}
 """Where invented endpoints are: addresses that no network has (RFC 2544, RFC 3849)."""
+
+
+_NONE: Final = {Family.IPV4: "255.255.255.255/32", Family.IPV6: "::/128"}
+"""Networks in which no node has an address."""
+EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+"""The nodePortAddresses by which node ports answer at every address of a node."""
 
 
 _Line = tuple[str, Unseen | None]
@@ -50,12 +61,16 @@ class Lacking:
     Attributes:
         endpoints: those without EndpointSlices, by family: of one family, or None for all families that they have.
         configuration: nothing says how kube-proxy is configured.
+        node_addresses: those whose node ports answer at the node's own addresses, which are not known, by family; and
+            `why` they are not.
     """
 
     cluster_ips: tuple[Service, ...] = ()
     endpoints: Mapping[Family | None, tuple[Service, ...]] = field(default_factory=dict)
     node_ports: tuple[Service, ...] = ()
     configuration: bool = False
+    node_addresses: Mapping[Family | None, tuple[Service, ...]] = field(default_factory=dict)
+    why: str = ""
 
     @classmethod
     def of(cls, cluster: Manifests, *, complete: bool, assumed: Assumed) -> Lacking:
@@ -78,6 +93,26 @@ class Lacking:
             {} if assumed.decides(ENDPOINTS) else endpoints,
             () if assumed.decides(NODE_PORTS) else tuple(filter(lacks_node_port, cluster.services)),
         )
+
+    def on_node(
+        self, cluster: Manifests, target: Target, config: KubeProxyConfiguration, assumed: Assumed
+    ) -> tuple[Lacking, KubeProxyConfiguration]:
+        """The same with the node's addresses, if they decide where node ports answer and are not known; and the
+        configuration to render with: one in which node ports answer nowhere then, for `open_services` opens them."""
+        why = why_no_addresses(target)
+        services = tuple(each for each in cluster.services if any(port.node_port for port in each.spec.ports))
+        # By other networks iptables mode asks the packet's address, and nftables mode looks for addresses in them.
+        decide = config.node_ports_on_primary_only or config.mode == MODE_NFTABLES
+        families = [
+            family
+            for family, some in _NONE.items()
+            if not node_port_addresses(config.node_ports_on, family, some.partition("/")[0]).match_all
+        ]
+        if not (why and services and decide and families) or assumed.decides(NODE_ADDRESSES):
+            return self, config
+        found = {family if len(families) == 1 else None: services for family in families}
+        nowhere = [*(cidr for cidr in config.node_ports_on if cidr != PRIMARY), *_NONE.values()]
+        return replace(self, node_addresses=found, why=why), structs.replace(config, node_port_addresses=nowhere)
 
     def known(self, cluster: Manifests, family: Family) -> Manifests:
         """The cluster without the Services of which nobody knows whether they refuse connections of a family."""
@@ -118,10 +153,20 @@ class Lacking:
                 has = "Service has" if len(services) == 1 else "Services have"
                 why = f"{has} {lack}: {names}{more}{f' ({mend})' if mend else ''}"
                 found[suspect(host, family, what, why)] = services
+        for family, services in self.node_addresses.items():
+            found[suspect(host, family, NODE_ADDRESSES, f"{self.why}, and node ports answer there")] = services
         if self.configuration:
             why = "its defaults count: which traffic is of Pods is unknown, and so what is masqueraded (--config FILE)"
             found[not_looked_at(host, None, CONFIGURATION, why)] = ()
         return found
+
+
+def why_no_addresses(target: Target) -> str:
+    """Why a node's own addresses are not known, as a sentence's part; "" if its Node tells them."""
+    node = target.node
+    if node is None:
+        return f"no Node {target.node_name}: its addresses are not known"
+    return "" if host_ips(node) else f"Node {node.metadata.name} has no addresses"
 
 
 def _without_slices(cluster: Manifests) -> Iterator[tuple[Family | None, Service]]:
@@ -151,9 +196,19 @@ def families_of(service: Service) -> tuple[Family, ...]:
 
 
 def open_services(
-    rules: Sequence[IptablesRules], family: Family, cluster: Manifests, lacking: Lacking
+    rules: Sequence[IptablesRules],
+    family: Family,
+    cluster: Manifests,
+    lacking: Lacking,
+    *,
+    on_any_host: bool = False,
 ) -> tuple[IptablesRules, ...]:
-    """The rules of a node, in which what becomes of packets to Services that lack something is open."""
+    """The rules of a node, in which what becomes of packets to Services that lack something is open.
+
+    Args:
+        on_any_host: the question is about every host: also about one on which an address that rules name as the node's
+            is not local.
+    """
     things = {each: found for each, found in lacking.things("").items() if each.family in ("", family.value)}
     lines: list[_Line] = []
     last: list[_Line] = []
@@ -163,6 +218,9 @@ def open_services(
             lines += [(_node_port(port.protocol, str(port.node_port)), None) for port in known]
             protocols = {port.protocol for service in services for port in service.spec.ports if not port.node_port}
             lines += [(_node_port(protocol, "30000:32767"), each) for protocol in sorted(protocols)]
+        elif each.what == NODE_ADDRESSES:
+            ports = [port for service in services for port in service.spec.ports if port.node_port]
+            lines += [(_node_port(port.protocol, str(port.node_port), local=not on_any_host), each) for port in ports]
         else:
             lines += [(line, each) for service in services for line in _doors(service, family)]
         if each.what == CLUSTER_IPS:
@@ -215,9 +273,9 @@ def _doors(service: Service, family: Family) -> Iterator[str]:
             yield _node_port(protocol, str(port.node_port))
 
 
-def _node_port(protocol: str, ports: str) -> str:
+def _node_port(protocol: str, ports: str, *, local: bool = True) -> str:
     name = protocol.lower()
-    return f"-p {name} -m {name} --dport {ports} -m addrtype --dst-type LOCAL -j RETURN"
+    return f"-p {name} -m {name} --dport {ports} {'-m addrtype --dst-type LOCAL ' if local else ''}-j RETURN"
 
 
 def _known(cluster: Manifests, family: Family) -> set[str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.evidence.manifests import why_no_addresses
 from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen, suspect, suspected
 from kproxy.cluster.hosts import node_addresses
 from kproxy.dataplane import Host
@@ -22,7 +23,6 @@ from kproxy.render.decisions import Decisions, decide, is_node_allowed
 from kproxy.services.claims import Door, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName, family_of
-from kproxy.services.node import host_ips
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import SelectedEndpoints, select_endpoints
 from kproxy.services.tracker import ServiceState
@@ -84,12 +84,7 @@ class NodeFacts:
             for each in configs
         )
         known, moves = addresses is not None, configs[0].node_ports_on != configs[1].node_ports_on
-        if moves and not known and (node is None or not host_ips(node)):
-            why = (
-                f"Node {node.metadata.name} has no addresses"
-                if node
-                else f"no Node {target.node_name}: its addresses are not known"
-            )
+        if moves and not known and (why := why_no_addresses(target)):
             lacking = (*lacking, suspect(target.node_name, None, NODE_ADDRESSES, why))
         return cls(target, family, state, first, second, known, host, assumed.left(lacking))
 

@@ -407,3 +407,68 @@ def test_the_hint_is_the_option_that_shows_the_endpoints(kproxy: Run, tmp_path: 
     assert outcome["hints"] == ["--assume-endpoints N, or input that shows it"]
     (settled,) = json.loads(kproxy("trace", "-f", path, "--assume-endpoints", "1", *packet).stdout)["outcomes"]
     assert settled["verdict"] == "ACCEPT"
+
+
+NODE_PORT = CLUSTER.replace("ports: [{port: 80}]", "type: NodePort, ports: [{port: 80, nodePort: 30080}]", 1)
+NODELESS = NODE_PORT.partition("---\napiVersion: v1\nkind: Node")[0]
+UNADDRESSED = NODE_PORT.replace("[{type: InternalIP, address: 172.30.0.11}]", "[]")
+PRIMARY = ("iptables", "nodePortAddresses: [primary]")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "more", "is_open"),
+    [
+        (NODELESS, "nftables", "", True),
+        (UNADDRESSED, "nftables", "", True),
+        (NODELESS, *PRIMARY, True),
+        (NODELESS, "nftables", "nodePortAddresses: [172.30.0.0/16]", True),
+        (NODELESS, "iptables", "nodePortAddresses: [172.30.0.0/16]", False),
+        (NODELESS, "nftables", "nodePortAddresses: [0.0.0.0/0]", False),
+        (NODELESS, "iptables", "", False),
+        (NODE_PORT, "nftables", "", False),
+        (NODE_PORT, *PRIMARY, False),
+    ],
+)
+def test_where_node_ports_answer_on_a_node_without_addresses(
+    kproxy: Run, tmp_path: Path, text: str, mode: str, more: str, is_open: bool
+) -> None:
+    """They answer at some of its addresses, and nobody knows at which: open to them, and certain to all others."""
+    rules, config = tmp_path / "cluster.yaml", tmp_path / "config.yaml"
+    rules.write_text(text)
+    config.write_text(CONFIG.replace("mode: ipvs", f"mode: {mode}\nclusterCIDR: 10.244.0.0/16\n{more}"))
+    common = ("-f", rules, "--config", config, "--node", "n1")
+    own = ("--local-ip", "172.30.0.11", "--local-ip", "10.244.1.1", "--src", "203.0.113.7:4000")
+    asked = {}
+    for to in ("172.30.0.11:30080", "10.244.1.1:30080", "172.30.0.11:30081", "10.96.0.80:80", "192.0.2.1:30080"):
+        answer = json.loads(kproxy("trace", *common, *own, "--dst", to, "-o", "json").stdout)
+        asked[to] = {each["verdict"] for each in answer["outcomes"]} == {"INDETERMINATE"}
+        told = [each["what"] for each in answer["unseen"] if each["suspected"]]
+        assert told == (["node addresses"] if is_open else []), to
+    assert [to for to, answered in asked.items() if answered] == (
+        ["172.30.0.11:30080", "10.244.1.1:30080"] if is_open else []
+    )
+    decided = kproxy("trace", *common, *own, "--dst", "172.30.0.11:30080", "--assume", "node addresses=empty")
+    assert "INDETERMINATE" not in decided.stdout
+    explained = kproxy("explain", *common, "--service", "shop/web")
+    assert ("not certain: node addresses not seen" in explained.stdout) is is_open
+
+
+def test_a_node_without_addresses_is_not_certain_to_differ(kproxy: Run, tmp_path: Path) -> None:
+    """But its other traffic is; and beside another one without any they are taken to be the same on both."""
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.replace("mode: ipvs", "mode: nftables\nclusterCIDR: 10.244.0.0/16"))
+    local = NODELESS.replace("type: NodePort", "type: NodePort, externalTrafficPolicy: Local")
+    moved = NODELESS.replace("10.244.1.2", "10.244.1.9")
+    texts = {"bare": NODELESS, "known": NODE_PORT, "moved": moved, "local": local}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    for one, other, code, said in (
+        ("bare", "known", 2, "not seen: node addresses of "),
+        ("moved", "known", 1, "10.96.0.80:80/tcp from anywhere"),
+        ("bare", "bare", 0, "seen of neither side, and taken to be the same on both: node addresses"),
+        ("bare", "local", 1, "port 30080/tcp"),
+    ):
+        sides = (f"{tmp_path / one}.yaml@n1", f"{tmp_path / other}.yaml@n1")
+        for pair in (sides, sides[::-1]):
+            done = kproxy("diff", *pair, "--config", config)
+            assert (done.returncode, said in done.stdout) == (code, True), done.stdout
