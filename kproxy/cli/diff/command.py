@@ -250,12 +250,15 @@ def _families(
             f"{one.label} holds rules of {first} and {other.label} of {second}: two rule sets of one family expected"
         )
     usual = one.usual_family() if not there else min(there, key=lambda family: family.version)
-    lost = {
-        family: [gap for side in sides if family is not usual or side.families for gap in side.unseen_rules(family)]
-        for family in sorted(there | {usual}, key=lambda family: family.version)
-    }
-    chosen = [family for family, gaps in lost.items() if not gaps]
-    return there, chosen, [gap for gaps in lost.values() for gap in gaps]
+    chosen: list[Family] = []
+    lost: list[Unseen] = []
+    for family in sorted(there | {usual}, key=lambda family: family.version):
+        gaps = [side.unseen_rules(family) if family is not usual or side.families else () for side in sides]
+        if not any(gaps):
+            chosen.append(family)
+        for own, rival in zip(gaps, (other, one), strict=True):
+            lost += own if rival.has_file_of(family) else ()
+    return there, chosen, lost
 
 
 def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:

@@ -112,6 +112,11 @@ class SideInput:
         """The families of rules that were read, if they tell."""
         return frozenset() if self._files is None else self.families
 
+    def has_file_of(self, family: Family) -> bool:
+        """Whether the side has a file of a family's rules alone."""
+        files = () if self._files is None else self._files.files
+        return any(each.iptables is not None and each.iptables.ruleset.family is family for each in files)
+
     def unseen_rules(self, family: Family) -> tuple[Unseen, ...]:
         """A family's rules where the side is files that somebody gathered, and none of them is of that family."""
         if self._files is None or is_live(self._text) or family in self.families:
