@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kproxy.cluster.evidence.signs import cut_chains, cut_table, missing_jumps, unled
+from kproxy.cluster.evidence.signs import cut_chains, cut_table, has_rules, missing_jumps, unled
 from kproxy.cluster.evidence.unseen import (
     BASE_CHAIN_JUMPS,
     CHAIN,
@@ -139,7 +139,7 @@ def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
     """A rule in a chain that was cut; for a chain that is missing, where kube-proxy jumps to it."""
 
     def change(table: Table) -> Table:
-        first = cut_chains(table).get(name)
+        first = cut_chains(table, ruleset.table("nat")).get(name)
         if first is None:
             return table
         jumps = [jump.source for jump in JUMP_RULES if (jump.table, jump.target) == (table.name, name)]
@@ -161,7 +161,10 @@ def _with_jumps(ruleset: Ruleset, each: Unseen, rule: Rule, forked: bool) -> Rul
         jumps = missing_jumps(table)
         if unled(table):
             return _with_tables(Ruleset(tables=(table,)), (table.name,), rule).tables[0]
-        made = [(jump, replace(each, matches=(*each.matches, match))) for jump, each in _made(jumps)]
+        made = [
+            (jump, replace(each, matches=(*each.matches, match)) if has_rules(table, jump.target) else rule)
+            for jump, each in _made(jumps)
+        ]
         return _with_head(table, made if forked else {jump.source: (jump, rule) for jump in jumps}.values())
 
     return _map_tables(ruleset, change)

@@ -9,7 +9,7 @@ of kube-proxy's three modes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
@@ -31,13 +31,22 @@ from kproxy.cluster.evidence.unseen import (
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import CommentMatch, OpaqueMatch, RecentMatch, SetMatch, StatisticMatch
+from kproxy.netfilter.iptables.matches import (
+    CommentMatch,
+    ConntrackMatch,
+    MarkMatch,
+    OpaqueMatch,
+    RecentMatch,
+    SetMatch,
+    StatisticMatch,
+)
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Table
-from kproxy.netfilter.iptables.targets import ConnmarkTarget, DnatTarget, Jump, MasqueradeTarget, SetTarget
+from kproxy.netfilter.iptables.targets import ConnmarkTarget, DnatTarget, Jump, MasqueradeTarget, SetTarget, Verdict
 from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
+    FIREWALL,
     FORWARD,
     MARK_MASQ,
     NODEPORTS,
@@ -48,11 +57,20 @@ from kproxy.render.iptables.chains import (
 )
 from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
 from kproxy.render.nftables.base import JUMPS
-from kproxy.render.nftables.names import MASQUERADING, NODEPORT_IPS
+from kproxy.render.nftables.names import (
+    CLUSTER_IPS,
+    MASQUERADING,
+    NO_ENDPOINT_SERVICES,
+    NODEPORT_IPS,
+    SERVICE_IPS,
+    SERVICE_NODEPORTS,
+)
 from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
 if TYPE_CHECKING:
+    from kproxy.netfilter.nftables.element import Element, Elements
     from kproxy.netfilter.nftables.ruleset import NftRuleset
+    from kproxy.netfilter.nftables.ruleset import Rule as NftRule
     from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
 _TABLES: Final = {"filter": FILTER_TABLE, "nat": NAT_TABLE, "mangle": MANGLE_TABLE, "raw": RAW_TABLE}
@@ -60,6 +78,8 @@ _NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
 _FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
 _ALWAYS: Final = {"filter": (SERVICES, EXTERNAL_SERVICES, FORWARD), "nat": BASE_CHAINS["nat"]}
 """The chains that each version of kube-proxy in iptables mode has."""
+_STEADY: Final = frozenset({("nat", SERVICES), ("nat", POSTROUTING), ("filter", FORWARD)})
+"""The chains to which each version jumps from all built-in chains that v1.36 jumps from."""
 _FIRST: Final = frozenset(jump.target for jump in JUMP_RULES)
 """The chains of kube-proxy's to which built-in chains jump."""
 _NFT_TABLE: Final = "kube-proxy"
@@ -197,19 +217,26 @@ _PROXIED: Final = {"nat": ("PREROUTING", "OUTPUT", "POSTROUTING"), "filter": ("I
 
 
 def missing_jumps(table: Table) -> tuple[JumpRule, ...]:
-    """kube-proxy's jumps that built-in chains lack to chains of its that have rules, in a fresh chain's order.
+    """kube-proxy's jumps that built-in chains lack to chains of its, in a fresh chain's order.
 
-    IPVS mode makes not all of them (kube-proxy v1.36, pkg/proxy/ipvs/proxier.go): in its tables only those to chains
-    that nothing leads to count.
+    Of a chain without rules those count that each version of kube-proxy makes, and where nothing leads to it, all. IPVS
+    mode makes not all of them (kube-proxy v1.36, pkg/proxy/ipvs/proxier.go): in its tables only those to chains with
+    rules that nothing leads to count.
     """
     leads = {source: _leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())}
-    if any(_IPVS_CHAIN.fullmatch(chain.name) for chain in table.chains):
-        leads = dict.fromkeys(leads, set[str]().union(*leads.values()))
-    return tuple(
-        jump
-        for jump in reversed(JUMP_RULES)
-        if jump.table == table.name and jump.target not in leads[jump.source] and _has_rules(table, jump.target)
-    )
+    reached = set[str]().union(*leads.values())
+    ipvs = any(_IPVS_CHAIN.fullmatch(chain.name) for chain in table.chains)
+    proxied = not ipvs and table.chain(SERVICES) is not None
+
+    def is_due(jump: JumpRule) -> bool:
+        if jump.table != table.name or jump.target in (reached if ipvs else leads[jump.source]):
+            return False
+        empty = proxied and table.chain(jump.target) is not None and jump.target != FIREWALL
+        return has_rules(table, jump.target) or (
+            empty and (jump.target not in reached or (table.name, jump.target) in _STEADY)
+        )
+
+    return tuple(filter(is_due, reversed(JUMP_RULES)))
 
 
 def unled(table: Table) -> tuple[str, ...]:
@@ -224,7 +251,7 @@ def unled(table: Table) -> tuple[str, ...]:
     )
 
 
-def _has_rules(table: Table, name: str) -> bool:
+def has_rules(table: Table, name: str) -> bool:
     chain = table.chain(name)
     return chain is not None and bool(chain.rules)
 
@@ -254,7 +281,7 @@ def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Itera
         if lost or alone:
             why = lost or f"chain {alone[0]} of table {table.name} has rules, and no built-in chain jumps there"
             yield suspect(host, family, BASE_CHAIN_JUMPS, why)
-        for name in cut_chains(table):
+        for name in cut_chains(table, ruleset.table("nat")):
             why = f"it lacks, in table {table.name}, rules that kube-proxy always writes"
             yield suspect(host, family, f"{CHAIN} {name}", why)
 
@@ -264,11 +291,13 @@ def lost_in_words(table: Table) -> str:
     lost = missing_jumps(table)
     reached = set[str]().union(*(_leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())))
     unreached = next((jump.target for jump in reversed(lost) if jump.target not in reached), "")
-    if unreached:
+    if unreached and has_rules(table, unreached):
         return (
             f"the rules name addresses, but nothing leads to them: chain {unreached} of table {table.name} has rules, "
             "and no built-in chain jumps there"
         )
+    if unreached:
+        return f"chain {unreached} of table {table.name} is there, and no built-in chain jumps there"
     return "; ".join(
         f"in table {table.name} nothing leads from {source} to "
         + ", ".join(sorted(jump.target for jump in lost if jump.source == source))
@@ -276,12 +305,15 @@ def lost_in_words(table: Table) -> str:
     )
 
 
-def cut_chains(table: Table) -> dict[str, bool]:
-    """kube-proxy's chains of which rules were not seen, and whether such rules may stand before those that were.
+def cut_chains(table: Table, nat: Table | None) -> dict[str, bool]:
+    """kube-proxy's chains of which rules were not seen, and whether such rules may stand before those that were. `nat`:
+    the nat table beside it.
 
     kube-proxy v1.36, pkg/proxy/iptables/proxier.go: chains of ServicePorts end with a jump that asks nothing, those of
-    endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD, KUBE-MARK-MASQ and, beside chains of
-    ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there. Something leads to KUBE-NODEPORTS where it
+    endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD accepts by the mark and by the state;
+    KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there. What
+    session affinity remembers of an endpoint is in two rules of a chain. Beside a chain KUBE-FW-* of nat
+    KUBE-PROXY-FIREWALL has rules. Something leads to KUBE-NODEPORTS where it
     has rules, to each chain of a ServicePort, and to each address that such a chain names: else rules of the chain that
     should lead there were not seen. A chain of a Service that is gone is deleted at once; only with more than 1000
     endpoints it may stay for an hour.
@@ -298,10 +330,14 @@ def cut_chains(table: Table) -> dict[str, bool]:
             cut = last is None or not isinstance(last.target, MasqueradeTarget)
         elif table.name == "nat" and name == SERVICES:
             cut = services and last is None
+        elif name == FORWARD:
+            cut = not _forwards(chain)
+        elif name == PROXY_FIREWALL:
+            cut = last is None and nat is not None and any(each.name.startswith("KUBE-FW-") for each in nat.chains)
         else:
-            cut = name in (FORWARD, MARK_MASQ) and last is None and (name in aims or services)
+            cut = name == MARK_MASQ and last is None and (name in aims or services)
         if cut:
-            found[name] = False
+            found[name] = name == FORWARD
     if table.name == "nat" and SERVICES in names:
         found |= _leaders(table, aims)
     if _is_proxied(table, alone=False) and not unled(table) and not any(map(_IPVS_CHAIN.fullmatch, names)):
@@ -335,6 +371,12 @@ def _leaders(table: Table, aims: set[str]) -> dict[str, bool]:
     for chain in choices:
         if any(rule.destination is not None and (rule.destination, chain.name) not in led for rule in chain.rules):
             found.setdefault(SERVICES, False)
+        kept: dict[bool, set[str]] = {True: set(), False: set()}
+        for rule in chain.rules:
+            if isinstance(rule.target, Jump) and rule.target.chain.startswith("KUBE-SEP-"):
+                kept[any(isinstance(match, RecentMatch) for match in rule.matches)].add(rule.target.chain)
+        if kept[True] and kept[True] != kept[False]:
+            found[chain.name] = True
     return found
 
 
@@ -346,6 +388,13 @@ def _service_ports(chain: Chain) -> set[str]:
         for match in rule.matches
         if isinstance(match, CommentMatch)
     }
+
+
+def _forwards(chain: Chain) -> bool:
+    """Whether KUBE-FORWARD has the rules that each version of kube-proxy writes."""
+    accepts = [rule for rule in chain.rules if isinstance(rule.target, Verdict) and rule.target.verdict == "ACCEPT"]
+    matched = {type(match) for rule in accepts for match in rule.matches}
+    return {MarkMatch, ConntrackMatch} <= matched
 
 
 def _ends(name: str, last: Rule | None) -> bool:
@@ -408,20 +457,53 @@ def cut_table(table: NftTable, *, collected: bool = False) -> tuple[str, str] | 
         for jump in JUMPS.get(name, ()):
             if (lost := jump.text.rpartition(" ")[2]) not in there:
                 return NFTABLES, f"chain {name} of table {table.name} lacks kube-proxy's jump to {lost}"
-    called = {name for item in table.sets for name in chains_of_elements(item.elements)}
+    elements = {item.name: item.elements for item in table.sets}
+    called = {name for each in elements.values() for name in chains_of_elements(each)}
     whole = collected and bool(called)
+    for name in (SERVICE_IPS, SERVICE_NODEPORTS) if own else ():
+        if name not in {other for rule in chains[SERVICES_CHAIN].rules for other in references_of(rule).sets}:
+            return NFTABLES, f"chain {SERVICES_CHAIN} of table {table.name} lacks kube-proxy's rule of its map {name}"
+    if CLUSTER_IPS in elements and not collected and (lost := _lost_cluster_ip(elements)):
+        return NFTABLES, f"table {table.name}: {lost}"
     called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
     for name, chain in sorted(chains.items()):
         if name in called and not chain.rules:
             return NFTABLES, f"table {table.name} leads to chain {name}, which has no rules"
+        if name in called and name in own and not _leads_on(chain.rules[-1]):
+            return NFTABLES, f"chain {name} of table {table.name} lacks the rule that kube-proxy always writes last"
         if name not in called and chain.rules and name in own and not whole:
             return (
                 NFTABLES,
                 f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing",
             )
-    if any(item.name == NODEPORT_IPS for item in table.sets) and not any(item.elements for item in table.sets):
+    if NODEPORT_IPS in elements and not any(elements.values()):
         return NFTABLES, f"no set or map of table {table.name} has elements, and kube-proxy always writes some"
     return None
+
+
+def _leads_on(rule: NftRule) -> bool:
+    """Whether a rule of a ServicePort's or an endpoint's chain decides what becomes of packets, and not only of clients
+    that a set remembers."""
+    from kproxy.netfilter.nftables.references import references_of
+    from kproxy.netfilter.nftables.statement import Nat, VerdictMap
+    from kproxy.netfilter.nftables.value import Verdict as NftVerdict
+
+    decides = any(isinstance(part, Nat | NftVerdict | VerdictMap) for part in rule.statements)
+    return decides and not references_of(rule).sets
+
+
+def _lost_cluster_ip(elements: Mapping[str, Elements]) -> str:
+    """Which ClusterIP the set of them names and no map, or that it names none; "" for neither."""
+    mapped = {key[0] for name in (SERVICE_IPS, NO_ENDPOINT_SERVICES) for key in _keys(elements.get(name, ()))}
+    named = [each.key for each in elements[CLUSTER_IPS] if isinstance(each.key, int)]
+    if mapped and not named:
+        return f"set {CLUSTER_IPS} has no elements, and kube-proxy always writes some"
+    lost = next((each for each in named if each not in mapped), None)
+    return "" if lost is None else f"set {CLUSTER_IPS} has an address of which its maps have no element"
+
+
+def _keys(elements: Iterable[Element]) -> Iterator[tuple[object, ...]]:
+    return (each.key for each in elements if isinstance(each.key, tuple))
 
 
 def set_names(ruleset: Ruleset) -> tuple[str, ...]:

@@ -376,9 +376,9 @@ def test_a_loss_on_which_all_possibilities_agree_is_certain(kproxy: Run, tmp_pat
     """Where the unseen nat table sends the packet is open; that the filter table refuses it is not."""
     file = tmp_path / "filter.save"
     hooks = "".join(f":{hook} ACCEPT [0:0]\n" for hook in ("INPUT", "FORWARD", "OUTPUT"))
-    rules = "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n"
+    rules = "-A KUBE-PROXY-FIREWALL -s 192.0.2.9/32 -j DROP\n"
     rules += "".join(f"-A {hook} -j {target}\n" for hook in ("INPUT", "FORWARD"))
-    file.write_text(f"*filter\n{hooks}:KUBE-FORWARD - [0:0]\n-A FORWARD -j KUBE-FORWARD\n{rules}COMMIT\n")
+    file.write_text(f"*filter\n{hooks}:KUBE-PROXY-FIREWALL - [0:0]\n-A FORWARD -j KUBE-PROXY-FIREWALL\n{rules}COMMIT\n")
     asked = ("trace", "--rules", file, "--src", "10.244.1.3", "--dst", "10.96.0.10:53", "--local-ip", "172.30.0.11")
     (only,) = json.loads(kproxy(*asked, "-o", "json").stdout)["outcomes"]
     assert (only["verdict"], only["probability"]) == (target, "1/1")

@@ -136,6 +136,8 @@ DUMP = (ROOT / "docs/examples/worker-1.save").read_text()
         # others of its endpoints: nothing leads to their chains
         (r".* -m statistic .*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
         (r".*10\.244\.1\.11.*", "chain KUBE-SVC-67NZLRHBNDSAWJRO"),
+        (r"-A KUBE-FORWARD .*mark.*", "chain KUBE-FORWARD"),
+        (r"-A KUBE-FORWARD .*RELATED.*", "chain KUBE-FORWARD"),
         # an address that a Service's chain names
         (r"-A KUBE-SERVICES -d 10\.96\.0\.80.*", "chain KUBE-SERVICES"),
         # chains that are there in each version
@@ -161,6 +163,23 @@ def test_a_chain_of_a_service_to_which_nothing_leads() -> None:
     assert things(rules(cut)) == {"chain KUBE-SERVICES"}
     assert ("open", "") in ends(rules(cut))
     assert not things(rules(cut, collected=True))
+
+
+def test_what_session_affinity_remembers_is_in_two_rules() -> None:
+    whole = (ROOT / "rules_golden/session-affinity/expected/node-0.v4.save").read_text()
+    (chain, first), *_ = re.findall(r"^-A (KUBE-SVC-\S+) .*--rcheck.* -j (KUBE-SEP-\S+)$", whole, flags=re.MULTILINE)
+    assert not things(rules(whole))
+    for lost in (rf"-A {chain} .*--rcheck.* -j {first}\n", rf"-A {chain} (?!.*--rcheck).* -j {first}\n"):
+        assert things(rules(re.sub(f"^{lost}", "", whole, flags=re.MULTILINE))) == {f"chain {chain}"}
+
+
+@pytest.mark.parametrize("table", ["nat", "filter"])
+def test_chains_of_which_only_the_names_are_there(table: str) -> None:
+    """As `head` or `grep` leaves them: neither their rules nor the jumps to them were seen."""
+    head, body, rest = re.split(rf"(^\*{table}\n.*?^COMMIT\n)", DUMP, maxsplit=1, flags=re.MULTILINE | re.DOTALL)
+    cut = head + re.sub(r"^-A .*\n", "", body, flags=re.MULTILINE) + rest
+    assert "base-chain jumps" in things(rules(cut))
+    assert {verdict for verdict, _ in ends(rules(DUMP))} < {verdict for verdict, _ in ends(rules(cut))}
 
 
 CLOSED = re.sub(r"(\*filter\n(?:.*\n)*?:FORWARD) ACCEPT", r"\1 DROP", DUMP)
@@ -244,6 +263,12 @@ def test_one_jump_that_is_missing(jump: JumpRule) -> None:
     assert not things(rules(cut, collected=True))
 
 
+def test_a_firewall_without_rules_beside_its_load_balancer() -> None:
+    cut = re.sub(r"^-A KUBE-PROXY-FIREWALL .*\n", "", FIREWALL, flags=re.MULTILINE)
+    assert not things(rules(FIREWALL))
+    assert things(rules(cut)) == {"chain KUBE-PROXY-FIREWALL"}
+
+
 def test_a_firewall_that_forwarded_packets_may_meet() -> None:
     cut = re.sub(r"^-A FORWARD .*\n", "", FULL, flags=re.MULTILINE)
     (refused,) = set(re.findall(r"^-A KUBE-PROXY-FIREWALL -d (\S+)/32 ", FULL, flags=re.MULTILINE))
@@ -272,6 +297,8 @@ TABLE = (ROOT / "rules_golden/minikube/expected/minikube.v4.nft").read_text()
         ("nftables", re.sub(r"elements = \{[^}]*\}", "", TABLE)),
         ("nftables", re.sub(r"\tchain nat-prerouting \{[^}]*\}\n", "", TABLE)),
         ("nftables", re.sub(r"(\tchain services \{)[^}]*\}", r"\1\n\t}", TABLE)),
+        ("nftables", re.sub(r"\t\tip daddr \. meta l4proto \. th dport vmap @service-ips\n", "", TABLE)),
+        ("nftables", re.sub(r"10\.96\.0\.10 \. \w+ \. \d+ : goto [^,} ]*,?", "", TABLE)),
         ("nftables", re.sub(r"(\tchain service-FY5PMXPG\S+ \{)[^}]*\}[^}]*\}", r"\1\n\t}", TABLE)),
         ("base-chain jumps", re.sub(r"\t\ttype (nat|filter) hook .*\n", "", TABLE)),
         *(("nftables", re.sub(rf"(chain {name} \{{\n)\t\ttype .*\n", r"\1", TABLE)) for name in JUMPS),
