@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kproxy.api.addresses import canonical_ip
 from kproxy.api.load.reader import RawObject
+
+ENDED: Final = ("Succeeded", "Failed")
+"""Phases in which a Pod's address may be another one's by now."""
 
 
 @dataclass(frozen=True, slots=True)

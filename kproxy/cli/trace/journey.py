@@ -15,8 +15,9 @@ from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
+from kproxy.cluster.journey.lost_nodes import known_journeys
 from kproxy.cluster.journey.network import POD
-from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey, journeys
+from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.cluster.journey.question import Question, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.motion import in_motion
@@ -64,10 +65,10 @@ def trace_hosts(
     if sender is None or receiver is None:
         raise click.UsageError("a way over all hosts needs --from and --to")
 
-    def ask() -> tuple[KnownNetwork, Question, list[Journey]]:
+    def ask() -> tuple[KnownNetwork, Question, Sequence[Journey]]:
         network = KnownNetwork(read())
         asked = read_question(network, sender, receiver, given.get("proto"))
-        ways = journeys(
+        ways = known_journeys(
             network, asked.client, asked.destination, asked.protocol, source=asked.source, source_port=sport
         )
         return network, asked, ways

@@ -31,9 +31,10 @@ SMALLEST: Final = 20
 _LARGEST: Final = 5
 """Times that many are at most in one part."""
 _MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
+_NODE_FILE: Final = "objects/Node.json"
 _NEEDED: Final = {
     ENDPOINT_SLICES: (ENDPOINTS, "no EndpointSlices", "nodes are not judged: what is stale is not known"),
-    "objects/Node.json": (
+    _NODE_FILE: (
         NODE_OBJECTS,
         "no Nodes",
         "nodes are not judged: their zones, addresses and pods' networks are not known",
@@ -98,6 +99,7 @@ def audit(
     found += observe_all(nodes)
     undecided = [each for part in done for each in part.undecided]
     undecided += _policies(cluster)
+    undecided += [(name, Gap("no Node object", _NEEDED[_NODE_FILE][2])) for name in cluster.lost_nodes]
     return Report(
         FORMAT_VERSION,
         cluster.label,
@@ -116,7 +118,8 @@ def audit(
 
 
 def _unseen_objects(cluster: Cluster) -> Iterator[Unseen]:
-    """Objects of the cluster without which no node can be judged."""
+    """Objects of the cluster without which no node can be judged, and those of single nodes."""
+    yield from cluster.lost_nodes.values()
     for each in cluster.missing_objects:
         if each.what in _NEEDED:
             what, lack, _ = _NEEDED[each.what]
@@ -156,6 +159,8 @@ def _part(nodes: Sequence[AuditedNode], some: range, tell: Tell, *, everything: 
         unknown = {each.what for each in node.cluster.missing_objects} & _NEEDED.keys()
         if unknown:
             undecided.append((node.name, Gap(*_NEEDED[min(unknown)][1:])))
+            continue
+        if node.name in node.cluster.lost_nodes:
             continue
         found += [*observe_host(node), *observe_wires(node), *observe_proxy(node)]
         if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):

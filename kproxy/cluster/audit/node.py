@@ -22,7 +22,7 @@ from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
-from kproxy.cluster.pods import Pod
+from kproxy.cluster.pods import ENDED, Pod
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
@@ -48,7 +48,6 @@ from kproxy.services.serviceport import ServicePort
 
 _TRIGGERED: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 _SYNCED: Final = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
-_ENDED: Final = ("Succeeded", "Failed")
 _AFFINITY: Final = "affinity-"
 """How sets of kube-proxy's nftables mode begin that remember clients."""
 
@@ -71,7 +70,7 @@ class AuditedCluster:
         self.states = States(cluster.manifests)
         self.pods: dict[Family, dict[str, list[tuple[str, Pod]]]] = {family: {} for family in Family}
         for pod in cluster.pods.values():
-            if not pod.host_network and pod.phase not in _ENDED:
+            if not pod.host_network and pod.phase not in ENDED:
                 for address in pod.addresses:
                     family = Family.IPV6 if ":" in address else Family.IPV4
                     self.pods[family].setdefault(pod.node, []).append((address, pod))

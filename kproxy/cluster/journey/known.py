@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +30,7 @@ from kproxy.cluster.evidence.unseen import SERVICES, Unseen, suspect
 from kproxy.cluster.facts.links import Link
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
-from kproxy.cluster.pods import Pod
+from kproxy.cluster.pods import ENDED, Pod
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts, no_rules
 from kproxy.dataplane import Host, Packet
@@ -45,12 +45,11 @@ from kproxy.words import listed
 
 OUTSIDE: Final = "outside/"
 """Before the address of a host that is not in the cluster."""
-_ENDED: Final = ("Succeeded", "Failed")
-"""Phases in which a Pod's address may be another one's by now."""
 _PROXY: Final = "Proxy"
 _SHOWN: Final = 8
 _NOT_BALANCED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class KnownNetwork:
@@ -63,14 +62,52 @@ class KnownNetwork:
         self._hosts: dict[str, NetworkHost] = {}
         self._named: dict[str, str] = {}
         self._deliver_to = ""
+        self._lost = cluster.lost_nodes
         self._nodes: Mapping[str, Node] = {node.metadata.name: node for node in cluster.manifests.nodes}
         self._no_rules = {family: no_rules(family) for family in Family}
         self._pods = {
             address: pod
             for pod in cluster.pods.values()
-            if pod.phase not in _ENDED and not pod.host_network
+            if pod.phase not in ENDED and not pod.host_network
             for address in pod.addresses
         }
+
+    @property
+    def without_lost_nodes(self) -> KnownNetwork:
+        """The same network, whose load balancers lead to no node without a Node object."""
+        found = copy.copy(self)
+        found._lost, found.notes = {}, {}
+        return found
+
+    def _if_lost(self, address: str) -> Arrival | None:
+        """Open, if an address that nobody is known to have may be that of a node without a Node object, or of its
+        pods: one in kube-proxy's cluster CIDR, beside a known pod of that node, in a network of its devices, or,
+        where these are not known, beside another node's address."""
+        value = ipaddress.ip_address(address)
+        if not any(value in network for network in self._lost_networks):
+            return None
+        self.suspected.update(dict.fromkeys(self.cluster.lost_nodes.values()))
+        return _unknown(f"{no_object(self.cluster.lost_nodes)}: whether {address} is its own or a pod's is not known")
+
+    @cached_property
+    def _lost_networks(self) -> Sequence[_Network]:
+        hosts, lost = self.cluster.hosts, self.cluster.lost_nodes
+        if not lost:
+            return ()
+        config = self.cluster.config_of(next(iter(hosts.values())))
+        found = [] if config is None else [each for each in config.cluster_cidr.split(",") if each]
+        nodes = [ipaddress.ip_address(address) for name in self._nodes for address in self._addresses(name)]
+        told = {**self._homes, **self._pods}.keys() - self._owners.keys()
+        near = [address for address in sorted(told) if self._node_of(address) in lost]
+        for name in lost:
+            facts = hosts.get(name)
+            if facts is None or facts.interfaces is None:
+                near += map(str, nodes)
+                continue
+            own = [str(each) for item in facts.interfaces if not item.is_loopback for each in item.addresses]
+            found += [each for each in own if not any(node in _network(each) for node in nodes)]
+        found += [f"{each}/{64 if ':' in each else 24}" for each in near]
+        return tuple(dict.fromkeys(map(_network, found)))
 
     # --- hosts ---
 
@@ -146,7 +183,7 @@ class KnownNetwork:
         return found
 
     @cached_property
-    def _pod_cidrs(self) -> list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str]]:
+    def _pod_cidrs(self) -> list[tuple[_Network, str]]:
         return [
             (ipaddress.ip_network(cidr, strict=False), name)
             for name, node in self._nodes.items()
@@ -231,7 +268,7 @@ class KnownNetwork:
         if not pod.node:
             return Arrival("", reason=f"on which node pod {pod.name} runs is not known", unknown=True)
         if pod.node not in self.cluster.hosts:
-            return Arrival("", reason=f"nothing is known of node {pod.node}", unknown=True)
+            return self._no_host(pod.node)
         return Arrival(pod.node, self._device_to(pod))
 
     def _device_to(self, pod: Pod) -> str | None:
@@ -268,7 +305,9 @@ class KnownNetwork:
         """The host that has the gateway's address; behind a router that is not known, whom objects tell."""
         own = host.name.removeprefix(OUTSIDE) if host.name.startswith(OUTSIDE) else ""
         if own and (home := self._node_of(own)):
-            return Arrival(home, None) if home in self.cluster.hosts else _no_host(home, own)
+            return Arrival(home, None) if home in self.cluster.hosts else self._no_host(home, own)
+        if own and (doubt := self._if_lost(own)) is not None:
+            return doubt
         link = (host.links or {}).get(device)
         if link is not None and not link.carrier:
             return self._unanswered(host, device, gateway, f"{device} has no carrier")
@@ -322,13 +361,18 @@ class KnownNetwork:
             return _unknown(f"{named}'s {why}")
         node = self._node_of(target)
         if node and node not in self.cluster.hosts:
-            return _no_host(node, target)
+            return self._no_host(node, target)
         if node and host.name.startswith(OUTSIDE):
             return _unknown(f"whether the way to pods is known outside of the cluster, that to {target}")
         if node and node != host.name:
             self._note(f"from {host.name} to {target} by the cluster's network: it is of {node}'s pods")
             return Arrival(node, None)
-        return Arrival(f"{OUTSIDE}{target}", "eth0")
+        return self._if_lost(target) or Arrival(f"{OUTSIDE}{target}", "eth0")
+
+    def _no_host(self, node: str, address: str = "") -> Arrival:
+        if node in self.cluster.lost_nodes:
+            self.suspected.setdefault(self.cluster.lost_nodes[node])
+        return _unknown(f"nothing is known of node {node}{address and f', which has {address}'}")
 
     def _delivered(self, target: str) -> Arrival:
         """An external or load-balancer IP of Services: any of the nodes may get it."""
@@ -342,14 +386,22 @@ class KnownNetwork:
         nodes = [self._deliver_to] if self._deliver_to else self._delivering(target, services)
         if not nodes:
             return _unknown(f"to which node {target}, an address of {services[0].metadata.key}, leads is not known")
-        if not self._deliver_to:
+        if self._lost.keys().isdisjoint(nodes) and not self._deliver_to:
             self._note(f"{target}: taken to lead to each of {len(nodes)} nodes alike: {listed(nodes, _SHOWN)}")
-        return Arrival("", choices=tuple(Arrival(name, self.uplink(name)) for name in nodes))
+        return Arrival(
+            "",
+            choices=tuple(
+                Arrival(name, self.uplink(name)) if name in self.cluster.hosts else self._no_host(name)
+                for name in nodes
+            ),
+        )
 
     def _delivering(self, target: str, services: Sequence[Service]) -> list[str]:
         """The nodes that may get what is sent to a Service's address: for a load balancer not those that are excluded,
         and with the external policy Local those whose health check holds, if any does: that have a ready endpoint."""
-        nodes = [name for name, host in self.cluster.hosts.items() if host.has_node]
+        lost = self.cluster.lost_nodes
+        nodes = [name for name, host in self.cluster.hosts.items() if host.has_node and name not in lost]
+        nodes += self._lost
         balancers = [each for each in services if any(item.ip == target for item in each.ingress)]
         if not balancers or len(services) > 1:
             return nodes
@@ -432,8 +484,13 @@ class KnownNetwork:
         )
 
 
-def _no_host(node: str, address: str) -> Arrival:
-    return _unknown(f"nothing is known of node {node}, which has {address}")
+def _network(cidr: str) -> _Network:
+    return ipaddress.ip_network(cidr, strict=False)
+
+
+def no_object(nodes: Collection[str]) -> str:
+    """Says of nodes that they have no Node object."""
+    return f"{listed(list(nodes), _SHOWN)} {'has' if len(nodes) == 1 else 'have'} no Node object in the snapshot"
 
 
 def _unknown(reason: str) -> Arrival:
@@ -448,7 +505,7 @@ def _host_with(addresses: Sequence[str]) -> Host:
     return dataclasses.replace(Host.simple(addresses), interfaces=MappingProxyType(interfaces), routes=routes)
 
 
-def _is_within(route: Route, cidrs: Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+def _is_within(route: Route, cidrs: Iterator[_Network]) -> bool:
     """Whether a route is for one of the networks, or a part of it."""
     first = format_address(route.network.address, route.family)
     version = route.family.version

@@ -116,7 +116,11 @@ def one_of(found: Sequence[Sequence[Journey]], why: str) -> Sequence[Journey]:
     ways = [each for some in found for each in some]
     alike, there = ways, ways[0].there
     for place, hop in enumerate(there):
+        met = len(alike)
         alike = [each for each in alike if len(each.there) > place and _comes_as(each.there[place], hop)]
+        if len(alike) < met:  # the wire leads to one host or to another
+            there = there[:place]
+            break
         outcomes = [each.there[place].outcome for each in alike]
         if len({(each.verdict, each.packet) for each in outcomes}) > 1:
             last = Hop(hop.host, hop.arrived, dataclasses.replace(undecided(outcomes, why), packet=hop.arrived))

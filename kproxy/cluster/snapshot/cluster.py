@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,10 +16,11 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import SUFFIXES, load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.types.core import Node
+from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
 from kproxy.cluster.evidence.unseen import NOTHING, SERVICES, Assumed, Unseen, suspect
 from kproxy.cluster.facts.kubeproxy import find_config_text
 from kproxy.cluster.inputs import decode_proxy_config
-from kproxy.cluster.pods import Pod, read_pods
+from kproxy.cluster.pods import ENDED, Pod, read_pods
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.host import HostFacts, Missing
 from kproxy.cluster.snapshot.inferred import InferredConfigs
@@ -50,7 +51,9 @@ class Cluster:
         proxy_config: kube-proxy's ConfigMap; None if it is not there. A node's own is `HostFacts.proxy_config`.
         inferred: the configurations of nodes of which neither tells.
         assumed: what `--assume` says of unseen things.
-        hosts: by name, in order; those without a Node object are no nodes (`HostFacts.has_node`).
+        lost_nodes: by name, the nodes that objects or a host's files name, and that have no Node object although others
+            have; why, as something that was not seen.
+        hosts: by name, in order; those without a Node object that nothing calls nodes are none (`HostFacts.has_node`).
     """
 
     def __init__(
@@ -90,11 +93,28 @@ class Cluster:
             name: HostFacts(files, name, _failures(self.info, name), assumed=assumed)
             for name in sorted({*names, *known})
         }
+        self.lost_nodes = self._lost_nodes(known, hosts)
         for host in hosts.values():
-            host.has_node = host.name in known or not known
+            host.has_node = host.name in known or host.name in self.lost_nodes or not known
             host.default_mode = "" if self.proxy_config is None or not host.has_node else self.proxy_config.mode
         self.hosts: Mapping[str, HostFacts] = MappingProxyType(hosts)
         self.inferred = InferredConfigs(self.hosts, self.manifests.nodes)
+
+    def _lost_nodes(self, known: Collection[str], hosts: Mapping[str, HostFacts]) -> Mapping[str, Unseen]:
+        if not known or self.assumed.decides(NODE_OBJECTS):
+            return {}
+        naming = [(name, f"{NODES}/{name}") for name in sorted(hosts.keys() - known) if hosts[name].shows_kube_proxy]
+        for each in self.manifests.endpoint_slices:
+            naming += [(item.node_name or "", f"EndpointSlice {each.metadata.key}") for item in each.endpoints]
+        naming += [(pod.node, f"Pod {pod.name}") for pod in self.pods.values() if pod.phase not in ENDED]
+        found: dict[str, dict[str, None]] = {}
+        for name, what in naming:
+            if name and name not in known:
+                found.setdefault(name, {}).setdefault(what)
+        return {
+            name: suspect(name, None, NODE_OBJECTS, f"it has no Node object, and it is in {listed(list(what), _SHOWN)}")
+            for name, what in sorted(found.items())
+        }
 
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration | None:
         """What a node's kube-proxy runs with: its own configuration, else that of the ConfigMap, else the one that

@@ -49,6 +49,8 @@ from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Variant
+from kproxy.render.iptables.chains import SERVICES
+from kproxy.render.nftables.names import TABLE
 
 T = TypeVar("T")
 Entries = Sequence[Mapping[str, Any]]
@@ -127,10 +129,16 @@ class HostFacts:
     def text(self, file: str, *, rules: bool = False) -> str | None:
         """A file's text, None if it is not there; octets that are no UTF-8 as lone surrogates, as iptables' comments
         may hold them. Raises InputError: it cannot be read, or is too large for `rules`."""
-        data = self._files.read(layout.host_file(self.name, file))
+        data = self._data(file)
         if rules and data is not None:
             check_rule_size(data, self.path(file))
         return None if data is None else data.decode("utf-8", "surrogateescape")
+
+    def _data(self, file: str) -> bytes | None:
+        path = layout.host_file(self.name, file)
+        if file in _CUT_UNSEEN and any(each.what == path for each in self.errors):
+            return None
+        return self._files.read(path)
 
     # --- rules ---
 
@@ -199,6 +207,13 @@ class HostFacts:
         """The name of the file in which a family's rules are, or would be: of `native` nftables or of iptables."""
         names = _NFT if native else tuple(name for name in layout.RULES if name.startswith(_SAVES[family]))
         return next(filter(self._there, names), names[0])
+
+    @property
+    def shows_kube_proxy(self) -> bool:
+        """Whether its files have kube-proxy's configuration, or rules of kube-proxy's. Raises InputError."""
+        signs = (SERVICES, f"table ip {TABLE}", f"table ip6 {TABLE}", f'"{TABLE}"')
+        texts = (self.text(name) or "" for name in layout.RULES)
+        return self._there(layout.CONFIGZ) or any(sign in text for text in texts for sign in signs)
 
     @cached_property
     def service_addresses(self) -> frozenset[str]:
@@ -436,7 +451,7 @@ class HostFacts:
 
     def _there(self, name: str) -> bool:
         if name not in self._present:
-            self._present[name] = self._files.read(layout.host_file(self.name, name)) is not None
+            self._present[name] = self._data(name) is not None
         return self._present[name]
 
     def _parsed(self, file: str, parse: Callable[[Entries], T]) -> T | None:
@@ -469,6 +484,8 @@ class HostFacts:
         return tuple(found)
 
 
+_CUT_UNSEEN: Final = (*layout.RULES, layout.CONNTRACK, layout.IPSETS)
+"""Files of which a part reads like a whole: one that `errors` names is not there."""
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = ("nft.json", "nft")
 _UNSEEN: Final = {layout.ROUTES: ROUTES, layout.ROUTING_RULES: POLICY_ROUTING, layout.SYSCTLS: SYSCTLS}

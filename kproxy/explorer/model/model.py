@@ -19,7 +19,8 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.cluster.audit import Report
 from kproxy.cluster.journey.known import KnownNetwork
-from kproxy.cluster.journey.path import Journey, journeys, one_of
+from kproxy.cluster.journey.lost_nodes import known_journeys
+from kproxy.cluster.journey.path import Journey, one_of
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
@@ -196,7 +197,7 @@ class Model:
         """
 
         def walked(network: KnownNetwork) -> Sequence[Journey]:
-            return journeys(
+            return known_journeys(
                 network, client, destination, protocol, source=source, source_port=source_port, assumed=assumed
             )
 

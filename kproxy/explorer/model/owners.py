@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from kproxy.api.types.core import Service
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.pods import ENDED
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.errors import KproxyError
 from kproxy.netfilter import Family
@@ -32,7 +33,7 @@ class Owners:
         self._pods = {
             address: pod
             for pod in cluster.pods.values()
-            if not pod.host_network and pod.phase not in ("Succeeded", "Failed")
+            if not pod.host_network and pod.phase not in ENDED
             for address in pod.addresses
         }
         self.nodes: dict[str, str] = {}

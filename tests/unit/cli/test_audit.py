@@ -211,9 +211,9 @@ def without_elements(text: bytes) -> bytes:
     return re.sub(rb"\n\t\telements = \{[^}]*\}", b"", text)
 
 
-def without(files: dict[str, bytes], name: str) -> None:
-    """A Service and its EndpointSlices, but not its rules."""
-    for kind in ("Service", "EndpointSlice"):
+def without(files: dict[str, bytes], name: str, *kinds: str) -> None:
+    """Objects of a name: of a Service it and its EndpointSlices, but not its rules."""
+    for kind in kinds or ("Service", "EndpointSlice"):
         path = f"objects/{kind}.json"
         objects = json.loads(files[path])
         objects["items"] = [each for each in objects["items"] if name not in each["metadata"]["name"]]
@@ -226,6 +226,8 @@ def without(files: dict[str, bytes], name: str) -> None:
         ("iptables", lambda files: [files.pop(f"nodes/n{number}/kube-proxy/configz") for number in (1, 2, 3)],
          "kube-proxy configuration"),
         ("iptables", lambda files: files.pop("objects/Node.json"), "Nodes"),
+        ("iptables", lambda files: without(files, "n3", "Node"), "Nodes"),
+        ("nftables", lambda files: without(files, "n3", "Node"), "Nodes"),
         ("iptables", lambda files: files.pop("objects/Service.json"), "Services"),
         ("iptables", lambda files: without(files, "dns"), "Services"),
         ("nftables", lambda files: without(files, "dns"), "Services"),
@@ -234,7 +236,10 @@ def without(files: dict[str, bytes], name: str) -> None:
         ("nftables", lambda files: files.update({"nodes/n1/nft": without_elements(files["nodes/n1/nft"])}), "nftables"),
         ("iptables", lambda files: files.update({"nodes/n1/kube-proxy/configz": audited.configz("ipvs")}), "ipvs"),
     ],
-    ids=["configuration", "nodes", "services", "a-service", "a-service-nft", "nat-alone", "nft-t", "ipvs"],
+    ids=[
+        "configuration", "nodes", "a-node", "a-node-nft", "services", "a-service", "a-service-nft", "nat-alone",
+        "nft-t", "ipvs",
+    ],
 )  # fmt: skip
 def test_what_was_not_seen_is_neither_well_nor_a_finding(
     kproxy: Run, tmp_path: Path, mode: str, damage: Callable[[dict[str, bytes]], object], what: str
@@ -255,6 +260,45 @@ def test_what_was_not_seen_is_neither_well_nor_a_finding(
         assert (done.returncode, text.returncode) == (2, 2)
         assumed = kproxy("audit", snap, "--assume", f"{what}=empty", "-o", "json")
         assert what not in [each["what"] for each in json.loads(assumed.stdout)["unseen"]]
+
+
+@pytest.mark.parametrize("named_by", ["EndpointSlice", "Pod", "iptables-save", "kube-proxy/configz"])
+def test_a_node_without_an_object_is_told_whatever_names_it(kproxy: Run, tmp_path: Path, named_by: str) -> None:
+    files = audited.cluster("iptables")
+    without(files, "n3", "Node")
+    files = {path: data for path, data in files.items() if not path.startswith("nodes/n3/") or path.endswith(named_by)}
+    for kind in {"EndpointSlice", "Pod"} - {named_by}:
+        files[f"objects/{kind}.json"] = files[f"objects/{kind}.json"].replace(b'"n3"', b'"n2"')
+    done = kproxy("audit", write_files(tmp_path / "snap", files), "-o", "json")
+    report = json.loads(done.stdout)
+    unseen = [each for each in report["unseen"] if each["what"] == "Nodes"]
+    assert [(each["host"], each["suspected"]) for each in unseen] == [("n3", True)]
+    assert ("nodes/n3" if "save" in named_by or "configz" in named_by else named_by) in unseen[0]["why"]
+    assert (["n3"], "no Node object") in [(each["nodes"], each["what"]) for each in report["undecided"]]
+    assert set(report["judged"]) == {"n1", "n2"}
+    assert done.returncode in (1, 2)
+
+
+def test_a_host_beside_the_nodes_needs_no_object(kproxy: Run, tmp_path: Path) -> None:
+    files = audited.cluster("iptables")
+    files |= {"nodes/client/iptables-save": b"*filter\n:INPUT DROP [0:0]\nCOMMIT\n", "nodes/client/ip-addr.json": b"[]"}
+    done = kproxy("audit", write_files(tmp_path / "snap", files), "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["nodes"]) == (0, ["n1", "n2", "n3"])
+    assert not [each for each in report["unseen"] if each["suspected"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [("iptables-save", b"*filter\n:INPUT ACCEPT [0:0]\n", 2), ("iptables-save", b"", 2), ("conntrack", b"", 0)],
+)
+def test_a_file_that_was_cut_is_not_known(kproxy: Run, tmp_path: Path, name: str, text: bytes, code: int) -> None:
+    files = audited.cluster("iptables")
+    files |= {f"nodes/n2/{name}": text, "nodes/n2/errors": f"{name}: killed after 20 s\n".encode()}
+    snap = write_files(tmp_path / "snap", files)
+    done = kproxy("audit", snap)
+    assert (done.returncode, "[rules-missing]" in done.stdout) == (code, False), done.stdout
+    assert "killed after 20 s" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -206,3 +206,15 @@ def test_a_live_way_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch, h
         assert found.get("moving") == (1 if heals else None)
     finally:
         gc.enable()
+
+
+def test_a_node_without_an_object_is_not_seen(tmp_path: Path) -> None:
+    files = vxlan_cluster() | {"nodes/n2/iptables-save": b""}
+    nodes = json.loads(files["objects/Node.json"])
+    nodes["items"].pop()
+    files["objects/Node.json"] = json.dumps(nodes).encode()
+    done = run(write_files(tmp_path / "snap", files), "--from", "node/n1", "--to", "10.244.2.77:80", "--summary")
+    assert "open at " in done.output
+    assert "not seen: Nodes of n2: " in done.output
+    done = run(write_files(tmp_path / "snap", files), "--from", "pod/shop/web-1", "--to", "svc/shop/web", "--summary")
+    assert "100%  open at n2: n2 has no Node object in the snapshot; possible: lost at n2: " in done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -415,7 +416,8 @@ def test_an_endpoint_of_a_node_without_an_object_is_not_outside() -> None:
     change(files, "objects/Node.json", lambda value: value["items"].pop(1))
     for client in ("203.0.113.9", "node/n1"):
         found, _ = ask(files, client, "10.244.2.5:8080")
-        assert [(item.end, "nothing is known of node n2" in item.reason) for item in found] == [("open", True)]
+        assert [item.end for item in found] == ["open"]
+        assert re.search("nothing is known of node n2|n2 has no Node object", found[0].reason)
     assert {item.end for item in ask(files, "10.244.2.5", "10.96.0.7:80")[0]} == {"open"}
 
 

@@ -90,6 +90,19 @@ def test_where_no_rule_is_for_a_service_is_said(tmp_path: Path) -> None:
     assert not any("untranslated" in each for each in (elsewhere, *answered))
 
 
+def test_a_node_without_an_object_is_told_and_what_fails_there_is_open(tmp_path: Path) -> None:
+    files = dict(vxlan_cluster()) | {"nodes/n2/iptables-save": b""}
+    nodes = json.loads(files["objects/Node.json"])
+    nodes["items"].pop()
+    files["objects/Node.json"] = json.dumps(nodes).encode()
+    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+        (way,) = page.post("api/ask", {"from": "pod/shop/web-1", "to": "svc/shop/web"})["journeys"]
+        report = page.get("api/audit")
+    assert (way["end"], way["at"]) == ("open", "n2")
+    assert report["nodes"] == ["n1", "n2"]
+    assert ("n2", "Nodes") in [(each["host"], each["what"]) for each in report["unseen"] if each["suspected"]]
+
+
 @pytest.mark.parametrize(
     ("asked", "field", "says"),
     [
