@@ -25,7 +25,7 @@ demo: $(READY)  ## Render the minikube cluster of the article, load it in a name
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
 test: $(READY) lint  ## Lint, then every test but the slow ones
-	$(BIN)/pytest -n $(WORKERS) -m "not slow and not soak"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
