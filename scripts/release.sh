@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes a release of the tree as it is: the version, the changelog's heading, one commit, the tag, and the archives in dist/.
+# Makes a release of the tree as it is: the version, also in deploy/, the changelog's heading, one commit, the tag, and the
+# archives in dist/.
 # Nothing is pushed.
 #
 # usage: release.sh VERSION
@@ -15,11 +16,14 @@ printf '%s\n' "$version" | grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+' || refuse "VERSION
 grep -qx '## Unreleased' CHANGELOG.md || refuse "CHANGELOG.md has no heading '## Unreleased'"
 date=$(date -u +%Y-%m-%d)
 
-undo() { git checkout -q -- CHANGELOG.md kproxy/__init__.py; }
+undo() { git checkout -q -- .; }
 trap 'undo' EXIT
+old=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' kproxy/__init__.py)
 sed -i "s/^__version__ = .*/__version__ = \"$version\"/" kproxy/__init__.py
+# Images and the chart are of this version.
+git grep -lF "$old" -- deploy | xargs -r sed -i "s/\(^\|[^0-9.]\)$(printf '%s' "$old" | sed 's/\./\\./g')\b/\1$version/g"
 sed -i "s/^## Unreleased\$/## Unreleased\n\n## $version ($date)/" CHANGELOG.md
-git commit -qm "release: $version" -- CHANGELOG.md kproxy/__init__.py
+git commit -qam "release: $version"
 trap - EXIT
 git tag -a "v$version" -m "kproxy $version"
 make --no-print-directory dist

@@ -38,6 +38,8 @@ def test_a_release_is_a_tag_a_heading_and_archives(tmp_path: Path) -> None:
     (tree / "kproxy").mkdir()
     shutil.copy(ROOT / "scripts/release.sh", tree / "scripts")
     (tree / "kproxy/__init__.py").write_text('__version__ = "0.1.0"\n')
+    (tree / "deploy").mkdir()
+    (tree / "deploy/README.md").write_text("kproxy:0.1.0 on 10.1.0.0\nappVersion: 0.1.0\n")
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- More.\n")
     (tree / "Makefile").write_text("dist:\n\t@echo made >made\n")
 
@@ -61,6 +63,7 @@ def test_a_release_is_a_tag_a_heading_and_archives(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert git("tag").split() == ["v0.2.0"]
     assert '"0.2.0"' in (tree / "kproxy/__init__.py").read_text()
+    assert (tree / "deploy/README.md").read_text() == ("kproxy:0.2.0 on 10.1.0.0\nappVersion: 0.2.0\n")
     assert "## Unreleased\n\n## 0.2.0 (" in (tree / "CHANGELOG.md").read_text()
     assert (tree / "made").exists()
     (tree / "made").unlink()
