@@ -78,7 +78,7 @@ _NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
 _FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
 _ALWAYS: Final = {"filter": (SERVICES, EXTERNAL_SERVICES, FORWARD), "nat": BASE_CHAINS["nat"]}
 """The chains that each version of kube-proxy in iptables mode has."""
-_STEADY: Final = frozenset({("nat", SERVICES), ("nat", POSTROUTING), ("filter", FORWARD)})
+_STEADY: Final = frozenset({("nat", SERVICES), ("nat", POSTROUTING), ("filter", SERVICES), ("filter", FORWARD)})
 """The chains to which each version jumps from all built-in chains that v1.36 jumps from."""
 _FIRST: Final = frozenset(jump.target for jump in JUMP_RULES)
 """The chains of kube-proxy's to which built-in chains jump."""
@@ -309,14 +309,14 @@ def cut_chains(table: Table, nat: Table | None) -> dict[str, bool]:
     """kube-proxy's chains of which rules were not seen, and whether such rules may stand before those that were. `nat`:
     the nat table beside it.
 
-    kube-proxy v1.36, pkg/proxy/iptables/proxier.go: chains of ServicePorts end with a jump that asks nothing, those of
-    endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD accepts by the mark and by the state;
-    KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there. What
-    session affinity remembers of an endpoint is in two rules of a chain. Beside a chain KUBE-FW-* of nat
-    KUBE-PROXY-FIREWALL has rules. Something leads to KUBE-NODEPORTS where it
-    has rules, to each chain of a ServicePort, and to each address that such a chain names: else rules of the chain that
-    should lead there were not seen. A chain of a Service that is gone is deleted at once; only with more than 1000
-    endpoints it may stay for an hour.
+    kube-proxy v1.36, pkg/proxy/iptables/proxier.go: chains of ServicePorts end with a jump that asks nothing, those
+    of endpoints with DNAT, KUBE-POSTROUTING with MASQUERADE; KUBE-FORWARD accepts by the mark and by the state;
+    KUBE-MARK-MASQ and, beside chains of ServicePorts, nat's KUBE-SERVICES have rules; its other chains are there.
+    What session affinity remembers of an endpoint is in two rules of a chain. Beside a chain KUBE-FW-* of nat
+    KUBE-PROXY-FIREWALL has rules; so it may where neither nat nor all of KUBE-FORWARD was seen. Something leads to
+    KUBE-NODEPORTS where it has rules, to each chain of a ServicePort, and to each address that such a chain names:
+    else rules of the chain that should lead there were not seen. A chain of a Service that is gone is deleted at
+    once; only with more than 1000 endpoints it may stay for an hour.
     """
     names = {chain.name for chain in table.chains}
     aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
@@ -333,7 +333,8 @@ def cut_chains(table: Table, nat: Table | None) -> dict[str, bool]:
         elif name == FORWARD:
             cut = not _forwards(chain)
         elif name == PROXY_FIREWALL:
-            cut = last is None and nat is not None and any(each.name.startswith("KUBE-FW-") for each in nat.chains)
+            balanced = FORWARD in found if nat is None else any(each.name.startswith("KUBE-FW-") for each in nat.chains)
+            cut = last is None and balanced
         else:
             cut = name == MARK_MASQ and last is None and (name in aims or services)
         if cut:

@@ -269,6 +269,17 @@ def test_a_firewall_without_rules_beside_its_load_balancer() -> None:
     assert things(rules(cut)) == {"chain KUBE-PROXY-FIREWALL"}
 
 
+@pytest.mark.parametrize("last", [r"-A OUTPUT .*-j KUBE-PROXY-FIREWALL", r"-A KUBE-FIREWALL .*", r"-A FORWARD .*"])
+def test_a_filter_table_alone_that_is_cut_may_refuse(last: str) -> None:
+    (filter_table,) = re.findall(r"^\*filter\n.*?^COMMIT\n", FIREWALL, flags=re.MULTILINE | re.DOTALL)
+    found = list(re.finditer(rf"^{last}\n", filter_table, flags=re.MULTILINE))
+    held = rules(filter_table[: found[-1].end()] + "COMMIT\n")
+    outcomes = trace(
+        held.index(Family.IPV4), OWN, make_packet("172.30.0.11:4000", "198.51.100.10:80", origin="local")
+    ).outcomes
+    assert {"ACCEPT", "DROP"} <= {possible.verdict for each in outcomes for possible in each.possible}
+
+
 def test_a_firewall_that_forwarded_packets_may_meet() -> None:
     cut = re.sub(r"^-A FORWARD .*\n", "", FULL, flags=re.MULTILINE)
     (refused,) = set(re.findall(r"^-A KUBE-PROXY-FIREWALL -d (\S+)/32 ", FULL, flags=re.MULTILINE))
