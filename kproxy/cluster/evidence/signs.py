@@ -333,7 +333,9 @@ def cut_chains(table: Table, nat: Table | None) -> dict[str, bool]:
         elif name == FORWARD:
             cut = not _forwards(chain)
         elif name == PROXY_FIREWALL:
-            balanced = FORWARD in found if nat is None else any(each.name.startswith("KUBE-FW-") for each in nat.chains)
+            # A nat table that was made to be opened has none of its chains.
+            there = () if nat is None or nat.chain(SERVICES) is None else nat.chains
+            balanced = any(each.name.startswith("KUBE-FW-") for each in there) if there else FORWARD in found
             cut = last is None and balanced
         else:
             cut = name == MARK_MASQ and last is None and (name in aims or services)
