@@ -1,7 +1,6 @@
 #!/bin/sh
 # Makes a release of the tree as it is: the version, also in deploy/, the changelog's heading, one commit, the tag, and the
-# archives in dist/.
-# Nothing is pushed.
+# archives in dist/. Nothing is pushed.
 #
 # usage: release.sh VERSION
 set -eu

@@ -99,7 +99,7 @@ def command(
     lacking, _ = source.lacking(cluster, assumed).on_node(cluster, target, config, assumed)
     of_it = [each for each, services in lacking.things(target.node_name).items() if not services or service in services]
     unseen = assumed.left(
-        each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.family in ("", family.value)
+        each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.is_met_by(family)
     )
     with working("rendering"):
         rendered: RenderedTarget | RenderedTable

@@ -154,9 +154,9 @@ class SideInput:
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
-            return tuple(each for each in self._files.unseen if each.family in ("", family.value))
+            return tuple(each for each in self._files.unseen if each.is_met_by(family))
         found = (*ipvs_of_mode(self.label, self._config.mode), *self._lacking[0].unseen(self.label))
-        return self._choices.assumed.left(each for each in found if each.family in ("", family.value))
+        return self._choices.assumed.left(each for each in found if each.is_met_by(family))
 
     @property
     def _lacking(self) -> tuple[Lacking, KubeProxyConfiguration]:

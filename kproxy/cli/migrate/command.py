@@ -114,7 +114,7 @@ def command(
     asked = chosen_family(ipv4, ipv6)
     families = tuple(Family) if asked is None else (asked,)
     dump = read_rule_files(rule_files, assumed=assumed) if rule_files else None
-    unseen = [] if dump is None else [each for each in dump.unseen if each.family in ("", *(f.value for f in families))]
+    unseen = [] if dump is None else [each for each in dump.unseen if any(map(each.is_met_by, families))]
     unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
     ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
     missing = source.lacking(cluster, assumed)

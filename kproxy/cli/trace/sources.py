@@ -148,7 +148,7 @@ def unseen_by(
 ) -> tuple[Unseen, ...]:
     """What a packet meets and was not seen: of the rules of its family, of the host beside them, of its connection."""
     family = question.packet.family
-    found = [each for each in rules.unseen if each.family in ("", family.value)]
+    found = [each for each in rules.unseen if each.is_met_by(family)]
     if host is None:
         found += [not_looked_at(label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
     entry = question.connection
@@ -247,8 +247,7 @@ class ManifestSource:
         found = list(self._suspected)
         if self._host is None:
             found += [not_looked_at(self._target.node_name, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-        family = question.packet.family.value
-        return self._assumed.left(each for each in found if each.family in ("", family))
+        return self._assumed.left(each for each in found if each.is_met_by(question.packet.family))
 
     @property
     def _suspected(self) -> tuple[Unseen, ...]:

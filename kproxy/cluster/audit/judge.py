@@ -129,7 +129,7 @@ class Judge:
                 yield from self._for_all(found, what, observation)
 
     def _concerns(self, each: Unseen) -> bool:
-        return each.family in ("", self._family.value)
+        return each.is_met_by(self._family)
 
     def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
         """ServicePorts by what they have in common."""

@@ -127,7 +127,7 @@ class Lacking:
             return tuple(each for each in services if each.metadata.key in names)
 
         endpoints = {family: found for family, services in self.endpoints.items() if (found := some(services))}
-        return Lacking(some(self.cluster_ips), endpoints, some(self.node_ports), self.configuration)
+        return replace(self, cluster_ips=some(self.cluster_ips), endpoints=endpoints, node_ports=some(self.node_ports))
 
     def unseen(self, host: str) -> tuple[Unseen, ...]:
         """The same as things that were not seen."""
@@ -209,7 +209,7 @@ def open_services(
         on_any_host: the question is about every host: also about one on which an address that rules name as the node's
             is not local.
     """
-    things = {each: found for each, found in lacking.things("").items() if each.family in ("", family.value)}
+    things = {each: found for each, found in lacking.things("").items() if each.is_met_by(family)}
     lines: list[_Line] = []
     last: list[_Line] = []
     for each, services in things.items():

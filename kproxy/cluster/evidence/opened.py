@@ -65,7 +65,7 @@ def open_rules(
     """
     found = list(rules)
     for each in unseen:
-        if not each.suspected or each.family not in ("", family.value):
+        if not each.suspected or not each.is_met_by(family):
             continue
         rule = Rule(target=unseen_target(each.what, each.why))
         if each.what in _TABLES:

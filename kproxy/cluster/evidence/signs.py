@@ -252,6 +252,7 @@ def unled(table: Table) -> tuple[str, ...]:
 
 
 def has_rules(table: Table, name: str) -> bool:
+    """Whether a chain is there and not empty."""
     chain = table.chain(name)
     return chain is not None and bool(chain.rules)
 

@@ -69,6 +69,10 @@ class Unseen(msgspec.Struct, frozen=True):
         """What makes it the same on two hosts."""
         return self.family, self.what
 
+    def is_met_by(self, family: Family) -> bool:
+        """Whether packets of a family may meet it."""
+        return self.family in ("", family.value)
+
 
 def suspect(host: str, family: Family | None, what: str, why: str) -> Unseen:
     """Something to which the evidence points."""

@@ -91,7 +91,7 @@ class NodeFacts:
     @cached_property
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not seen of the cluster and may hide how the modes differ here."""
-        found = (each for each in suspected(self.lacking) if each.family in ("", self.family.value))
+        found = (each for each in suspected(self.lacking) if each.is_met_by(self.family))
         return tuple(each for each in found if each.what != NODE_ADDRESSES or self.node_ports)
 
     @cached_property

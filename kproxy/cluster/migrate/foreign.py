@@ -105,7 +105,7 @@ class ForeignRules:
             if table.family in TABLE_FAMILIES[family] and table.name != TABLE and not table.managed_by
         )
         kube = tuple(rule for item in dumped for rule in _namers(item.ruleset))
-        unseen = tuple(each for each in suspected(rules.unseen) if each.family in ("", family.value))
+        unseen = tuple(each for each in suspected(rules.unseen) if each.is_met_by(family))
         return cls(family, dumped, with_kube[0] if with_kube else 0, NftRuleset(others), kube, kubelet, unseen)
 
     @property

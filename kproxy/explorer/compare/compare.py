@@ -292,7 +292,9 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
         work.check()
         there = host.host_rules
         foreign = None if there is None or not there.tells(family) else ForeignRules.of(there, family)
-        facts = model.rendering.facts_of(alike[family].cluster, host, family)
+        known = alike[family].cluster  # all Services, or those of which nothing lacks
+        whole = known is model.manifests
+        facts = model.rendering.facts(host, family) if whole else model.rendering.facts_of(known, host, family)
         return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike[family], tell=work.check)
 
     analyses, left_out = [], []

@@ -233,7 +233,7 @@ class _Side:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not seen of the objects that decide these rules."""
         found = self.model.rendering.unseen(self.host, self.lacking)
-        return tuple(each for each in suspected(found) if each.family in ("", self.family.value))
+        return tuple(each for each in suspected(found) if each.is_met_by(self.family))
 
     @cached_property
     def rendered(self) -> RenderedTarget | RenderedTable:

@@ -35,45 +35,45 @@ EXAMINED: Final = 30
 MAX_SINGLE: Final = 8
 """Nodes that are compared each with its own addresses."""
 
-Sides = tuple["Known | None", "Known | None"]
+Sides = tuple["SeenRules | None", "SeenRules | None"]
 """A node's rules on both sides, as far as they are known."""
 
 
 @dataclass(frozen=True)
-class Known:
+class SeenRules:
     """A node's rules, and what was not seen of them and may matter."""
 
     rules: SideRules
     unseen: tuple[Unseen, ...]
 
     @classmethod
-    def read(cls, rules: HostRules | None, family: Family) -> Known:
+    def read(cls, rules: HostRules | None, family: Family) -> SeenRules:
         """Rules that were read."""
         if rules is None:
             return cls(SideRules(), ())
         return cls(SideRules(rules.iptables(family), rules.nftables or NftRuleset()), _of(family, rules.unseen))
 
     @classmethod
-    def rendered(cls, model: Model, host: HostFacts, family: Family) -> Known:
+    def rendered(cls, model: Model, host: HostFacts, family: Family) -> SeenRules:
         """Rules that the objects ask for."""
         rendering = model.rendering
         return cls(rendering.rules(host, family)[0], _of(family, rendering.unseen(host, rendering.lacking)))
 
 
 def _of(family: Family, unseen: Iterable[Unseen]) -> tuple[Unseen, ...]:
-    return tuple(each for each in suspected(unseen) if each.family in ("", family.value))
+    return tuple(each for each in suspected(unseen) if each.is_met_by(family))
 
 
-def rules_of(model: Model, name: str, family: Family) -> Known | None:
+def rules_of(model: Model, name: str, family: Family) -> SeenRules | None:
     """The rules of a node, or of the one host of a dump; None if they are not known. Raises InputError."""
     known = model.known
     if known.cluster is None:
-        return Known.read(known.rules, family) if family in model.families else None
+        return SeenRules.read(known.rules, family) if family in model.families else None
     host = known.cluster.hosts[name]
     with model.lock:
         if known.rendered:
-            return Known.rendered(model, host, family)
-        return None if host.rules(family) is None else Known.read(host.host_rules, family)
+            return SeenRules.rendered(model, host, family)
+        return None if host.rules(family) is None else SeenRules.read(host.host_rules, family)
 
 
 def host_of(model: Model, name: str, count: int) -> Host | None:
@@ -110,7 +110,7 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
 
 def _asked_and_there(model: Model, host: HostFacts, family: Family) -> Sides:
     actual = rules_of(model, host.name, family)
-    return None if actual is None else Known.rendered(model, host, family), actual
+    return None if actual is None else SeenRules.rendered(model, host, family), actual
 
 
 def compare_there(one: Model, other: Model, node: str, family: str | None, work: Work) -> Findings:
@@ -213,7 +213,7 @@ def _add(
 
 
 def _compared(
-    one: Known, other: Known, family: Family, host: Host | None, work: Work, *, examine: int
+    one: SeenRules, other: SeenRules, family: Family, host: Host | None, work: Work, *, examine: int
 ) -> tuple[Comparison, Sequence[Unseen]]:
     """Two sides compared, and what was not seen of one and may make them differ: what neither shows is taken to be the
     same on both."""

@@ -174,8 +174,8 @@ class Rendering:
         found = self.with_foreign(own, host, family)
         native = found.nftables if found.nftables.tables else None
         opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), native)
-        opened = open_services(opened, family, self.manifests, self.lacking)
-        return index_ruleset(opened, note, nftables=native, family=family)
+        found = self.with_open(replace(found, iptables=opened), family, self.lacking)
+        return index_ruleset(found.iptables, note, nftables=native, family=family)
 
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
