@@ -273,11 +273,12 @@ def test_a_firewall_without_rules_beside_its_load_balancer() -> None:
 def test_a_filter_table_alone_that_is_cut_may_refuse(last: str) -> None:
     (filter_table,) = re.findall(r"^\*filter\n.*?^COMMIT\n", FIREWALL, flags=re.MULTILINE | re.DOTALL)
     found = list(re.finditer(rf"^{last}\n", filter_table, flags=re.MULTILINE))
-    held = rules(filter_table[: found[-1].end()] + "COMMIT\n")
+    held = rules(f"{filter_table[: found[-1].end()]}COMMIT\n")
     outcomes = trace(
         held.index(Family.IPV4), OWN, make_packet("172.30.0.11:4000", "198.51.100.10:80", origin="local")
     ).outcomes
-    assert {"ACCEPT", "DROP"} <= {possible.verdict for each in outcomes for possible in each.possible}
+    ends = {(possible.verdict, possible.dst) for each in outcomes for possible in each.possible}
+    assert {("ACCEPT", "198.51.100.10:80"), ("DROP", "198.51.100.10:80")} <= ends, "sent as it is, in OUTPUT"
 
 
 def test_a_firewall_that_forwarded_packets_may_meet() -> None:
@@ -323,6 +324,26 @@ def test_a_table_of_nftables_mode_that_is_cut(what: str, cut: str) -> None:
     assert what in things(held)
     dns = trace(held.index(Family.IPV4), OWN, make_packet("10.244.1.21:4000", "10.96.0.10:53", "udp"))
     assert not dns.determined
+
+
+AFFINE = (ROOT / "rules_golden/session-affinity-nodeport/expected/node-0.v4.nft").read_text()
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (r"\n\t\telements = \{ 10\.96\.0\.101 \. tcp[^}]*\}", "cluster-ips has an address"),
+        (r"\n\t\telements = \{ 10\.96\.0\.101 \}", "cluster-ips has no elements"),
+        (r"\n\t\tmeta l4proto tcp dnat to 10\.244\.0\.6:8080", "writes last"),
+        (r"\n\t\tnumgen random mod 2 vmap .*", "writes last"),
+    ],
+)
+def test_what_a_service_of_nftables_mode_lacks_that_is_reached_all_the_same(lost: str, why: str) -> None:
+    """Its node port leads to its chains, and the memory of affinity to its endpoints."""
+    cut = re.sub(lost, "", AFFINE)
+    assert (cut != AFFINE, things(rules(AFFINE))) == (True, set())
+    (gap,) = suspected(rules(cut).unseen)
+    assert (gap.what, why in gap.why) == ("nftables", True)
 
 
 REFUSED = (ROOT / "rules_golden/no-endpoints/expected/node-0.v4.nft").read_text()
