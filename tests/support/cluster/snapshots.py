@@ -8,11 +8,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import parse_manifests
+from kproxy.netfilter import print_save
 from kproxy.render import render_target, select_target
+from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.save import save_text
 from kproxy.services import IPFamily
+from tests.support.recorded import SUFFIX, load, load_nftables
 
 CONFIG = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16")
 _TO_WEB_1 = re.compile(rb"^-A KUBE-SEP-\S+ .*--to-destination 10\.244\.2\.5:8080$", re.MULTILINE)
@@ -182,3 +188,23 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> Path:
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(data)
     return directory
+
+
+_SAVES = {IPFamily.IPV4: "iptables-save", IPFamily.IPV6: "ip6tables-save"}
+
+
+def recorded_snapshot(case: Path, mode: str) -> dict[str, bytes]:
+    """A recorded cluster as a snapshot of one node with the rules that kube-proxy itself wrote."""
+    manifests, config = load(case) if mode == "iptables" else load_nftables(case)
+    node = f"nodes/{select_target(manifests.nodes, config).node_name}"
+    settings = (case / ("config.yaml" if mode == "iptables" else "config.nftables.yaml")).read_text()
+    files = {f"objects/{name}": (case / name).read_bytes() for name in ("cluster.yaml", "service-cidr.yaml")}
+    files[f"{node}/kube-proxy/configz"] = json.dumps({"kubeproxy.config.k8s.io": yaml.safe_load(settings)}).encode()
+    if mode == "iptables":
+        for family, name in _SAVES.items():
+            text = (case / f"kube-proxy.{SUFFIX[family]}.restore").read_text()
+            files[f"{node}/{name}"] = print_save(saved_ruleset(text, family)).encode()
+    else:
+        texts = [save_text((case / f"kube-proxy.{suffix}.nft").read_text()) for suffix in SUFFIX.values()]
+        files[f"{node}/nft"] = "".join(texts).encode()
+    return files
