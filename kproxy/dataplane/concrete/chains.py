@@ -12,10 +12,11 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import targets
+from kproxy.dataplane.concrete.answer import both
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
-from kproxy.dataplane.concrete.matches.header import both, interface_answer
+from kproxy.dataplane.concrete.matches.header import interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
@@ -105,7 +106,7 @@ class _TableTraversal:
                 return False
         done = max(skip - 1, 0)
         for number, match in enumerate(rule.matches[done:], done + 2):
-            answer = evaluate(match, view)
+            answer = evaluate(match, rule.conditions[number - 2], view)
             if answer is True:
                 continue
             if answer is not False and rule.pure and self._refuted(rule, number - 1):
@@ -130,7 +131,8 @@ class _TableTraversal:
 
     def _refuted(self, rule: IndexedRule, done: int) -> bool:
         """Whether a later match certainly does not apply, so that an open one before it does not count."""
-        return any(evaluate(match, self._view) is False for match in rule.matches[done:])
+        later = zip(rule.matches[done:], rule.conditions[done:], strict=True)
+        return any(evaluate(match, condition, self._view) is False for match, condition in later)
 
     def _fork(self, frames: list[tuple[str, int]], answer: Split) -> Fork:
         name = frames[-1][0]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from kproxy.dataplane.concrete.matches.registry import EFFECTS, IGNORED
+from kproxy.dataplane.concrete.matches.registry import EFFECTS
 from kproxy.dataplane.concrete.state import Note, RuleRef
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
@@ -28,6 +28,7 @@ from kproxy.dataplane.model.pipeline import (
 )
 from kproxy.dataplane.model.tracking import tracks
 from kproxy.dataplane.model.unseen import stands_for_unseen
+from kproxy.netfilter.condition import ALWAYS
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -45,12 +46,14 @@ _SMALL: Final = 8
 class IndexedRule:
     """A rule with what evaluation asks of it again and again."""
 
-    __slots__ = ("jump", "matches", "pure", "ref", "rule")
+    __slots__ = ("conditions", "jump", "matches", "pure", "ref", "rule")
 
     def __init__(self, ref: RuleRef, rule: Rule) -> None:
         self.ref = ref
         self.rule = rule
-        self.matches: tuple[Match, ...] = tuple(match for match in rule.matches if type(match) not in IGNORED)
+        asked = [(match, match.condition()) for match in rule.matches]
+        self.matches: tuple[Match, ...] = tuple(match for match, condition in asked if condition != ALWAYS)
+        self.conditions = tuple(condition for _, condition in asked if condition != ALWAYS)
         self.pure = not any(type(match) in EFFECTS for match in self.matches)
         self.jump = rule.target if isinstance(rule.target, Jump) else None
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.model.packet import CWR, ECE
+from kproxy.dataplane.symbolic.ask import ask
 from kproxy.dataplane.symbolic.connection import ConnectionConditions
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, recent_variable, set_moment
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
@@ -27,36 +27,18 @@ from kproxy.dataplane.symbolic.variables import (
 )
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import Masked, Range
 from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
-    CommentMatch,
-    ConnmarkMatch,
     ConntrackMatch,
-    DscpMatch,
-    EcnMatch,
     HashlimitMatch,
-    HlMatch,
-    Icmp6Match,
-    IcmpMatch,
-    IprangeMatch,
-    LengthMatch,
     LimitMatch,
-    MarkMatch,
     Match,
-    MultiportMatch,
-    NfacctMatch,
     OwnerMatch,
     PhysdevMatch,
     RecentMatch,
-    SctpMatch,
     SetMatch,
     StateMatch,
     StatisticMatch,
-    TcpMatch,
-    TosMatch,
-    TtlMatch,
-    UdpMatch,
 )
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.rule import Rule
@@ -143,8 +125,9 @@ class Conditions:
         return self.variables.free(FreeVariable(kind, text, where))
 
     def _match(self, match: Match, stage: Stage) -> MatchEffect:
-        if isinstance(match, (CommentMatch, NfacctMatch)):
-            return TRUE
+        condition = match.condition()
+        if condition is not None:
+            return ask(condition, self.variables, stage)
         if isinstance(match, StatisticMatch):
             chance = match.chance
             if chance is None:
@@ -153,15 +136,10 @@ class Conditions:
             return Chance(chance)
         if isinstance(match, RecentMatch):
             return self._recent(match, stage)
-        if isinstance(match, (TcpMatch, UdpMatch, SctpMatch)):
-            return self._transport(match)
         if isinstance(match, (ConntrackMatch, StateMatch)):
             return self.connection.match(match, stage)
         if isinstance(match, AddrtypeMatch):
             return self._addrtype(match, stage)
-        plain = self._plain(match, stage)
-        if plain is not None:
-            return plain
         where = (stage.hook, stage.table)
         if isinstance(match, SetMatch):
             return self._set(match, stage)
@@ -170,107 +148,6 @@ class Conditions:
         if isinstance(match, PhysdevMatch):
             return self._free("physdev", match.to_save(), where)
         return self._free("opaque", match.to_save(), where)
-
-    def _plain(self, match: Match, stage: Stage) -> Node | None:
-        variables, diagrams = self.variables, self.variables.diagrams
-        if isinstance(match, MarkMatch):
-            return variables.signed(variables.bits_equal(variables.mark, match.mark.value), match.mark)
-        if isinstance(match, ConnmarkMatch):
-            if not stage.tracked:
-                return FALSE
-            return variables.signed(variables.bits_equal(variables.connmark, match.mark.value), match.mark)
-        if isinstance(match, MultiportMatch):
-            return self._multiport(match)
-        if isinstance(match, IprangeMatch):
-            parts = []
-            for level, wanted in ((variables.src, match.src_range), (variables.dst, match.dst_range)):
-                if wanted is not None:
-                    inside = variables.between(level, wanted.value.first.value, wanted.value.last.value)
-                    parts.append(variables.signed(inside, wanted))
-            return diagrams.all_of(parts)
-        if isinstance(match, (IcmpMatch, Icmp6Match)):
-            return self._icmp(match)
-        if isinstance(match, LengthMatch):
-            return variables.signed(self._within(variables.length, match.length.value), match.length)
-        if isinstance(match, TtlMatch):
-            return self._hops(match.ttl_eq, match.ttl_lt, match.ttl_gt)
-        if isinstance(match, HlMatch):
-            return self._hops(match.hl_eq, match.hl_lt, match.hl_gt)
-        if isinstance(match, DscpMatch):
-            value = match.dscp.value << 2
-            return variables.signed(diagrams.among(variables.tos, ((value, value | 3),)), match.dscp)
-        if isinstance(match, EcnMatch):
-            return self._ecn(match)
-        if isinstance(match, TosMatch):
-            return variables.signed(variables.octet_under(variables.tos, match.tos.value), match.tos)
-        return None
-
-    def _within(self, level: int, wanted: Range) -> Node:
-        if wanted.first > wanted.last:
-            return FALSE
-        return self.variables.diagrams.among(level, ((wanted.first, wanted.last),))
-
-    def _hops(self, equal: Negatable[int] | None, less: int | None, greater: int | None) -> Node:
-        variables, diagrams = self.variables, self.variables.diagrams
-        if equal is not None:
-            return variables.signed(diagrams.equals(variables.ttl, equal.value), equal)
-        if less is not None:
-            return diagrams.among(variables.ttl, ((0, less - 1),)) if less else FALSE
-        return diagrams.among(variables.ttl, (((greater or 0) + 1, 255),)) if (greater or 0) < 255 else FALSE
-
-    def _ecn(self, match: EcnMatch) -> Node:
-        variables, parts = self.variables, []
-        for bit, wanted in ((ECE, match.tcp_ece), (CWR, match.tcp_cwr)):
-            if wanted is not None:
-                parts.append(variables.octet_under(variables.tcp_flags, Masked(bit if wanted else 0, bit)))
-        if match.ip_ect is not None:
-            inside = variables.octet_under(variables.tos, Masked(match.ip_ect.value, 3))
-            parts.append(variables.signed(inside, match.ip_ect))
-        return variables.diagrams.all_of(parts)
-
-    def _transport(self, match: TcpMatch | UdpMatch | SctpMatch) -> Node:
-        variables = self.variables
-        parts = []
-        for level, ports in ((variables.sport, match.sport), (variables.dport, match.dport)):
-            if ports is not None:
-                parts.append(variables.signed(variables.port_in(level, ports.value), ports))
-        if isinstance(match, TcpMatch):
-            if match.flags is not None:
-                wanted = Masked(match.flags.value.comp, match.flags.value.mask)
-                parts.append(variables.signed(variables.octet_under(variables.tcp_flags, wanted), match.flags))
-            if match.option is not None:
-                asked = self._free("header", f"TCP option {match.option.value}")
-                parts.append(variables.signed(asked, match.option))
-        if isinstance(match, SctpMatch) and match.chunks is not None:
-            asked = self._free("header", f"SCTP chunks {match.chunks.value.text()}")
-            parts.append(variables.signed(asked, match.chunks))
-        return variables.diagrams.all_of(parts)
-
-    def _multiport(self, match: MultiportMatch) -> Node:
-        variables, diagrams = self.variables, self.variables.diagrams
-        wanted = match.sports or match.dports or match.ports
-        if wanted is None:
-            return self._free("opaque", match.to_save())
-        levels = (
-            (variables.sport,)
-            if match.sports
-            else (variables.dport,)
-            if match.dports
-            else (variables.sport, variables.dport)
-        )
-        inside = FALSE
-        for level in levels:
-            for ports in wanted.value:
-                inside = diagrams.either(inside, variables.port_in(level, ports))
-        return diagrams.both(variables.has_ports(), variables.signed(inside, wanted))
-
-    def _icmp(self, match: IcmpMatch | Icmp6Match) -> Node:
-        variables, diagrams = self.variables, self.variables.diagrams
-        wanted = match.icmp_type.value
-        if isinstance(match, IcmpMatch) and wanted.type == 255:
-            return FALSE if match.icmp_type.negated else TRUE
-        codes = self._within(variables.icmp_code, wanted.codes)
-        return variables.signed(diagrams.equals(variables.icmp_type, wanted.type, codes), match.icmp_type)
 
     def _addrtype(self, match: AddrtypeMatch, stage: Stage) -> Node:
         variables = self.variables

@@ -76,6 +76,13 @@ class Diagrams(Nodes):
             result = self.both(result, condition)
         return result
 
+    def any_of(self, conditions: Iterable[Node]) -> Node:
+        """The disjunction of several conditions."""
+        result = FALSE
+        for condition in conditions:
+            result = self.either(result, condition)
+        return result
+
     def negate(self, condition: Node) -> Node:
         """The opposite of a condition."""
         return self.ite(condition, FALSE, TRUE)

@@ -16,6 +16,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
+from kproxy.netfilter.condition import Asks
 from kproxy.netfilter.family import Family
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Option:
     `codec` None makes a flag; then `constant` is what the field holds when the flag is given. `omit` is the value that
     iptables-save does not print. `aliases` are other names that the command line takes. A row with `printed` False is
     input only: another row prints its field. `loose` marks a string that iptables prints without quotes even when it
-    holds blanks.
+    holds blanks. `asks` gives, of a match's value, what it asks of a packet (`netfilter.condition`).
     """
 
     name: str
@@ -67,6 +68,7 @@ class Option:
     constant: object = True
     printed: bool = True
     loose: bool = False
+    asks: Asks | None = None
 
     @property
     def arity(self) -> int:

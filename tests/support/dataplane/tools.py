@@ -76,7 +76,9 @@ def ask(
     """Whether the first match of a rule applies: True or False, its chance, or None if nobody can say."""
     rule = parse_rule(f"-A X {match} -j DROP", family=packet.family)
     state = State(packet, (connection or Connection()).known_as(packet), tracking)
-    answer = evaluate(rule.matches[0], View(host, hook, RuleRef("filter", "X", 1), state, limit))
+    answer = evaluate(
+        rule.matches[0], rule.matches[0].condition(), View(host, hook, RuleRef("filter", "X", 1), state, limit)
+    )
     if not isinstance(answer, Split):
         return answer
     if answer.yes is None or answer.no is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kproxy.dataplane.concrete.matches.header import both, compare
+from kproxy.dataplane.concrete.answer import both
+from kproxy.dataplane.concrete.matches.header import compare
 from kproxy.dataplane.concrete.routing import UNKNOWN, Query, address_type, lookup
 from kproxy.dataplane.concrete.state import Answer, Split, View, by_chance, negate, open_question, unknown
 from kproxy.dataplane.model.conntrack import ESTABLISHED, ORIGINAL, FlowTuple, tuple_of

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
+from kproxy.netfilter.condition import ALWAYS, Asks, Condition, Not, all_of
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.option import Extension, Negatable, T
 
@@ -17,6 +19,29 @@ class Match(Extension):
     FLAG: ClassVar[str] = "-m"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset()
     """The protocols of which the rule must name one (`-p`) for the kernel to take this match; empty: any."""
+    FIRST: ClassVar[Condition] = ALWAYS
+    """What has to hold besides the options, and whether or not they are negated."""
+
+    @classmethod
+    @cache
+    def lowering(cls) -> tuple[tuple[str, Asks | None], ...]:
+        """The fields in order, each with what its value asks; None for what more than a condition decides."""
+        rows = {row.field: row.asks for row in reversed(cls.OPTIONS) if row.asks is not None or row.printed}
+        return tuple(reversed(rows.items()))
+
+    def condition(self) -> Condition | None:
+        """What the match asks of a packet; None if more than the packet's own fields decides it."""
+        parts = [self.FIRST]
+        for field, asks in self.lowering():
+            value = getattr(self, field, None)
+            if value is None:
+                continue
+            if asks is None:
+                return None
+            negated = value.negated if isinstance(value, Negatable) else value is False
+            asked = asks(value.value if isinstance(value, Negatable) else value)
+            parts.append(Not(asked) if negated else asked)
+        return all_of(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +59,9 @@ class OpaqueMatch(Match):
     def words(self) -> tuple[str, ...]:
         """The option words without their quotes."""
         return tuple(map(unquote, split_words(self.text)))
+
+    def condition(self) -> None:
+        return None
 
     def to_save(self) -> str:
         return f"-m {self.name} {self.text}" if self.text else f"-m {self.name}"

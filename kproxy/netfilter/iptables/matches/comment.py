@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from kproxy.netfilter.condition import nothing
 from kproxy.netfilter.iptables.codec import string
 from kproxy.netfilter.iptables.lexer import quote
 from kproxy.netfilter.iptables.matches.base import Match
@@ -18,7 +19,7 @@ class CommentMatch(Match):
     comment: str
 
     NAME: ClassVar[str] = "comment"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--comment", "comment", string(255)),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--comment", "comment", string(255), asks=nothing),)
 
     @classmethod
     def read_saved(cls, text: str) -> Self | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kproxy.netfilter.address import AddressRange
+from kproxy.netfilter.condition import Asks, Condition, In, Under, bits, equals, under, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS_RANGE, UINT8, UINT16, Masked, Range, masked, number, number_range
 from kproxy.netfilter.iptables.matches.base import Match, join, listed
@@ -21,6 +22,14 @@ def _hops_listed(equal: Negatable[int] | None, less: int | None, greater: int | 
     return f"< {less}" if less is not None else f"> {greater}"
 
 
+def _less(hops: int) -> Condition:
+    return In("ttl", ((0, hops - 1),) if hops else ())
+
+
+def _greater(hops: int) -> Condition:
+    return In("ttl", ((hops + 1, UINT8),) if hops < UINT8 else ())
+
+
 @dataclass(frozen=True, slots=True)
 class TtlMatch(Match):
     """One of the three: the IPv4 TTL equals, is less than, or is greater than."""
@@ -31,9 +40,9 @@ class TtlMatch(Match):
 
     NAME: ClassVar[str] = "ttl"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ttl-eq", "ttl_eq", _HOPS, negatable=True, aliases=("--ttl",)),
-        Option("--ttl-lt", "ttl_lt", _HOPS),
-        Option("--ttl-gt", "ttl_gt", _HOPS),
+        Option("--ttl-eq", "ttl_eq", _HOPS, negatable=True, aliases=("--ttl",), asks=equals("ttl")),
+        Option("--ttl-lt", "ttl_lt", _HOPS, asks=_less),
+        Option("--ttl-gt", "ttl_gt", _HOPS, asks=_greater),
     )
 
     @classmethod
@@ -55,9 +64,9 @@ class HlMatch(Match):
 
     NAME: ClassVar[str] = "hl"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--hl-eq", "hl_eq", _HOPS, negatable=True, aliases=("--hl",)),
-        Option("--hl-lt", "hl_lt", _HOPS),
-        Option("--hl-gt", "hl_gt", _HOPS),
+        Option("--hl-eq", "hl_eq", _HOPS, negatable=True, aliases=("--hl",), asks=equals("ttl")),
+        Option("--hl-lt", "hl_lt", _HOPS, asks=_less),
+        Option("--hl-gt", "hl_gt", _HOPS, asks=_greater),
     )
 
     @classmethod
@@ -96,7 +105,7 @@ class DscpMatch(Match):
 
     NAME: ClassVar[str] = "dscp"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--dscp", "dscp", DSCP, negatable=True),
+        Option("--dscp", "dscp", DSCP, negatable=True, asks=bits("tos", 0xFC, 2)),
         Option("--dscp-class", "dscp", DSCP_CLASS, negatable=True, printed=False),
     )
 
@@ -128,7 +137,7 @@ class TosMatch(Match):
     tos: Negatable[Masked]
 
     NAME: ClassVar[str] = "tos"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--tos", "tos", TOS, negatable=True),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--tos", "tos", TOS, negatable=True, asks=under("tos")),)
 
     def to_list(self) -> str:
         return f"tos match{'!' if self.tos.negated else ''}{TOS.text(self.tos.value)}"
@@ -145,9 +154,9 @@ class EcnMatch(Match):
 
     NAME: ClassVar[str] = "ecn"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ecn-tcp-ece", "tcp_ece", negatable=True),
-        Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True),
-        Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True),
+        Option("--ecn-tcp-ece", "tcp_ece", negatable=True, asks=lambda _: Under("tcp_flags", 0x40, 0x40)),
+        Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True, asks=lambda _: Under("tcp_flags", 0x80, 0x80)),
+        Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True, asks=bits("tos", 3)),
     )
 
     @classmethod
@@ -168,10 +177,16 @@ class LengthMatch(Match):
     length: Negatable[Range]
 
     NAME: ClassVar[str] = "length"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--length", "length", number_range(UINT16), negatable=True),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--length", "length", number_range(UINT16), negatable=True, asks=within("length")),
+    )
 
     def to_list(self) -> str:
         return f"length {'!' if self.length.negated else ''}{self.length.value.text()}"
+
+
+def _range(field: str) -> Asks:
+    return lambda addresses: In(field, ((addresses.first.value, addresses.last.value),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +198,8 @@ class IprangeMatch(Match):
 
     NAME: ClassVar[str] = "iprange"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--src-range", "src_range", ADDRESS_RANGE, negatable=True),
-        Option("--dst-range", "dst_range", ADDRESS_RANGE, negatable=True),
+        Option("--src-range", "src_range", ADDRESS_RANGE, negatable=True, asks=_range("src")),
+        Option("--dst-range", "dst_range", ADDRESS_RANGE, negatable=True, asks=_range("dst")),
     )
 
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import ALWAYS, Asks, Condition, all_of, equals, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT8, Range, parse_uint
 from kproxy.netfilter.iptables.matches.base import Match
@@ -74,6 +75,16 @@ def _codec(names: dict[str, tuple[int, int | None]], any_type: int | None) -> Co
     return Codec(parse, lambda value: "any" if value.type == any_type else value.text())
 
 
+def _asks(any_type: int | None) -> Asks:
+    def condition(wanted: IcmpType) -> Condition:
+        if wanted.type == any_type:
+            return ALWAYS
+        codes = ALWAYS if wanted.codes == _ANY_CODE else within("icmp_code")(wanted.codes)
+        return all_of((equals("icmp_type")(wanted.type), codes))
+
+    return condition
+
+
 @dataclass(frozen=True, slots=True)
 class IcmpMatch(Match):
     """`icmp_type.value.type` 255 fits every message."""
@@ -83,7 +94,7 @@ class IcmpMatch(Match):
     NAME: ClassVar[str] = "icmp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({1})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--icmp-type", "icmp_type", _codec(_V4_NAMES, 255), negatable=True),
+        Option("--icmp-type", "icmp_type", _codec(_V4_NAMES, 255), negatable=True, asks=_asks(255)),
     )
 
     def to_list(self) -> str:
@@ -100,7 +111,7 @@ class Icmp6Match(Match):
     NAMES: ClassVar[tuple[str, ...]] = ("icmpv6", "ipv6-icmp")
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({58})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--icmpv6-type", "icmp_type", _codec(_V6_NAMES, None), negatable=True),
+        Option("--icmpv6-type", "icmp_type", _codec(_V6_NAMES, None), negatable=True, asks=_asks(None)),
     )
 
     def to_list(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import nothing
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Range, number_range, string
 from kproxy.netfilter.iptables.matches.base import Match, join, listed
@@ -59,7 +60,7 @@ class NfacctMatch(Match):
 
     NAME: ClassVar[str] = "nfacct"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--nfacct-name", "nfacct_name", string(31, least=1, text=" {}".format), loose=True),
+        Option("--nfacct-name", "nfacct_name", string(31, least=1, text=" {}".format), loose=True, asks=nothing),
     )
 
     def to_list(self) -> str:

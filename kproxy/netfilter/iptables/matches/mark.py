@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kproxy.netfilter.condition import TRACKED, Condition, under
 from kproxy.netfilter.iptables.codec import Masked, masked
 from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Negatable, Option
@@ -19,7 +20,7 @@ class MarkMatch(Match):
     mark: Negatable[Masked]
 
     NAME: ClassVar[str] = "mark"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True, asks=under("mark")),)
 
     def to_list(self) -> str:
         return f"mark match {self.mark.sign}{_MARK.text(self.mark.value)}"
@@ -27,12 +28,13 @@ class MarkMatch(Match):
 
 @dataclass(frozen=True, slots=True)
 class ConnmarkMatch(Match):
-    """Like `MarkMatch`, with the mark of the packet's conntrack entry."""
+    """Like `MarkMatch`, with the mark of the packet's conntrack entry; without one it never applies (xt_connmark)."""
 
     mark: Negatable[Masked]
 
     NAME: ClassVar[str] = "connmark"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True),)
+    FIRST: ClassVar[Condition] = TRACKED
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True, asks=under("connmark")),)
 
     def to_list(self) -> str:
         # Two blanks where `!` would stand; `-m mark` prints one.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import PORTS, Condition, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Range, parse_uint
 from kproxy.netfilter.iptables.matches.base import Match
@@ -44,10 +45,11 @@ class MultiportMatch(Match):
 
     NAME: ClassVar[str] = "multiport"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132, 136})
+    FIRST: ClassVar[Condition] = PORTS
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--sports", "sports", _PORTS, negatable=True, aliases=("--source-ports",)),
-        Option("--dports", "dports", _PORTS, negatable=True, aliases=("--destination-ports",)),
-        Option("--ports", "ports", _PORTS, negatable=True),
+        Option("--sports", "sports", _PORTS, True, ("--source-ports",), asks=within("sport")),
+        Option("--dports", "dports", _PORTS, True, ("--destination-ports",), asks=within("dport")),
+        Option("--ports", "ports", _PORTS, True, asks=within("sport", "dport")),
     )
 
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import Condition, Open, Under, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Range, number, number_range
 from kproxy.netfilter.iptables.matches.base import Match, join
@@ -18,10 +19,10 @@ TCP_FLAGS: Final = {"FIN": 0x01, "SYN": 0x02, "RST": 0x04, "PSH": 0x08, "ACK": 0
 """The flags that iptables names, with their bits in the TCP header, in the order of iptables-save."""
 
 
-def _port_options(*, omit: object = None) -> tuple[Option, ...]:
+def _port_options() -> tuple[Option, ...]:
     return (
-        Option("--sport", "sport", _PORTS, negatable=True, aliases=("--source-port",), omit=omit),
-        Option("--dport", "dport", _PORTS, negatable=True, aliases=("--destination-port",), omit=omit),
+        Option("--sport", "sport", _PORTS, True, ("--source-port",), asks=within("sport")),
+        Option("--dport", "dport", _PORTS, True, ("--destination-port",), asks=within("dport")),
     )
 
 
@@ -77,6 +78,10 @@ def _parse_flags(words: Sequence[str], _family: Family) -> TcpFlags:
     return TcpFlags(_flag_bits(words[0]), _flag_bits(words[1]))
 
 
+def _option(number: int) -> Condition:
+    return Open("header", f"TCP option {number}", "the TCP options")
+
+
 @dataclass(frozen=True, slots=True)
 class TcpMatch(Match):
     """Ports from 0 to 65535 inclusive, `flags` (`--syn` is FIN,SYN,RST,ACK against SYN) and the presence of a TCP
@@ -91,12 +96,13 @@ class TcpMatch(Match):
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_port_options(),
-        Option("--tcp-option", "option", number(255, 1), negatable=True),
+        Option("--tcp-option", "option", number(255, 1), negatable=True, asks=_option),
         Option(
             "--tcp-flags",
             "flags",
             Codec(_parse_flags, lambda value: f"{_flag_names(value.mask)} {_flag_names(value.comp)}", arity=2),
             negatable=True,
+            asks=lambda flags: Under("tcp_flags", flags.comp, flags.mask),
         ),
         Option("--syn", "flags", constant=_SYN, negatable=True, printed=False),
     )
@@ -191,6 +197,10 @@ def _parse_chunks(words: Sequence[str], _family: Family) -> ChunkTypes:
     return ChunkTypes(mode, tuple((name, chunks[name]) for name in CHUNK_TYPES if name in chunks))
 
 
+def _chunks(types: ChunkTypes) -> Condition:
+    return Open("header", f"SCTP chunks {types.text()}", "the SCTP chunks")
+
+
 @dataclass(frozen=True, slots=True)
 class SctpMatch(Match):
     """Ports as in `TcpMatch`, except that 0:65535 is kept, and the chunk types of the packet."""
@@ -203,7 +213,7 @@ class SctpMatch(Match):
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({132})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_port_options(),
-        Option("--chunk-types", "chunks", Codec(_parse_chunks, ChunkTypes.text, arity=2), negatable=True),
+        Option("--chunk-types", "chunks", Codec(_parse_chunks, ChunkTypes.text, arity=2), negatable=True, asks=_chunks),
     )
 
     def to_list(self) -> str:
