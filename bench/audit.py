@@ -136,7 +136,7 @@ def node_files(node: int, nodes: int) -> dict[str, bytes]:
     now = "2026-11-22T10:00:00Z"
     health = json.dumps({"lastUpdated": now, "currentTime": now, "nodeEligible": True})
     return {
-        "ip6tables-save": b"", "nft.json": b'{"nftables": []}', "ipset-save": b"", "ip-rule.json": b"[]",
+        "ip6tables-save": b"", "nft": b"", "ipset-save": b"", "ip-rule.json": b"[]",
         "ip-neigh.json": b"[]", "bridge-fdb.json": b"[]", "conntrack": b"",
         "ip-addr.json": json.dumps(links).encode(), "ip-route.json": json.dumps(routes).encode(),
         "sysctl": b"net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n",

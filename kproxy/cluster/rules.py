@@ -94,10 +94,12 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     """
     source = source or label
     kind = recognise(text)
-    if kind in (RuleKind.NFT, RuleKind.NFT_JSON):
+    if kind is RuleKind.NFT_JSON:
+        raise InputError(f"{label}: what nft list ruleset prints expected, not the JSON of nft -j")
+    if kind is RuleKind.NFT:
         from kproxy.netfilter.nftables.text import parse_nft  # costs as much as all that iptables needs
 
-        return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label, text, kind))
+        return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that, with --ipset)")
     if kind is None and (odd := _first_line(text)):
@@ -114,13 +116,12 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
     return RuleFile(label, text, iptables=rules)
 
 
-def _checked_nft(ruleset: NftRuleset, label: str, text: str, kind: RuleKind) -> NftRuleset:
+def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
     from kproxy.netfilter.nftables.check import check_nft
 
     problems = check_nft(ruleset)
     if problems:
-        lines = [each.in_json(text) if kind is RuleKind.NFT_JSON else str(each) for each in problems]
-        raise InputError("\n".join(f"{label}: {problem}" for problem in lines))
+        raise InputError("\n".join(f"{label}: {problem}" for problem in problems))
     return ruleset
 
 

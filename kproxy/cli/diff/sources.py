@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -42,10 +41,7 @@ NETNS = "netns:"
 MANIFESTS = "manifests:"
 CLUSTER = "cluster:"
 _MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
-_NFT_JSON = re.compile(r'\s*\{\s*"nftables"')
 _SHOWN = 5
-_START = 200
-"""How many characters of a file tell whether it is nft's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,20 +283,9 @@ def is_rendered(text: str) -> bool:
     if _in_snapshot(text) is not None:
         return False
     if text.startswith(NETNS) or Path(text).is_file():
-        return _holds_manifests(Path(text))
+        return Path(text).suffix in _MANIFEST_SUFFIXES
     first = Path(text.rpartition("@")[0].partition(",")[0] or text.partition(",")[0])
-    return first.is_dir() or _holds_manifests(first)
-
-
-def _holds_manifests(path: Path) -> bool:
-    """Whether a file has manifests, by its name; nft's JSON, which has the same ending, by how it begins."""
-    if path.suffix != ".json" or not path.is_file():
-        return path.suffix in _MANIFEST_SUFFIXES
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return _NFT_JSON.match(file.read(_START)) is None
-    except OSError:  # told where it is read
-        return True
+    return first.is_dir() or first.suffix in _MANIFEST_SUFFIXES
 
 
 def is_live(text: str) -> bool:

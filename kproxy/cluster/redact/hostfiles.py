@@ -11,7 +11,7 @@ from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.cluster.facts.kubeproxy import parse_version
 from kproxy.cluster.redact.names import NODE
-from kproxy.cluster.redact.rules import redact_nft_json, redact_rules
+from kproxy.cluster.redact.rules import redact_rules
 from kproxy.cluster.redact.words import UnredactableError, Words
 from kproxy.cluster.snapshot import layout
 from kproxy.cluster.snapshot.host import read_arrays
@@ -71,8 +71,8 @@ def _entry(value: Any, words: Words) -> Any:
     return found
 
 
-def _nft_json(text: str, words: Words) -> str:
-    return json.dumps(redact_nft_json(json.loads(text), words)) + "\n" if text.strip() else text
+def _older(_text: str, _words: Words) -> str:
+    raise UnredactableError("an older kproxy gathered it; collect the node again")
 
 
 def _sysctl(text: str, words: Words) -> str:
@@ -143,7 +143,7 @@ def _version(text: str, words: Words) -> str:
 
 _BY_NAME: Final[Mapping[str, Callable[[str, Words], str]]] = {
     **dict.fromkeys(layout.RULES, redact_rules),
-    "nft.json": _nft_json,
+    layout.OLDER_NFT: _older,
     layout.IPSETS: redact_rules,
     layout.ADDRESSES: _ip,
     layout.ROUTES: _ip,

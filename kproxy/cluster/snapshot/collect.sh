@@ -158,7 +158,7 @@ version() { run kube-proxy --version; }
 
 rules iptables /proc/net/ip_tables_names
 rules ip6tables /proc/net/ip6_tables_names
-if has nft; then take nft.json "" run nft -j list ruleset; else fail nft.json 'nft: not found'; fi
+if has nft; then take nft "" run nft list ruleset; else fail nft 'nft: not found'; fi
 take ipset-save ipset run ipset save
 take ip-addr.json ip run ip -json -details address show
 take ip-route.json ip both ip route show table all

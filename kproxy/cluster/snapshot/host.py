@@ -170,9 +170,12 @@ class HostFacts:
         mode = None if self.proxy_config is None else self.proxy_config.mode
         yield from ipvs_of_mode(self.name, mode or self.default_mode)
         said = {each.what.rpartition("/")[2]: each.message for each in self.errors}
-        if mode == MODE_NFTABLES and not any(map(self._there, _NFT)):
+        if self._there(layout.OLDER_NFT) and not self._knows_nftables:
+            why = f"{layout.OLDER_NFT} is of an older kproxy; collect the node again"
+            yield suspect(self.name, None, NFTABLES, why)
+        elif mode == MODE_NFTABLES and not self._knows_nftables:
             why = "its kube-proxy's mode is nftables, and there is no file of these rules"
-            yield suspect(self.name, None, NFTABLES, "; ".join([why, *(said[name] for name in _NFT if name in said)]))
+            yield suspect(self.name, None, NFTABLES, "; ".join([why, *filter(None, [said.get(_NFT)])]))
         for family, start in _SAVES.items() if mode == MODE_IPTABLES else ():
             saves = [name for name in layout.RULES if name.startswith(start)]
             if self.knows_rules(family) and not any(map(self._there, saves)):
@@ -201,7 +204,14 @@ class HostFacts:
     def knows_rules(self, family: Family) -> bool:
         """Whether there are files of the rules that packets of a family meet."""
         saves = [name for name in layout.RULES if name.startswith(_SAVES[family])]
-        return any(self._there(name) for name in (*saves, *_NFT))
+        return any(map(self._there, saves)) or self._knows_nftables
+
+    @cached_property
+    def _knows_nftables(self) -> bool:
+        """Whether a file tells the rules of nftables; JSON of an older kproxy does if there are none. Raises
+        InputError."""
+        older = self.text(layout.OLDER_NFT)
+        return self._there(_NFT) or (older is not None and re.search(r'"(?!metainfo)\w+": *\{', older) is None)
 
     def file_of_rules(self, family: Family, *, native: bool) -> str:
         """The name of the file in which a family's rules are, or would be: of `native` nftables or of iptables."""
@@ -439,7 +449,7 @@ class HostFacts:
             return False
         start = _SAVES[Family.IPV6] if each.family == Family.IPV6.value else _SAVES[Family.IPV4]
         if each.what == NFTABLES:
-            return any(map(self._there, _NFT))
+            return self._knows_nftables
         return any(
             self._there(f"{start}{variant.value}-save") for variant, name in VARIANTS.items() if name == each.what
         )
@@ -487,7 +497,7 @@ class HostFacts:
 _CUT_UNSEEN: Final = (*layout.RULES, layout.CONNTRACK, layout.IPSETS)
 """Files of which a part reads like a whole: one that `errors` names is not there."""
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
-_NFT: Final = ("nft.json", "nft")
+_NFT: Final = "nft"
 _UNSEEN: Final = {layout.ROUTES: ROUTES, layout.ROUTING_RULES: POLICY_ROUTING, layout.SYSCTLS: SYSCTLS}
 _SAYS: Final = re.compile(r"^(?!#)[^\S\n]*\S", re.MULTILINE)
 

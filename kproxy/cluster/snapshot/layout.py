@@ -17,9 +17,11 @@ KINDS: Final = ("Node", "Service", "EndpointSlice", "ServiceCIDR", "Pod", "Netwo
 
 RULES: Final = (
     "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save",
-    "ip6tables-nft-save", "nft.json", "nft",
+    "ip6tables-nft-save", "nft",
 )  # fmt: skip
 """Rules: the plain names are those of the variant that the node uses, the others those of the other one."""
+OLDER_NFT: Final = "nft.json"
+"""What `nft -j list ruleset` printed, which kproxy gathered before 0.2.0."""
 IPSETS: Final = "ipset-save"
 ADDRESSES: Final = "ip-addr.json"
 ROUTES: Final = "ip-route.json"
@@ -36,8 +38,8 @@ METRICS: Final = "kube-proxy/metrics"
 VERSION: Final = "kube-proxy/version"
 
 HOST_FILES: Final = (
-    *RULES, IPSETS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS, CONNTRACK, RECENT, ERRORS, CONFIGZ,
-    HEALTHZ, METRICS, VERSION,
+    *RULES, OLDER_NFT, IPSETS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS, CONNTRACK, RECENT, ERRORS,
+    CONFIGZ, HEALTHZ, METRICS, VERSION,
 )  # fmt: skip
 
 PRINTED_BY: Final = MappingProxyType(

@@ -34,13 +34,6 @@ class NftProblem:
         """Without the line."""
         return f"table {self.family} {self.table}: {self.where}: {self.message}"
 
-    def in_json(self, text: str) -> str:
-        """With the path of the object in the JSON document that the rule set was read from, in place of the line."""
-        from kproxy.netfilter.nftables.json.document import json_commands, path_of_line  # few dumps are JSON
-
-        commands, paths, _ = json_commands(text)
-        return f"{path_of_line(commands, paths, self.line)}: {self.words}"
-
 
 def check_nft(ruleset: NftRuleset) -> list[NftProblem]:
     """Find references to chains, sets, objects and flowtables that are not there, and loops of jumps."""

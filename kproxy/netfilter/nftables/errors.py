@@ -1,4 +1,4 @@
-"""What goes wrong while nftables' text or JSON is read, and while commands are applied."""
+"""What goes wrong while nftables' text is read, and while commands are applied."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from kproxy.errors import InputError
 class NftSyntaxError(InputError):
     """The text is not what nft prints or takes.
 
-    `expected` says what is wrong; `source` and `line` (counted from 1; 0: unknown) say where, and `path` where in a
-    JSON document.
+    `expected` says what is wrong; `source` and `line` (counted from 1; 0: unknown) say where.
     """
 
-    def __init__(self, expected: str, *, text: str = "", source: str = "", line: int = 0, path: str = "") -> None:
-        where = ": ".join(filter(None, (source, f"line {line}" if line else "", path)))
+    def __init__(self, expected: str, *, text: str = "", source: str = "", line: int = 0) -> None:
+        where = ": ".join(filter(None, (source, f"line {line}" if line else "")))
         shown = text if len(text) <= 300 else f"{text[:300]}..."
         super().__init__((f"{where}: " if where else "") + expected + (f": {shown!r}" if shown else ""))
         self.expected = expected
         self.text = text
         self.source = source
         self.line = line
-        self.path = path
 
 
 class NftApplyError(NftSyntaxError):

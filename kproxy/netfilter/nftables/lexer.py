@@ -45,12 +45,11 @@ def _is_kept(token: str) -> bool:
 
 class Source:
     """A text with its tokens; `name` is what messages call it. `positions` are, after variables were put in, the
-    indexes of the original tokens. `foreign` are statements that have no words, which `json-statement N` stands for."""
+    indexes of the original tokens."""
 
-    __slots__ = ("_lines", "_offsets", "foreign", "name", "positions", "text", "tokens")
+    __slots__ = ("_lines", "_offsets", "name", "positions", "text", "tokens")
 
-    def __init__(self, text: str, name: str = "", foreign: Sequence[object] = ()) -> None:
-        self.foreign = foreign
+    def __init__(self, text: str, name: str = "") -> None:
         self.text = text
         self.name = name
         self.tokens = tokenize(text)

@@ -84,16 +84,6 @@ def test_a_pipe_that_ends(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_json_is_one_line_and_has_only_the_other_bound(kproxy: Run, tmp_path: Path) -> None:
-    rules = tmp_path / "rules.json"
-    rules.write_text('{"nftables": []' + " " * 1_000_001 + "}")
-    done = kproxy("trace", "--rules", rules, *PACKET)
-    assert "no rules" in done.stderr
-    os.truncate(rules, 50_000_001)
-    done = kproxy("trace", "--rules", rules, *PACKET)
-    assert (done.returncode, TOO_LARGE in done.stderr) == (2, True)
-
-
 @pytest.mark.parametrize("command", ["audit", "trace", "explore"])
 def test_a_snapshot(kproxy: Run, tmp_path: Path, command: str) -> None:
     files = audited.cluster()

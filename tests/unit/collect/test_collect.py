@@ -34,7 +34,7 @@ def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
     told: list[str] = []
     collector = Collector("S", "exec", "prod", told.append)
     readers = {
-        "n1": Printer({"iptables-save": b"", "errors": b"nft.json: nft: not found\n"}),
+        "n1": Printer({"iptables-save": b"", "errors": b"nft: nft: not found\n"}),
         "n2": Printer("no such pod"),
     }
     found = collector.nodes(readers, {"n3": "no kube-proxy runs there"})

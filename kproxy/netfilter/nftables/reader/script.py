@@ -65,24 +65,6 @@ def read_script(text: str, source: str = "", base: NftRuleset | None = None) -> 
         ) from None
 
 
-def read_json(text: str, source: str = "", base: NftRuleset | None = None) -> list[Command]:
-    """Read what `nft -j list ruleset` printed.
-
-    Raises:
-        NftSyntaxError: it is not nft's JSON, or of another schema version; the message has the path in the document.
-    """
-    from kproxy.netfilter.nftables.json.document import json_commands, path_of_line  # few dumps are JSON
-
-    lines, paths, foreign = json_commands(text, source)
-    lexed = Source("\n".join(lines), source, foreign)
-    try:
-        commands = _Script(Cursor(lexed), base).read()
-    except UnexpectedError as error:
-        path = path_of_line(lines, paths, lexed.line_of(error.index))
-        raise NftSyntaxError(error.expected, text=lexed.line_text(error.index), source=source, path=path) from None
-    return commands
-
-
 class _Script:
     """The reader of one text."""
 

@@ -362,17 +362,6 @@ def _read_notrack(cursor: Cursor) -> Notrack:
     return Notrack()
 
 
-def _read_foreign(cursor: Cursor) -> OpaqueStatement:
-    """`json-statement N`, which only stands in what `json.py` writes."""
-    foreign = cursor.source.foreign
-    cursor.i += 1
-    number = cursor.number()
-    found = foreign[number] if number < len(foreign) else None
-    if not isinstance(found, OpaqueStatement):
-        raise UnknownNameError("json-statement is not known")
-    return found
-
-
 _STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = MappingProxyType(
     dict.fromkeys(("accept", "drop", "continue", "return", "jump", "goto"), read_verdict)
     | dict.fromkeys(("snat", "dnat", "masquerade", "redirect"), read_nat)
@@ -382,7 +371,7 @@ _STATEMENTS: Final[Mapping[str, Callable[[Cursor], Statement]]] = MappingProxyTy
         "limit": _object_or("limit", read_limit), "synproxy": _object_or("synproxy", read_synproxy),
         "last": read_last, "ct": _read_ct, "log": _read_log, "reject": _read_reject, "queue": read_queue,
         "notrack": _read_notrack, "tproxy": read_tproxy, "dup": read_dup, "fwd": read_fwd, "flow": _read_flow,
-        "set": _read_old_set_update, "reset": _read_reset, "xt": _read_xt, "json-statement": _read_foreign,
+        "set": _read_old_set_update, "reset": _read_reset, "xt": _read_xt,
     }
 )  # fmt: skip
 """The readers of statements by the first word."""

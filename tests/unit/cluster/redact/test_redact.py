@@ -220,17 +220,11 @@ def private_cluster() -> dict[str, bytes]:
         "-A INPUT -i cali12d4a061371 -m mac --mac-source 0a:00:00:00:00:01 -m comment --comment acme -j ACCEPT\n",
         1,
     ).encode()  # fmt: skip
-    files["nodes/n1/nft.json"] = json.dumps({"nftables": [
-        {"metainfo": {"version": "1.0.6", "json_schema_version": 1}},
-        {"table": {"family": "ip", "name": "x", "handle": 1, "comment": "of acme"}},
-        {"set": {"family": "ip", "name": "s", "table": "x", "type": "ipv4_addr", "flags": ["interval"], "elem": [
-            {"prefix": {"addr": "192.0.2.0", "len": 24}}, {"range": ["172.30.0.1", "172.30.0.9"]}, "192.0.2.3",
-        ]}},
-        {"chain": {"family": "ip", "table": "x", "name": "c", "handle": 2}},
-        {"rule": {"family": "ip", "table": "x", "chain": "c", "handle": 3, "comment": "bob", "expr": [
-            {"log": {"prefix": "acme"}}, {"drop": None},
-        ]}},
-    ]}).encode()  # fmt: skip
+    files["nodes/n1/nft"] = (
+        b'table ip x {\n\tcomment "of acme"\n\tset s {\n\t\ttype ipv4_addr\n\t\tflags interval\n'
+        b"\t\telements = { 192.0.2.0/24, 172.30.0.1-172.30.0.9, 198.51.100.3 }\n\t}\n\n\tchain c {\n"
+        b'\t\tlog prefix "acme" drop comment "bob"\n\t}\n}\n'
+    )
     files["nodes/n1/ipset-save"] = (
         b'create s hash:ip family inet hashsize 1024 maxelem 65536 comment\nadd s 192.0.2.4 comment "bob"\n'
     )
@@ -294,9 +288,7 @@ def test_nothing_tells_whose_cluster_it_is() -> None:
         ("iptables-save", "*filter\n-A INPUT -s 10.0.5.0/255.0.255.0 -j DROP\nCOMMIT\n", "line 2: mask 255.0.255.0"),
         ("iptables-save", "*filter\n-A INPUT -m u32 --u32 0x0=0x1 -j DROP\nCOMMIT\n", "line 2: '-m u32' looks"),
         ("nft", "table ip x {\n\tchain c {\n\t\tip saddr & 0.0.0.255 == 0.0.0.1 drop\n\t}\n}\n", "line 3: "),
-        ("nft.json", '{"nftables":[{"match":{"left":{"&":["x","0.0.0.255"]}}}]}', "looks at parts of addresses"),
-        ("nft.json", '{"nftables":[{"payload":{"base":"nh","offset":96,"len":32}}]}', "by their offset"),
-        ("nft.json", '{"nftables":', "cannot be read"),
+        ("nft.json", '{"nftables": []}', "collect the node again"),
         ("ip-addr.json", "{}", "cannot be read"),
         ("kube-proxy/configz", "404 of acme", "cannot be read"),
     ],

@@ -89,7 +89,7 @@ def test_it_keeps_to_its_bounds(tools: Path, tmp_path: Path) -> None:
     written = tmp_path / "out/nodes/n1"
     errors = (written / "errors").read_text().splitlines()
     assert "iptables-save: larger than 64 KiB" in errors
-    assert "nft.json: not done after 2 s" in errors
+    assert "nft: not done after 2 s" in errors
     assert not (written / "iptables-save").exists()
     done = run("sh", arguments, tools, KPROXY_TOTAL="0")
     assert b"ip-addr.json: no time left: 0 s in all" in (written / "errors").read_bytes().splitlines()

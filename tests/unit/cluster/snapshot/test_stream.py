@@ -58,10 +58,10 @@ def test_it_does_not_matter_how_it_is_cut(files: dict[str, tuple[bytes, bool]], 
 
 def test_tar_itself_unpacks_it(tmp_path: Path) -> None:
     big = bytes(range(256)) * 5000
-    packed = pack_stream([printed({"sysctl": (b"a = 1\n", True), "nft.json": (big, True)})], MARK, "n1", 7)
+    packed = pack_stream([printed({"sysctl": (b"a = 1\n", True), "nft": (big, True)})], MARK, "n1", 7)
     assert len(packed) < len(big) / 20
     subprocess.run(["tar", "xzf", "-", "-C", str(tmp_path)], input=packed, check=True)
-    assert (tmp_path / "nodes/n1/nft.json").read_bytes() == big
+    assert (tmp_path / "nodes/n1/nft").read_bytes() == big
     assert (tmp_path / "nodes/n1/sysctl").read_bytes() == b"a = 1\n"
 
 

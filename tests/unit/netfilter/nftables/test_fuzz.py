@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import pytest
@@ -92,26 +91,6 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-@short
-@given(st.lists(VALUES, max_size=3))
-def test_any_json_is_read_or_refused(statements: list[object]) -> None:
-    place = {"family": "ip", "table": "t"}
-    document = {
-        "nftables": [
-            {"metainfo": {"json_schema_version": 1}},
-            {"table": {"family": "ip", "name": "t"}},
-            {"chain": {**place, "name": "c"}},
-            {"rule": {**place, "chain": "c", "expr": statements}},
-        ]
-    }
-    refused = ""
-    try:
-        print_nft(parse_nft(json.dumps(document), "f"))
-    except NftSyntaxError as error:
-        refused = str(error)
-    assert "nftables[3].rule" in refused or not refused
 
 
 @pytest.mark.parametrize(("before", "brackets"), [("meta mark set ", "()"), ("ip saddr ", "{}")])

@@ -3,7 +3,6 @@ does not grow with their number."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -27,11 +26,6 @@ def script(count: int) -> str:
     return head + "".join(f"add element ip t s {{ {address} }}\n" for address in addresses(count))
 
 
-def document(count: int) -> str:
-    place = {"family": "ip", "table": "t", "name": "s", "type": "ipv4_addr", "elem": addresses(count)}
-    return json.dumps({"nftables": [{"table": {"family": "ip", "name": "t"}}, {"set": place}]})
-
-
 WRITINGS: dict[str, Callable[[int], str]] = {
     "addresses": lambda count: listing("set s { type ipv4_addr", addresses(count)),
     "a line each": lambda count: listing("set s { type ipv4_addr", addresses(count), ",\n\t\t\t     "),
@@ -48,7 +42,6 @@ WRITINGS: dict[str, Callable[[int], str]] = {
         [f"{each} . tcp . 80 : goto x" for each in addresses(count)],
     ),
     "script": script,
-    "JSON": document,
 }
 
 
