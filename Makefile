@@ -49,11 +49,12 @@ image:  ## Build the container image with buildah on a base made with mmdebstrap
 image-test: $(READY)  ## Build the image and run it with podman: the API server, and the agent as its DaemonSet does, as root
 	bash scripts/image.sh --test "$(BIN)/python"
 
-lint: $(READY)  ## ruff, mypy strict, import-linter
+lint: $(READY)  ## ruff, mypy strict, import-linter, the budgets of lines
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/lines.py
 
 format: $(READY)  ## Let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
