@@ -35,6 +35,14 @@ class Under:
 
 
 @dataclass(frozen=True, slots=True)
+class Among:
+    """The value of a field is one of these names."""
+
+    field: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Open:
     """What neither packet nor host tells: yes or no, the same for the same kind and text.
 
@@ -67,7 +75,7 @@ class Any:
     parts: tuple[Condition, ...]
 
 
-Condition = In | Under | Open | Not | All | Any
+Condition = In | Under | Among | Open | Not | All | Any
 Asks = Callable[[typing.Any], Condition]
 """Of an option's value, without its `!`: the condition that it is."""
 ALWAYS: Final = All(())
@@ -99,6 +107,16 @@ def under(field: str) -> Asks:
     return lambda value: Under(field, value.value, value.mask)
 
 
+def network(field: str) -> Asks:
+    """The field is an address of a network."""
+    return lambda value: Under(field, value.address & value.mask, value.mask)
+
+
+def among(field: str) -> Asks:
+    """The field is one of some names."""
+    return lambda value: Among(field, value)
+
+
 def bits(field: str, mask: int, shift: int = 0) -> Asks:
     """So many bits of the field have a value, which a shift brings to their place."""
     return lambda value: Under(field, value << shift, mask)
@@ -112,7 +130,7 @@ def equals(field: str) -> Asks:
 def fields_of(condition: Condition) -> Iterator[tuple[str, int]]:
     """The fields that a condition reads, each with the bits of it that matter (-1: all)."""
     match condition:
-        case In(field, _):
+        case In(field, _) | Among(field, _):
             yield field, -1
         case Under(field, _, mask):
             yield field, mask

@@ -14,13 +14,14 @@ from typing import Final
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
+from kproxy.dataplane.symbolic.ask import of_packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Listed
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables
-from kproxy.netfilter.address import Network
+from kproxy.netfilter.condition import In, Under
 
 
 def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[int, int] | None = None) -> Node:
@@ -128,16 +129,11 @@ def tuples_fit(variables: Variables) -> Node:
     diagrams = variables.diagrams
     result = TRUE
     for key, level in list(variables.free_variables.items()):
-        if not isinstance(key, FreeVariable) or key.kind != "conntrack" or not isinstance(key.where, tuple):
+        if not isinstance(key, FreeVariable) or not isinstance(key.where, (In, Under)):
             continue
-        name, wanted = key.where
-        seen = {
-            position: variables.address_under(getattr(variables, position), wanted)
-            if isinstance(wanted, Network)
-            else variables.port_in(getattr(variables, _PORTS[position]), wanted)
-            for position in _PORTS
-        }
-        forward, backward = _TUPLES[name.removesuffix("port")]
+        asked, ports = key.where, key.where.field.endswith("port")
+        seen = {place: of_packet(asked, variables, port if ports else place) for place, port in _PORTS.items()}
+        forward, backward = _TUPLES[asked.field.removesuffix("port")]
         ways = []
         for position, translated in (forward, backward):
             now = seen[position]

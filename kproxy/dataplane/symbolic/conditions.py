@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.symbolic.ask import ask
-from kproxy.dataplane.symbolic.connection import ConnectionConditions
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, recent_variable, set_moment
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import (
@@ -29,7 +28,6 @@ from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
-    ConntrackMatch,
     HashlimitMatch,
     LimitMatch,
     Match,
@@ -37,7 +35,6 @@ from kproxy.netfilter.iptables.matches import (
     PhysdevMatch,
     RecentMatch,
     SetMatch,
-    StateMatch,
     StatisticMatch,
 )
 from kproxy.netfilter.iptables.option import Negatable
@@ -67,7 +64,6 @@ class Conditions:
 
     def __init__(self, variables: Variables) -> None:
         self.variables = variables
-        self.connection = ConnectionConditions(variables)
         self._heads: dict[tuple[object, ...], Node] = {}
         self._matches: dict[tuple[Match, Stage], MatchEffect] = {}
 
@@ -136,8 +132,6 @@ class Conditions:
             return Chance(chance)
         if isinstance(match, RecentMatch):
             return self._recent(match, stage)
-        if isinstance(match, (ConntrackMatch, StateMatch)):
-            return self.connection.match(match, stage)
         if isinstance(match, AddrtypeMatch):
             return self._addrtype(match, stage)
         where = (stage.hook, stage.table)

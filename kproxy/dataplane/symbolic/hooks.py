@@ -19,9 +19,9 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS
 from kproxy.dataplane.model.pipeline import BaseChain, Source, StageKind, pattern_of
 from kproxy.dataplane.model.pipeline import Stage as PipelineStage
 from kproxy.dataplane.model.verdict import ACCEPT
+from kproxy.dataplane.symbolic.ask import asked_of_packet
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ConntrackCase, refused_by_all
 from kproxy.dataplane.symbolic.chains import Evaluator
-from kproxy.dataplane.symbolic.connection import asked_of_packet
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
@@ -30,6 +30,7 @@ from kproxy.dataplane.symbolic.nodes import ZERO, Node
 from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
+from kproxy.netfilter.condition import In, Under
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import CONNTRACK_HOOKS, NAT_PRIORITIES, ChainType, Hook, Variant
 
@@ -260,7 +261,7 @@ class HookPipeline:
         accept = self._translation.with_destination(untranslated, 0)
         node = self._nat(side, hook, state, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
-            if isinstance(key, FreeVariable) and key.kind == "conntrack" and isinstance(key.where, tuple):
+            if isinstance(key, FreeVariable) and isinstance(key.where, (In, Under)):
                 # known where the packet still has what rules asked about
                 held = asked_of_packet(variables, key.where)
                 if held is not None:

@@ -23,7 +23,7 @@ from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Shape
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT16, Masked, Range
+from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.option import Negatable
 
 UNICAST: Final = 0
@@ -137,17 +137,21 @@ class Variables(PacketVariables):
 
     # conditions
 
+    def under(self, first: int, value: int, mask: int) -> Node:
+        """The variable with this first level has a value under a mask; none has bits outside of it."""
+        if value & ~mask:
+            return FALSE
+        levels, bits = self._rows[first]
+        node, full = TRUE, (1 << bits) - 1
+        for place, at in enumerate(reversed(levels)):
+            asked = mask >> bits * place & full
+            if asked:
+                node = self.diagrams.among(at, masked_intervals(value >> bits * place & full, asked, bits), node)
+        return node
+
     def address_under(self, level: int, network: Network) -> Node:
         """An address agrees with another under a mask."""
-        node = TRUE
-        if network.address & ~network.mask:
-            return FALSE
-        for chunk in range(self.chunks - 1, -1, -1):
-            shift = CHUNK * (self.chunks - 1 - chunk)
-            value, mask = network.address >> shift & UINT16, network.mask >> shift & UINT16
-            if mask:
-                node = self.diagrams.among(level + chunk, masked_intervals(value, mask, CHUNK), node)
-        return node
+        return self.under(level, network.address, network.mask)
 
     def address_is(self, level: int, address: int) -> Node:
         """An address is this one."""
@@ -184,23 +188,6 @@ class Variables(PacketVariables):
     def has_ports(self) -> Node:
         """The protocol is one with ports."""
         return self.diagrams.among(self.protocol, [(number, number) for number in sorted(PORT_PROTOCOLS)])
-
-    def bits_equal(self, level: int, wanted: Masked) -> Node:
-        """Mark bits: `mark & mask == value`. Bit 31 comes first."""
-        if wanted.value & ~wanted.mask:
-            return FALSE
-        node = TRUE
-        for bit, at in enumerate(reversed(self._rows[level][0])):
-            if wanted.mask >> bit & 1:
-                node = self.diagrams.equals(at, wanted.value >> bit & 1, node)
-        return node
-
-    def octet_under(self, level: int, wanted: Masked) -> Node:
-        """An octet: `octet & mask == value`."""
-        if wanted.value & ~wanted.mask:
-            return FALSE
-        size = self.diagrams.sizes[level].bit_length() - 1
-        return self.diagrams.among(level, masked_intervals(wanted.value, wanted.mask, size))
 
     def interface_fits(self, level: int, pattern: str) -> Node:
         """An interface fits a name or pattern."""

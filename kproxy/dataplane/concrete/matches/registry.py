@@ -12,7 +12,6 @@ from kproxy.dataplane.concrete.state import Answer, View, unknown
 from kproxy.netfilter.condition import Condition
 from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
-    ConntrackMatch,
     HashlimitMatch,
     LimitMatch,
     MacMatch,
@@ -24,13 +23,11 @@ from kproxy.netfilter.iptables.matches import (
     RecentMatch,
     RpfilterMatch,
     SetMatch,
-    StateMatch,
     StatisticMatch,
 )
 
 EVALUATORS: Final[dict[type[Match], Callable[[Any, View], Answer]]] = {
     AddrtypeMatch: state.addrtype,
-    ConntrackMatch: state.conntrack,
     HashlimitMatch: state.limit,
     LimitMatch: state.limit,
     MacMatch: link.mac,
@@ -41,7 +38,6 @@ EVALUATORS: Final[dict[type[Match], Callable[[Any, View], Answer]]] = {
     RecentMatch: state.recent,
     RpfilterMatch: link.rpfilter,
     SetMatch: state.ip_set,
-    StateMatch: state.conntrack_state,
     StatisticMatch: state.statistic,
 }
 

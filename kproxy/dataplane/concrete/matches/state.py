@@ -8,101 +8,19 @@ from kproxy.dataplane.concrete.answer import both
 from kproxy.dataplane.concrete.matches.header import compare
 from kproxy.dataplane.concrete.routing import UNKNOWN, Query, address_type, lookup
 from kproxy.dataplane.concrete.state import Answer, Split, View, by_chance, negate, open_question, unknown
-from kproxy.dataplane.model.conntrack import ESTABLISHED, ORIGINAL, FlowTuple, tuple_of
+from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.model.ipset import PortPart
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, Packet
-from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.matches import (
     AddrtypeMatch,
-    ConntrackMatch,
     HashlimitMatch,
     LimitMatch,
     RecentMatch,
     SetMatch,
     SetReference,
-    StateMatch,
     StatisticMatch,
 )
-from kproxy.netfilter.iptables.option import Negatable
-
-
-def state_answer(view: View, wanted: Negatable[frozenset[str]]) -> Answer:
-    """Whether the connection's state is one of these; SNAT and DNAT are states of the connection too."""
-    state = view.state
-    names = wanted.value
-    seen = {"SNAT"} if state.has_connection and state.connection.snat else set()
-    if state.has_connection and state.connection.dnat:
-        seen.add("DNAT")
-    if names & seen:
-        return not wanted.negated
-    current = state.ctstate
-    if current is None:
-        return compare(view, None, None, wanted.negated, ("ctstate", names), "the connection's state is not known")
-    return (current in names) != wanted.negated
-
-
-def conntrack_state(match: StateMatch, view: View) -> Answer:
-    """`-m state`."""
-    return state_answer(view, match.state)
-
-
-def conntrack(match: ConntrackMatch, view: View) -> Answer:
-    """All parts have to hold; without a connection only a rule that asks for nothing but the state can fit."""
-    state = view.state
-    answers: list[Answer] = [] if match.ctstate is None else [state_answer(view, match.ctstate)]
-    if False in answers:
-        return False
-    if not state.has_connection:
-        # The kernel's answer here is whether the rule asks for the state at all (conntrack_mt).
-        return both(view, answers) if answers else False
-    entry = state.connection.known_as(state.packet)
-    if match.ctdir is not None and match.ctdir != entry.direction:
-        return False
-    original = entry.original or tuple_of(state.packet)
-    reply = entry.reply or original.reversed()
-    addresses: tuple[tuple[str, Negatable[Network] | None, int | None], ...] = (
-        ("origsrc", match.ctorigsrc, original.src),
-        ("origdst", match.ctorigdst, original.dst),
-        ("replsrc", match.ctreplsrc, reply.src),
-        ("repldst", match.ctrepldst, reply.dst),
-    )
-    for name, network, address in addresses:
-        if network is not None:
-            fits = None if address is None else network.value.contains(address)
-            answers.append(compare(view, address, fits, network.negated, (name, network.value), f"{name} is open"))
-    if match.ctproto is not None:
-        answers.append((match.ctproto.value == state.packet.protocol) != match.ctproto.negated)
-    ports: tuple[tuple[str, Negatable[Range] | None, int | None], ...] = (
-        ("origsrcport", match.ctorigsrcport, original.sport),
-        ("origdstport", match.ctorigdstport, original.dport),
-        ("replsrcport", match.ctreplsrcport, reply.sport),
-        ("repldstport", match.ctrepldstport, reply.dport),
-    )
-    for name, wanted, port in ports:
-        if wanted is not None:
-            fits = None if port is None else wanted.value.contains(port)
-            answers.append(compare(view, port, fits, wanted.negated, (name, wanted.value), f"{name} is open"))
-    if match.ctstatus is not None:
-        answers.append(_status_answer(view, match.ctstatus))
-    if match.ctexpire is not None:
-        answers.append(unknown(view, "the connection's time left is not known"))
-    return both(view, answers)
-
-
-def _status_answer(view: View, wanted: Negatable[frozenset[str]]) -> Answer:
-    entry = view.state.connection
-    held = entry.status
-    if held is None:
-        settled = entry.state == ESTABLISHED or entry.direction != ORIGINAL
-        held = frozenset({"SEEN_REPLY", "CONFIRMED"} if settled else {"CONFIRMED"} if view.state.looped else ())
-        doubtful = {"ASSURED", "EXPECTED"} if settled or entry.state != "NEW" else set()
-        if not wanted.value & held and wanted.value & doubtful:
-            key = ("ctstatus", wanted.value)
-            return compare(view, None, None, wanted.negated, key, "the connection's status is not known")
-    return bool(wanted.value & held) != wanted.negated
-
 
 _V6_LOOKED_UP = frozenset({"LOCAL", "ANYCAST", "UNREACHABLE"})
 

@@ -13,7 +13,9 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.model.packet import TCP
+from kproxy.dataplane.symbolic.ask import ask
 from kproxy.dataplane.symbolic.conditions import Conditions
+from kproxy.dataplane.symbolic.connection import state, status
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.nftables.quantity import (
     Bits,
@@ -33,9 +35,10 @@ from kproxy.dataplane.symbolic.nftables.quantity import (
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import LOCAL, MULTICAST, UNICAST, Variables
 from kproxy.netfilter.address import Network
+from kproxy.netfilter.condition import In, Under
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import Range as IptablesRange
-from kproxy.netfilter.iptables.matches import ConntrackMatch, OwnerMatch
+from kproxy.netfilter.iptables.matches import OwnerMatch
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.nftables.expression import (
     Binary,
@@ -250,27 +253,22 @@ class Expressions:
         interval = numbers(value)
         if interval is None:
             raise OpaqueError
-        family = self.variables.family
-        wanted: Negatable[IptablesRange] | Negatable[Network]
-        if option.endswith("port"):
-            wanted = Negatable(IptablesRange(*interval))
-        else:
+        condition: In | Under = In(option, (interval,))
+        if not option.endswith("port"):
             size = interval[1] - interval[0] + 1
             if size & (size - 1) or interval[0] % size:
                 raise OpaqueError
-            wanted = Negatable(Network(family, interval[0], family.full_mask ^ (size - 1)))
-        found = self.conditions.match(ConntrackMatch(**{option: wanted}), stage, 0)  # type: ignore[arg-type]
-        assert isinstance(found, int), found
-        return found
+            condition = Under(option, interval[0], self.variables.family.full_mask ^ (size - 1))
+        return ask(condition, self.variables, stage)
 
     def _ct_state(self, bit: int, stage: Stage) -> Node:
-        return self.conditions.connection.state(frozenset({_CT_STATES[bit]}), stage)
+        return state(self.variables, frozenset({_CT_STATES[bit]}), stage)
 
     def _ct_status(self, bit: int, stage: Stage) -> Node:
         name = _CT_STATUS[bit]
         if name in ("SNAT", "DNAT"):
-            return self.conditions.connection.state(frozenset({name}), stage)
-        return self.conditions.connection.status(frozenset({name}), stage)
+            return state(self.variables, frozenset({name}), stage)
+        return status(self.variables, frozenset({name}), stage)
 
     def _fib(self, expression: Fib) -> Quantity | None:
         variables = self.variables

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kproxy.netfilter.address import Network
+from kproxy.netfilter.condition import TRACKED, All, Any, Condition, Not, Open, among, equals, network, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, UINT32, Range, choice, names, number_range, parse_protocol
 from kproxy.netfilter.iptables.matches.base import Match, join, listed
@@ -47,6 +48,14 @@ _STATUS: Final = Codec(
 )
 
 
+def _expires(seconds: Range) -> Condition:
+    return Open("opaque", f"-m conntrack --ctexpire {seconds.text()}", "the connection's time left")
+
+
+def _backward(direction: str) -> Condition:
+    return equals("reply")(int(direction == "REPLY"))
+
+
 @dataclass(frozen=True, slots=True)
 class ConntrackMatch(Match):
     """All options that are given have to hold.
@@ -71,24 +80,32 @@ class ConntrackMatch(Match):
 
     NAME: ClassVar[str] = "conntrack"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ctstate", "ctstate", _STATE, negatable=True),
-        Option("--ctproto", "ctproto", _PROTOCOL, negatable=True),
-        Option("--ctorigsrc", "ctorigsrc", _NETWORK, negatable=True),
-        Option("--ctorigdst", "ctorigdst", _NETWORK, negatable=True),
-        Option("--ctreplsrc", "ctreplsrc", _NETWORK, negatable=True),
-        Option("--ctrepldst", "ctrepldst", _NETWORK, negatable=True),
-        Option("--ctorigsrcport", "ctorigsrcport", _PORTS, negatable=True),
-        Option("--ctorigdstport", "ctorigdstport", _PORTS, negatable=True),
-        Option("--ctreplsrcport", "ctreplsrcport", _PORTS, negatable=True),
-        Option("--ctrepldstport", "ctrepldstport", _PORTS, negatable=True),
-        Option("--ctstatus", "ctstatus", _STATUS, negatable=True),
-        Option("--ctexpire", "ctexpire", _EXPIRE, negatable=True),
-        Option("--ctdir", "ctdir", choice(("ORIGINAL", "REPLY"), "a direction")),
+        Option("--ctstate", "ctstate", _STATE, True, asks=among("ctstate")),
+        Option("--ctproto", "ctproto", _PROTOCOL, True, asks=equals("protocol")),
+        Option("--ctorigsrc", "ctorigsrc", _NETWORK, True, asks=network("ctorigsrc")),
+        Option("--ctorigdst", "ctorigdst", _NETWORK, True, asks=network("ctorigdst")),
+        Option("--ctreplsrc", "ctreplsrc", _NETWORK, True, asks=network("ctreplsrc")),
+        Option("--ctrepldst", "ctrepldst", _NETWORK, True, asks=network("ctrepldst")),
+        Option("--ctorigsrcport", "ctorigsrcport", _PORTS, True, asks=within("ctorigsrcport")),
+        Option("--ctorigdstport", "ctorigdstport", _PORTS, True, asks=within("ctorigdstport")),
+        Option("--ctreplsrcport", "ctreplsrcport", _PORTS, True, asks=within("ctreplsrcport")),
+        Option("--ctrepldstport", "ctrepldstport", _PORTS, True, asks=within("ctrepldstport")),
+        Option("--ctstatus", "ctstatus", _STATUS, True, asks=among("ctstatus")),
+        Option("--ctexpire", "ctexpire", _EXPIRE, True, asks=_expires),
+        Option("--ctdir", "ctdir", choice(("ORIGINAL", "REPLY"), "a direction"), asks=_backward),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, *(row.field for row in cls.OPTIONS))
+
+    def condition(self) -> Condition | None:
+        """All parts; without a connection the state alone, and a rule that asks for none never fits (conntrack_mt)."""
+        asked = Match.condition(self)
+        assert asked is not None, self
+        state = StateMatch(self.ctstate).condition() if self.ctstate is not None else Any(())
+        assert state is not None, self
+        return asked if asked == state else Any((All((TRACKED, asked)), All((Not(TRACKED), state))))
 
     def to_list(self) -> str:
         return self.option_text().replace("--", "")
@@ -104,7 +121,9 @@ class StateMatch(Match):
     state: Negatable[frozenset[str]]
 
     NAME: ClassVar[str] = "state"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--state", "state", _PLAIN_STATE, negatable=True),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--state", "state", _PLAIN_STATE, negatable=True, asks=among("ctstate")),
+    )
 
     def to_list(self) -> str:
         return join(listed(self.state, f"state {_PLAIN_STATE.text(self.state.value)}"))

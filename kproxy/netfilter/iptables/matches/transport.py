@@ -79,7 +79,7 @@ def _parse_flags(words: Sequence[str], _family: Family) -> TcpFlags:
 
 
 def _option(number: int) -> Condition:
-    return Open("header", f"TCP option {number}", "the TCP options")
+    return Open("header", f"TCP option {number}", "what TCP options it has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _parse_chunks(words: Sequence[str], _family: Family) -> ChunkTypes:
 
 
 def _chunks(types: ChunkTypes) -> Condition:
-    return Open("header", f"SCTP chunks {types.text()}", "the SCTP chunks")
+    return Open("header", f"SCTP chunks {types.text()}", "what SCTP chunks it has")
 
 
 @dataclass(frozen=True, slots=True)

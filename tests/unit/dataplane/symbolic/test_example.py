@@ -11,7 +11,6 @@ from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import parse_address
-from kproxy.netfilter.iptables.codec import Masked
 
 RULES = """\
 *nat
@@ -38,7 +37,7 @@ def test_three_rules_by_hand() -> None:
 
     accepted = outcomes.sure(Outcome(ACCEPT))
     a, d = translation.at_destination(accepted, 0), translation.at_destination(accepted, 1)
-    marked = variables.bits_equal(variables.mark, Masked(1, 1))
+    marked = variables.under(variables.mark, 1, 1)
     rule_3 = diagrams.ite(marked, d, a)
     rule_2 = outcomes.add_all(
         [
