@@ -12,9 +12,10 @@ from difflib import SequenceMatcher
 
 from kproxy.linux.drift import explain
 from kproxy.linux.drift.finding import Finding
+from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
-from kproxy.linux.sync.nftables.reconcile import MODE, TableDifference
+from kproxy.linux.sync.nftables.reconcile import MODE
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.nftables.table import element_text
 from kproxy.render.origin import Origin

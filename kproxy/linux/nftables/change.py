@@ -29,6 +29,7 @@ import msgspec
 from kproxy.linux.nftables.table import SetText, TableText
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.nftables.table import element_text
+from kproxy.words import listed
 
 RULES_PER_TRANSACTION: Final = 500
 SPLIT_ABOVE: Final = 2
@@ -238,3 +239,50 @@ def _element_lines(verb: str, table: str, elements: Iterable[tuple[ElementRef, s
         for start in range(0, len(texts), ELEMENTS_PER_LINE):
             some = ", ".join(texts[start : start + ELEMENTS_PER_LINE])
             yield f"{verb} element {table} {name} {{ {some} }}"
+
+
+class TableDifference(msgspec.Struct, frozen=True):
+    """How the kernel differs from the desired table; false if it does not.
+
+    Attributes:
+        before: what the kernel holds, spelled as the desired table; None if there is no table.
+        kept: chains that should go but stay, since another program's rules lead to them.
+        foreign: what else is in the table.
+    """
+
+    before: TableText | None
+    change: Change
+    kept: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.change)
+
+    def after(self, woken: bool) -> TableDifference:
+        """The same, of a table that was dormant before."""
+        if not woken:
+            return self
+        return msgspec.structs.replace(self, change=msgspec.structs.replace(self.change, wake=True))
+
+
+def describe_change(change: Change) -> str:
+    """A change in a few words, for messages; "" if it is none."""
+    parts = []
+    if change.create is not None:
+        parts.append("there is no table")
+    if change.wake:
+        parts.append("the table was dormant")
+    for what, names in (
+        ("chains other than wanted", [*change.rules, *(name for name in change.chains if name not in change.rules)]),
+        ("chains too many", change.stale_chains),
+        ("sets or maps other than wanted", change.sets),
+        ("sets or maps too many", change.stale_sets),
+        ("elements missing or altered", [f"{name} {{ {key} }}" for name, key in change.elements]),
+        (
+            "elements too many",
+            [f"{ref[0]} {{ {ref[1]} }}" for ref in change.stale_elements if ref not in change.elements],
+        ),
+    ):
+        if names:
+            parts.append(f"{len(names)} {what} ({listed(list(names), 5)})")
+    return "; ".join(parts)

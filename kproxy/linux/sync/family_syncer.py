@@ -13,9 +13,9 @@ import msgspec
 from kproxy.cluster.stale_flows import Addresses, StaleFlow
 from kproxy.linux.conntrack.flows import PROTOCOLS
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.change import TableDifference, describe_change
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.flow_cleaner import FlowCleaner
-from kproxy.linux.sync.nftables.reconcile import TableDifference, describe_change
 from kproxy.linux.sync.reconcile import describe
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.render import RenderOptions

@@ -26,13 +26,14 @@ from kproxy.informer import ReflectorOptions, ResourceEventHandlerFuncs
 from kproxy.informer.listener import Listener
 from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.family_syncer import FamilySyncer
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.prepare import TableFamily
-from kproxy.linux.sync.nftables.reconcile import TableDifference, find_table_difference
+from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.prepare import HostFamily
 from kproxy.linux.sync.reconcile import read_dump

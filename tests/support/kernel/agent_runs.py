@@ -20,12 +20,13 @@ from kproxy.client.errors import ApiError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.prepare import prepare_tables_host
-from kproxy.linux.sync.nftables.reconcile import TableDifference, find_table_difference
+from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, render_table, select_target

@@ -27,8 +27,10 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import (
     STALE,
     Change,
+    TableDifference,
     Transaction,
     deletion_script,
+    describe_change,
     difference,
     plan_transactions,
 )
@@ -40,36 +42,11 @@ from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
 from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.report import KeptChain, Stopwatch
-from kproxy.words import listed
 
 MODE: Final = "nftables"
 
 _RETRY: Final = 0.25
 """Seconds between attempts to delete stale chains."""
-
-
-class TableDifference(msgspec.Struct, frozen=True):
-    """How the kernel differs from the desired table; false if it does not.
-
-    Attributes:
-        before: what the kernel holds, spelled as the desired table; None if there is no table.
-        kept: chains that should go but stay, since another program's rules lead to them.
-        foreign: what else is in the table.
-    """
-
-    before: TableText | None
-    change: Change
-    kept: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.change)
-
-    def after(self, woken: bool) -> TableDifference:
-        """The same, of a table that was dormant before."""
-        if not woken:
-            return self
-        return msgspec.structs.replace(self, change=msgspec.structs.replace(self.change, wake=True))
 
 
 class TableOutcome(msgspec.Struct, frozen=True):
@@ -284,26 +261,3 @@ def _bring_back(executor: NftExecutor, before: TableText | None) -> None:
     write_transactions(executor, plan_transactions(back))
     if back.stale_chains:
         delete_chains(executor, back.stale_chains, [])
-
-
-def describe_change(change: Change) -> str:
-    """A change in a few words, for messages; "" if it is none."""
-    parts = []
-    if change.create is not None:
-        parts.append("there is no table")
-    if change.wake:
-        parts.append("the table was dormant")
-    for what, names in (
-        ("chains other than wanted", [*change.rules, *(name for name in change.chains if name not in change.rules)]),
-        ("chains too many", change.stale_chains),
-        ("sets or maps other than wanted", change.sets),
-        ("sets or maps too many", change.stale_sets),
-        ("elements missing or altered", [f"{name} {{ {key} }}" for name, key in change.elements]),
-        (
-            "elements too many",
-            [f"{ref[0]} {{ {ref[1]} }}" for ref in change.stale_elements if ref not in change.elements],
-        ),
-    ):
-        if names:
-            parts.append(f"{len(names)} {what} ({listed(list(names), 5)})")
-    return "; ".join(parts)
