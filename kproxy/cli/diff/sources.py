@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +43,8 @@ MANIFESTS = "manifests:"
 CLUSTER = "cluster:"
 _MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _SHOWN = 5
+_START = 200
+"""How many bytes of a file tell whether it is nft's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +286,18 @@ def is_rendered(text: str) -> bool:
     if _in_snapshot(text) is not None:
         return False
     if text.startswith(NETNS) or Path(text).is_file():
-        return Path(text).suffix in _MANIFEST_SUFFIXES
+        return _holds_manifests(Path(text))
     first = Path(text.rpartition("@")[0].partition(",")[0] or text.partition(",")[0])
-    return first.is_dir() or first.suffix in _MANIFEST_SUFFIXES
+    return first.is_dir() or _holds_manifests(first)
+
+
+def _holds_manifests(path: Path) -> bool:
+    """Whether a file has manifests, by its name. What nft -j prints is refused where rules are read, with a reason."""
+    if path.suffix != ".json" or not path.is_file():
+        return path.suffix in _MANIFEST_SUFFIXES
+    with suppress(OSError), path.open("rb") as file:  # told where it is read
+        return not b"".join(file.read(_START).split()).startswith(b'{"nftables"')
+    return True
 
 
 def is_live(text: str) -> bool:

@@ -215,7 +215,7 @@ class HostFacts:
 
     def file_of_rules(self, family: Family, *, native: bool) -> str:
         """The name of the file in which a family's rules are, or would be: of `native` nftables or of iptables."""
-        names = _NFT if native else tuple(name for name in layout.RULES if name.startswith(_SAVES[family]))
+        names = (_NFT,) if native else tuple(name for name in layout.RULES if name.startswith(_SAVES[family]))
         return next(filter(self._there, names), names[0])
 
     @property
