@@ -42,9 +42,13 @@ def lines_of_where_to_add() -> Iterator[tuple[str, dict[str, Path | None], list[
         yield " ".join(block.split()), paths, names
 
 
+def test_where_to_add_is_short() -> None:
+    assert WHERE_TO_ADD.count("\n") < 120
+
+
 def test_where_to_add_names_files_that_exist() -> None:
     lines = list(lines_of_where_to_add())
-    assert sum(len(paths) for _, paths, _ in lines) > 200
+    assert sum(len(paths) for _, paths, _ in lines) > 100
     assert [f"{name}: {line}" for line, paths, _ in lines for name, path in paths.items() if path is None] == []
 
 
