@@ -20,8 +20,8 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 say "What the Service default/crd-array-watcher becomes on node minikube"
 "$kproxy" explain "$@" --service default/crd-array-watcher
 
-say "The chain that the article shows, as iptables -L prints it"
-"$kproxy" render "$@" --format list -t nat --chain KUBE-SERVICES
+say "The chain that the article shows, each rule with the object that it was made for"
+"$kproxy" render "$@" --format yaml -t nat --chain KUBE-SERVICES
 
 "$kproxy" render "$@" --format save -o "$work/rendered.save"
 "$kproxy" render "$@" --format restore -o "$work/rendered.restore"

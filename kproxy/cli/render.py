@@ -41,7 +41,7 @@ from kproxy.render.golden import file_name
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 
-FORMATS = ("save", "restore", "list", "json", "yaml")
+FORMATS = ("save", "restore", "json", "yaml")
 
 
 @click.command("render")
@@ -53,8 +53,8 @@ FORMATS = ("save", "restore", "list", "json", "yaml")
     "-o", "--output", metavar="FILE", callback=check_is_file,
     help="Write here instead of stdout; whole or not at all.",
 )  # fmt: skip
-@click.option("-t", "--table", metavar="TABLE", help="With --format list, json, yaml: only this table.")
-@click.option("--chain", metavar="NAME", help="With --format list, json, yaml: only this chain.")
+@click.option("-t", "--table", metavar="TABLE", help="With --format json, yaml: only this table.")
+@click.option("--chain", metavar="NAME", help="With --format json, yaml: only this chain.")
 @click.option("--all-nodes", is_flag=True, help="Render every Node, both families, into --output-dir.")
 @click.option(
     "--output-dir",
@@ -90,7 +90,6 @@ def command(
     Formats in iptables mode:
       save     what iptables-save prints once the rules are loaded
       restore  one full text for `iptables-restore --noflush`
-      list     what `iptables -L -v -n --line-numbers` of 1.8.9 prints
       json     every rule, and the object that it was made for; yaml the same
 
     \b
@@ -106,7 +105,7 @@ def command(
         kproxy render -f - --node worker-1
       kproxy render --context prod --node worker-1
       kproxy render -f manifests/ --config kube-proxy.yaml -6 --format restore
-      kproxy render -f cluster.yaml --format list -t nat --chain KUBE-SERVICES
+      kproxy render -f cluster.yaml --format yaml -t nat --chain KUBE-SERVICES
       kproxy render -f cluster.yaml --mode nftables
       kproxy render -f cluster.yaml --all-nodes --output-dir rules/
     """
@@ -117,14 +116,14 @@ def command(
         raise click.UsageError(
             "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
         )
-    if (table or chain) and output_format not in ("list", "json", "yaml"):
-        raise click.UsageError("-t and --chain narrow --format list, json and yaml only")
+    if (table or chain) and output_format not in ("json", "yaml"):
+        raise click.UsageError("-t and --chain narrow --format json and yaml only")
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
         config, cluster = source.read(config_path, mode, node=node)
-    if config.mode == MODE_NFTABLES and (output_format == "list" or table):
-        raise click.UsageError("--format list and -t are for iptables mode: nftables mode has one table")
+    if config.mode == MODE_NFTABLES and table:
+        raise click.UsageError("-t is for iptables mode: nftables mode has one table")
     tell_unused_options(config.mode)
     for remark in remark_claimed_twice(cluster):
         report_note(remark)
@@ -178,8 +177,6 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
         return rendered.restore_text
     if output_format == "save":
         return rendered.save_text
-    if output_format == "list":
-        return _list(rendered, table, chain)
     records = [
         rule_record(rule) for rule in rendered.rules() if table in (None, rule.table) and chain in (None, rule.chain)
     ]
@@ -188,39 +185,21 @@ def _format(rendered: RenderedTarget, output_format: str, table: str | None, cha
     return text_of(msgspec.to_builtins(records), output_format)
 
 
-def _list(rendered: RenderedTarget, table: str | None, chain: str | None) -> str:
-    # Imported here, as below: restore text alone does not need the parser.
-    from kproxy.netfilter import print_list
-    from kproxy.render.iptables.save import saved_ruleset
-
-    ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    tables = _check_narrowing(rendered, table, chain)
-    # iptables prints no heading, since it lists one table a call.
-    return "\n".join(
-        (f"# table {name}\n" if len(tables) > 1 else "") + print_list(ruleset, name, chain) for name in tables
-    )
-
-
-def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | None) -> list[str]:
-    """The tables that -t and --chain leave.
+def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | None) -> None:
+    """Check that there is such a table and such a chain.
 
     Raises:
-        InputError: there is no such table or chain.
+        InputError: there is none.
     """
+    # Imported here: restore text alone does not need the parser.
     from kproxy.render.iptables.save import saved_ruleset
 
     ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
     names = [each.name for each in ruleset.tables]
     if table is not None and table not in names:
         raise InputError(f"there are no rules in table {table!r}; there are in {', '.join(names)}")
-    found = [
-        each.name
-        for each in ruleset.tables
-        if table in (None, each.name) and (chain is None or any(c.name == chain for c in each.chains))
-    ]
-    if not found:
+    if chain is not None and not any(ruleset.chain(name, chain) for name in names if table in (None, name)):
         raise InputError(f"there is no chain {chain!r}{f' in table {table}' if table else ''}")
-    return found
 
 
 _inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path, str] | None = None

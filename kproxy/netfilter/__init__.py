@@ -48,7 +48,6 @@ from kproxy.netfilter.family import BUILTIN_CHAINS, Family
 from kproxy.netfilter.iptables.check import Problem, check_ruleset, find_loop, line_of_rule
 from kproxy.netfilter.iptables.codec import Masked, Range
 from kproxy.netfilter.iptables.errors import RestoreError, RuleSyntaxError
-from kproxy.netfilter.iptables.listing import print_list
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
 from kproxy.netfilter.iptables.operation import Operation
 from kproxy.netfilter.iptables.option import Negatable
@@ -136,7 +135,6 @@ __all__ = [
     "parse_restore",
     "parse_rule",
     "parse_save",
-    "print_list",
     "print_nft",
     "print_save",
     "print_table",

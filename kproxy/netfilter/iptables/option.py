@@ -57,6 +57,10 @@ class Option:
     iptables-save does not print. `aliases` are other names that the command line takes. A row with `printed` False is
     input only: another row prints its field. `loose` marks a string that iptables prints without quotes even when it
     holds blanks. `asks` gives, of a match's value, what it asks of a packet (`netfilter.condition`).
+
+    `listed` is what `iptables -L -n -v` of 1.8.9 prints for the option: `{}` stands for the value, `!` for the `!` of a
+    negated one (or a `|` divides the text from a negated one's), `[s]` for an `s` of a range. None is the name without
+    its dashes, and the value. A row that is input only says a spelling that the kernel's value gets.
     """
 
     name: str
@@ -69,6 +73,7 @@ class Option:
     printed: bool = True
     loose: bool = False
     asks: Asks | None = None
+    listed: str | None = None
 
     @property
     def arity(self) -> int:
@@ -111,8 +116,8 @@ class Option:
 class Extension:
     """What matches and targets have in common: a name, a table of options, and fields.
 
-    `NAMES` are other names that load the same extension. Equality and hash are the fields', so two spellings that the
-    kernel stores alike are equal.
+    `NAMES` are other names that load the same extension. `LISTED` is what `iptables -L` prints before the options.
+    Equality and hash are the fields', so two spellings that the kernel stores alike are equal.
     """
 
     __slots__ = ()
@@ -121,6 +126,7 @@ class Extension:
     NAMES: ClassVar[tuple[str, ...]] = ()
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     FLAG: ClassVar[str] = ""
+    LISTED: ClassVar[str] = ""
 
     @classmethod
     @cache
@@ -176,10 +182,6 @@ class Extension:
         """The match or target as iptables-save prints it, from `-m` or `-j` on."""
         options = self.option_text()
         return f"{self.FLAG} {self.NAME} {options}" if options else f"{self.FLAG} {self.NAME}"
-
-    def to_list(self) -> str:
-        """What `iptables -L -n -v` prints for it, without the blank before it; empty if it prints nothing."""
-        raise NotImplementedError
 
 
 def require(values: dict[str, Any], *fields: str) -> None:

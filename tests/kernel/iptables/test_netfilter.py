@@ -20,7 +20,6 @@ from kproxy.netfilter import (
     check_ruleset,
     parse_restore,
     parse_save,
-    print_list,
     print_save,
 )
 from tests.support import paths
@@ -108,21 +107,6 @@ def test_recorded_clusters(family: Family, variant: str, request: pytest.Fixture
     assert compared > (7_500 if family is Family.IPV4 else 3_000)
 
 
-@both_variants
-@both_families
-def test_listing_of_recorded_clusters(family: Family, variant: str, request: pytest.FixtureRequest) -> None:
-    names = lists_protocol_names(iptables_release())
-    with cleared(request, family, variant) as real:
-        for case in CASES[::16]:
-            text = restore_of(case, family)
-            real.restore(text, variant)
-            canonical = canonical_ruleset(text, family)
-            for table in canonical.tables:
-                assert real.listing(variant, table.name) == print_list(canonical, table.name, protocol_names=names)
-            listed = print_list(canonical, "nat", "KUBE-SERVICES", protocol_names=names)
-            assert real.listing(variant, "nat", "KUBE-SERVICES") == listed
-
-
 def saved_lines(rules: list[Observed], release: tuple[int, ...] = (1, 8, 9)) -> list[str]:
     return [line for rule in rules for line in rule.saved_by(release)]
 
@@ -156,13 +140,9 @@ def test_observed_rules_load_and_save(group: Group, variant: str, request: pytes
     assert read is not None
     assert read.rules[: len(chain.rules)] == chain.rules
     assert len(listed) == len(lines)
-    names = lists_protocol_names(release)
-    expected = print_list(canonical, group.table, "T", protocol_names=names).splitlines()[2:]
     recorded = [line for rule in typed for line in rule.listed or [""] * len(rule.saved)]
-    for line, own, known in zip(listed, expected, recorded, strict=False):
-        if known:
-            assert line == own
-            assert names or line[5:] == known[5:]
+    for line, known in zip(listed, recorded, strict=False):
+        assert not known or lists_protocol_names(release) or line[5:] == known[5:]
 
 
 @both_variants

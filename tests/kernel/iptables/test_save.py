@@ -14,7 +14,6 @@ from kproxy.render.iptables.save import jump_text
 from kproxy.services import IPFamily
 from tests.support import paths
 from tests.support.kernel.namespaces import fresh_namespace, run, save, split_tables
-from tests.support.kernel.netfilter_kernel import iptables_release, lists_protocol_names
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
 
 pytestmark = pytest.mark.root
@@ -75,24 +74,6 @@ def test_the_save_form_has_the_order_of_iptables_nft_save(family: IPFamily) -> N
         for text in (rendered.restore_text, jump_text()):
             run(f"{command_of(family, 'nft')}-restore", "--noflush", namespace=namespace, text=text)
     assert list(split_tables(rendered.save_text)) == ["mangle", "filter", "nat"]
-
-
-@both_variants
-@both_families
-def test_list_is_what_iptables_prints(family: IPFamily, variant: str) -> None:
-    from kproxy.netfilter import print_list
-    from kproxy.render.iptables.save import saved_ruleset
-
-    rendered = render(CLUSTERS[1], family)
-    command = command_of(family, variant)
-    names = lists_protocol_names(iptables_release())
-    with fresh_namespace() as namespace:
-        for text in (jump_text(), rendered.restore_text):
-            run(f"{command}-restore", "--noflush", namespace=namespace, text=text)
-        ruleset = saved_ruleset(rendered.restore_text, family)
-        for table in ("nat", "filter", "mangle"):
-            listed = run(command, "-w", "-t", table, "-L", "-v", "-n", "--line-numbers", namespace=namespace)
-            assert print_list(ruleset, table, protocol_names=names) == listed
 
 
 def test_a_plan_in_batches_loads_like_one_restore() -> None:

@@ -1,23 +1,31 @@
-"""The recorded rules, without a kernel: canonical form, listing, what stays opaque, what is refused."""
+"""The recorded rules, without a kernel: canonical form, spellings of listings, what stays opaque, what is refused."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from kproxy.netfilter import (
+    Negatable,
     OpaqueMatch,
     OpaqueTarget,
+    Range,
     RestoreError,
     Rule,
     Ruleset,
     RuleSyntaxError,
     canonical_ruleset,
     parse_rule,
-    print_list,
 )
-from kproxy.netfilter.iptables.matches import MATCH_CLASSES
-from kproxy.netfilter.iptables.targets import TARGET_CLASSES
+from kproxy.netfilter.iptables.lexer import unquote
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES, ChunkTypes, IcmpType, TcpFlags
+from kproxy.netfilter.iptables.option import Extension, Option
+from kproxy.netfilter.iptables.targets import TARGET_CLASSES, LogTarget
 from tests.support.netfilter.recorded_rules import Group, Observed, groups
+
+OTHER_WORDS = (TcpFlags, ChunkTypes, IcmpType)
+"""Values that `iptables -L -n` prints as numbers, iptables-save by name, or the other way round."""
 
 all_groups = pytest.mark.parametrize("group", groups(), ids=lambda group: group.name)
 
@@ -66,13 +74,39 @@ def test_equal_to_what_was_loaded(group: Group) -> None:
         assert [hash(each) for each in found] == [hash(each) for each in read]
 
 
+def spelling(row: Option, value: object) -> str:
+    """The `listed` column filled in; empty where `-L` prints nothing, or has the value in words of its own."""
+    negated = value.negated if isinstance(value, Negatable) else value is False
+    plain = value.value if isinstance(value, Negatable) else value
+    if isinstance(plain, OTHER_WORDS) or row.field in ("mode", "xmark", "nfmask", "ctmask"):
+        return ""
+    if plain == Range(0, 65535) or (row.field, plain) == ("packet", 0):
+        return ""
+    pattern = f"! {row.name[2:]} {{}}" if row.listed is None else row.listed
+    if "|" in pattern:
+        pattern = pattern.split("|")[negated]
+    elif not negated:
+        pattern = re.sub("! ?", "", pattern)
+    several = isinstance(plain, Range) and plain.first != plain.last
+    text = "" if row.codec is None else unquote(row.codec.text(plain))
+    return pattern.replace("[s]", "s" * several).replace("{}", text).strip()
+
+
 @all_groups
-def test_listing(group: Group) -> None:
+def test_spellings_of_listings(group: Group) -> None:
+    compared = 0
     for rule in group.typed:
-        ruleset, _ = load(group, [rule])
-        if rule.listed:
-            listed = print_list(ruleset, group.table, "T")
-            assert listed.splitlines()[2:] == rule.listed
+        _, found = load(group, [rule])
+        for line, each in zip(rule.listed, found, strict=False):
+            for part in (*each.matches, each.target):
+                if isinstance(part, Extension) and not isinstance(part, LogTarget):
+                    assert part.LISTED in line
+                    given = [row for row in part.OPTIONS if f" {row.name} " in f"{part.to_save()} "]
+                    spellings = [spelling(row, getattr(part, row.field)) for row in given]
+                    shown = (line, re.sub(r'["\\]', "", line))
+                    assert [text for text in spellings if not any(text in each for each in shown)] == [], line
+                    compared += len(list(filter(None, spellings)))
+    assert compared > len(group.typed) // 2
 
 
 @all_groups

@@ -32,22 +32,15 @@ class AddrtypeMatch(Match):
     limit_iface_out: bool = False
 
     NAME: ClassVar[str] = "addrtype"
+    LISTED: ClassVar[str] = "ADDRTYPE match"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--src-type", "src_type", _TYPES, negatable=True),
-        Option("--dst-type", "dst_type", _TYPES, negatable=True),
-        Option("--limit-iface-in", "limit_iface_in"),
-        Option("--limit-iface-out", "limit_iface_out"),
+        Option("--src-type", "src_type", _TYPES, negatable=True, listed="src-type !{}"),
+        Option("--dst-type", "dst_type", _TYPES, negatable=True, listed="dst-type !{}"),
+        Option("--limit-iface-in", "limit_iface_in", listed="limit-in"),
+        Option("--limit-iface-out", "limit_iface_out", listed="limit-out"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "src_type", "dst_type")
         at_most_one(values, "limit_iface_in", "limit_iface_out")
-
-    def to_list(self) -> str:
-        parts = ["ADDRTYPE match"]
-        for name, types in (("src-type", self.src_type), ("dst-type", self.dst_type)):
-            if types is not None:
-                parts.append(f"{name} {'!' if types.negated else ''}{_TYPES.text(types.value)}")
-        parts += ["limit-in"] * self.limit_iface_in + ["limit-out"] * self.limit_iface_out
-        return " ".join(parts)

@@ -66,16 +66,7 @@ class OpaqueMatch(Match):
     def to_save(self) -> str:
         return f"-m {self.name} {self.text}" if self.text else f"-m {self.name}"
 
-    def to_list(self) -> str:
-        """The text in brackets: iptables would print something of the extension's own."""
-        return f"[{self.name} {self.text}]" if self.text else f"[{self.name}]"
-
 
 def listed(field: Negatable[T] | None, text: str) -> str:
     """A negatable option in the style of `iptables -L`: the text, after `! ` if negated; nothing if it is absent."""
     return "" if field is None else field.sign + text
-
-
-def join(*parts: str) -> str:
-    """Join the parts that are not empty with blanks."""
-    return " ".join(filter(None, parts))

@@ -19,7 +19,9 @@ class CommentMatch(Match):
     comment: str
 
     NAME: ClassVar[str] = "comment"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--comment", "comment", string(255), asks=nothing),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--comment", "comment", string(255), asks=nothing, listed="/* {} */"),
+    )
 
     @classmethod
     def read_saved(cls, text: str) -> Self | None:
@@ -32,6 +34,3 @@ class CommentMatch(Match):
 
     def to_save(self) -> str:  # the most frequent match by far: spare it the walk over its one row
         return f"-m comment --comment {quote(self.comment)}"
-
-    def to_list(self) -> str:
-        return f"/* {self.comment} */"

@@ -10,7 +10,7 @@ from kproxy.netfilter.address import Network
 from kproxy.netfilter.condition import TRACKED, All, Any, Condition, Not, Open, among, equals, network, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, UINT32, Range, choice, names, number_range, parse_protocol
-from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError, require
 
 STATES: Final = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED")
@@ -107,9 +107,6 @@ class ConntrackMatch(Match):
         assert state is not None, self
         return asked if asked == state else Any((All((TRACKED, asked)), All((Not(TRACKED), state))))
 
-    def to_list(self) -> str:
-        return self.option_text().replace("--", "")
-
 
 _PLAIN_STATE: Final = names(STATES, "connection states")
 
@@ -124,6 +121,3 @@ class StateMatch(Match):
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--state", "state", _PLAIN_STATE, negatable=True, asks=among("ctstate")),
     )
-
-    def to_list(self) -> str:
-        return join(listed(self.state, f"state {_PLAIN_STATE.text(self.state.value)}"))

@@ -10,7 +10,7 @@ from kproxy.netfilter.address import AddressRange
 from kproxy.netfilter.condition import Asks, Condition, In, Under, bits, equals, under, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS_RANGE, UINT8, UINT16, Masked, Range, masked, number, number_range
-from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
 
 _HOPS: Final = number(UINT8)
@@ -40,18 +40,23 @@ class TtlMatch(Match):
 
     NAME: ClassVar[str] = "ttl"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ttl-eq", "ttl_eq", _HOPS, negatable=True, aliases=("--ttl",), asks=equals("ttl")),
-        Option("--ttl-lt", "ttl_lt", _HOPS, asks=_less),
-        Option("--ttl-gt", "ttl_gt", _HOPS, asks=_greater),
+        Option(
+            "--ttl-eq",
+            "ttl_eq",
+            _HOPS,
+            True,
+            ("--ttl",),
+            asks=equals("ttl"),
+            listed="TTL match TTL == {}|TTL match TTL != {}",
+        ),
+        Option("--ttl-lt", "ttl_lt", _HOPS, asks=_less, listed="TTL match TTL < {}"),
+        Option("--ttl-gt", "ttl_gt", _HOPS, asks=_greater, listed="TTL match TTL > {}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "ttl_eq", "ttl_lt", "ttl_gt")
         at_most_one(values, "ttl_eq", "ttl_lt", "ttl_gt")
-
-    def to_list(self) -> str:
-        return f"TTL match TTL {_hops_listed(self.ttl_eq, self.ttl_lt, self.ttl_gt)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +69,17 @@ class HlMatch(Match):
 
     NAME: ClassVar[str] = "hl"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--hl-eq", "hl_eq", _HOPS, negatable=True, aliases=("--hl",), asks=equals("ttl")),
-        Option("--hl-lt", "hl_lt", _HOPS, asks=_less),
-        Option("--hl-gt", "hl_gt", _HOPS, asks=_greater),
+        Option(
+            "--hl-eq", "hl_eq", _HOPS, True, ("--hl",), asks=equals("ttl"), listed="HL match HL == {}|HL match HL != {}"
+        ),
+        Option("--hl-lt", "hl_lt", _HOPS, asks=_less, listed="HL match HL < {}"),
+        Option("--hl-gt", "hl_gt", _HOPS, asks=_greater, listed="HL match HL > {}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "hl_eq", "hl_lt", "hl_gt")
         at_most_one(values, "hl_eq", "hl_lt", "hl_gt")
-
-    def to_list(self) -> str:
-        return f"HL match HL {_hops_listed(self.hl_eq, self.hl_lt, self.hl_gt)}"
 
 
 DSCP_CLASSES: Final = (
@@ -105,12 +109,9 @@ class DscpMatch(Match):
 
     NAME: ClassVar[str] = "dscp"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--dscp", "dscp", DSCP, negatable=True, asks=bits("tos", 0xFC, 2)),
+        Option("--dscp", "dscp", DSCP, negatable=True, asks=bits("tos", 0xFC, 2), listed="DSCP match !{}"),
         Option("--dscp-class", "dscp", DSCP_CLASS, negatable=True, printed=False),
     )
-
-    def to_list(self) -> str:
-        return f"DSCP match {'!' if self.dscp.negated else ''}0x{self.dscp.value:02x}"
 
 
 TOS_NAMES: Final = {
@@ -137,10 +138,13 @@ class TosMatch(Match):
     tos: Negatable[Masked]
 
     NAME: ClassVar[str] = "tos"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--tos", "tos", TOS, negatable=True, asks=under("tos")),)
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--tos", "tos", TOS, True, asks=under("tos"), listed="tos match!{}"),
+    )
 
-    def to_list(self) -> str:
-        return f"tos match{'!' if self.tos.negated else ''}{TOS.text(self.tos.value)}"
+
+def _flag(bit: int) -> Asks:
+    return lambda _given: Under("tcp_flags", bit, bit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +157,16 @@ class EcnMatch(Match):
     ip_ect: Negatable[int] | None = None
 
     NAME: ClassVar[str] = "ecn"
+    LISTED: ClassVar[str] = "ECN match"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ecn-tcp-ece", "tcp_ece", negatable=True, asks=lambda _: Under("tcp_flags", 0x40, 0x40)),
-        Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True, asks=lambda _: Under("tcp_flags", 0x80, 0x80)),
-        Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True, asks=bits("tos", 3)),
+        Option("--ecn-tcp-ece", "tcp_ece", negatable=True, asks=_flag(0x40), listed="!ECE"),
+        Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True, asks=_flag(0x80), listed="!CWR"),
+        Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True, asks=bits("tos", 3), listed="!ECT={}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "tcp_ece", "tcp_cwr", "ip_ect")
-
-    def to_list(self) -> str:
-        flags = (("ECE", self.tcp_ece), ("CWR", self.tcp_cwr))
-        bits = [f"{'' if wanted else '!'}{name}" for name, wanted in flags if wanted is not None]
-        ect = "" if self.ip_ect is None else f"{'!' if self.ip_ect.negated else ''}ECT={self.ip_ect.value}"
-        return join("ECN match", *bits, ect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +177,8 @@ class LengthMatch(Match):
 
     NAME: ClassVar[str] = "length"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--length", "length", number_range(UINT16), negatable=True, asks=within("length")),
+        Option("--length", "length", number_range(UINT16), negatable=True, asks=within("length"), listed="length !{}"),
     )
-
-    def to_list(self) -> str:
-        return f"length {'!' if self.length.negated else ''}{self.length.value.text()}"
 
 
 def _range(field: str) -> Asks:
@@ -198,17 +194,10 @@ class IprangeMatch(Match):
 
     NAME: ClassVar[str] = "iprange"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--src-range", "src_range", ADDRESS_RANGE, negatable=True, asks=_range("src")),
-        Option("--dst-range", "dst_range", ADDRESS_RANGE, negatable=True, asks=_range("dst")),
+        Option("--src-range", "src_range", ADDRESS_RANGE, True, asks=_range("src"), listed="source IP range ! {}"),
+        Option("--dst-range", "dst_range", ADDRESS_RANGE, True, asks=_range("dst"), listed="destination IP range ! {}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "src_range", "dst_range")
-
-    def to_list(self) -> str:
-        parts = []
-        for side, addresses in (("source", self.src_range), ("destination", self.dst_range)):
-            if addresses is not None:
-                parts.append(f"{side} IP range {listed(addresses, str(addresses.value))}")
-        return join(*parts)

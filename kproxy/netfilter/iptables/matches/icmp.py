@@ -52,11 +52,6 @@ class IcmpType:
         """`type` or `type/code`."""
         return str(self.type) if self.codes == _ANY_CODE else f"{self.type}/{self.codes.first}"
 
-    def listed(self, negated: bool) -> str:
-        """As `iptables -L -n` prints it after the protocol, with no blank in front of `type`."""
-        code = "" if self.codes == _ANY_CODE else f" code {self.codes.first}"
-        return f"{' !' if negated else ''}type {self.type}{code}"
-
 
 def _codec(names: dict[str, tuple[int, int | None]], any_type: int | None) -> Codec[IcmpType]:
     def parse(words: Sequence[str], _family: Family) -> IcmpType:
@@ -73,6 +68,10 @@ def _codec(names: dict[str, tuple[int, int | None]], any_type: int | None) -> Co
         return IcmpType(number, _ANY_CODE if code is None or number == any_type else Range(code, code))
 
     return Codec(parse, lambda value: "any" if value.type == any_type else value.text())
+
+
+_V4_TYPE: Final = _codec(_V4_NAMES, 255)
+_V6_TYPE: Final = _codec(_V6_NAMES, None)
 
 
 def _asks(any_type: int | None) -> Asks:
@@ -94,11 +93,8 @@ class IcmpMatch(Match):
     NAME: ClassVar[str] = "icmp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({1})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--icmp-type", "icmp_type", _codec(_V4_NAMES, 255), negatable=True, asks=_asks(255)),
+        Option("--icmp-type", "icmp_type", _V4_TYPE, True, asks=_asks(255), listed="icmptype {}|icmp !type {}"),
     )
-
-    def to_list(self) -> str:
-        return "icmp" + self.icmp_type.value.listed(self.icmp_type.negated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +107,7 @@ class Icmp6Match(Match):
     NAMES: ClassVar[tuple[str, ...]] = ("icmpv6", "ipv6-icmp")
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({58})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--icmpv6-type", "icmp_type", _codec(_V6_NAMES, None), negatable=True, asks=_asks(None)),
+        Option(
+            "--icmpv6-type", "icmp_type", _V6_TYPE, True, asks=_asks(None), listed="ipv6-icmptype {}|ipv6-icmp !type {}"
+        ),
     )
-
-    def to_list(self) -> str:
-        return "ipv6-icmp" + self.icmp_type.value.listed(self.icmp_type.negated)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import number
-from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
 
 _COUNTER: Final = number((1 << 64) - 1)
@@ -78,9 +78,3 @@ class SetMatch(Match):
         for field in ("update_counters", "update_subcounters"):
             if values.get(field) is True:  # the default
                 del values[field]
-
-    def to_list(self) -> str:
-        return join(
-            listed(self.match_set, f"match-set {self.match_set.value}"),
-            self.option_text().partition(str(self.match_set.value))[2].replace("--", "").strip(),
-        )

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import bare_name, names, number
-from kproxy.netfilter.iptables.matches.base import Match, join
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError, at_most_one, require
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("min", 60), ("sec", 1))
@@ -70,17 +70,14 @@ class LimitMatch(Match):
 
     NAME: ClassVar[str] = "limit"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--limit", "period", _LIMIT_RATE),
-        Option("--limit-burst", "burst", number(10_000), omit=5),
+        Option("--limit", "period", _LIMIT_RATE, listed="limit: avg {}"),
+        Option("--limit-burst", "burst", number(10_000), omit=5, listed="burst {}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         if values.get("burst") == 0:  # iptables-nft stores 5; legacy is refused by the kernel
             values["burst"] = 5
-
-    def to_list(self) -> str:
-        return f"limit: avg {rate_text(self.period, LIMIT_SCALE)} burst {self.burst}"
 
 
 def _parse_hash_rate(words: Sequence[str], _family: Family) -> tuple[int, int]:
@@ -90,6 +87,7 @@ def _parse_hash_rate(words: Sequence[str], _family: Family) -> tuple[int, int]:
 
 
 _HASH_RATE: Final[Codec[Any]] = Codec(_parse_hash_rate, lambda value: rate_text(value, HASHLIMIT_SCALE))
+_MILLI: Final = number()
 _MODES: Final = ("srcip", "srcport", "dstip", "dstport")
 
 
@@ -116,17 +114,19 @@ class HashlimitMatch(Match):
 
     NAME: ClassVar[str] = "hashlimit"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--hashlimit-upto", "upto", _HASH_RATE, negatable=True, aliases=("--hashlimit",)),
-        Option("--hashlimit-above", "above", _HASH_RATE, negatable=True),
-        Option("--hashlimit-burst", "burst", number(1_000_000, 1)),
-        Option("--hashlimit-mode", "mode", names(_MODES, "modes")),
-        Option("--hashlimit-name", "name", bare_name(254), loose=True),
-        Option("--hashlimit-htable-size", "htable_size", number(), omit=0),
-        Option("--hashlimit-htable-max", "htable_max", number(), omit=0),
-        Option("--hashlimit-htable-gcinterval", "htable_gcinterval", number(), omit=1000),
-        Option("--hashlimit-htable-expire", "htable_expire", number()),
-        Option("--hashlimit-srcmask", "srcmask", number(128)),
-        Option("--hashlimit-dstmask", "dstmask", number(128)),
+        Option(
+            "--hashlimit-upto", "upto", _HASH_RATE, negatable=True, aliases=("--hashlimit",), listed="limit: up to {}"
+        ),
+        Option("--hashlimit-above", "above", _HASH_RATE, negatable=True, listed="limit: above {}"),
+        Option("--hashlimit-burst", "burst", number(1_000_000, 1), listed="burst {}"),
+        Option("--hashlimit-mode", "mode", names(_MODES, "modes"), listed="mode {}"),
+        Option("--hashlimit-name", "name", bare_name(254), loose=True, listed=""),
+        Option("--hashlimit-htable-size", "htable_size", number(), omit=0, listed="htable-size {}"),
+        Option("--hashlimit-htable-max", "htable_max", number(), omit=0, listed="htable-max {}"),
+        Option("--hashlimit-htable-gcinterval", "htable_gcinterval", _MILLI, omit=1000, listed="htable-gcinterval {}"),
+        Option("--hashlimit-htable-expire", "htable_expire", _MILLI, listed="htable-expire {}"),
+        Option("--hashlimit-srcmask", "srcmask", number(128), listed="srcmask {}"),
+        Option("--hashlimit-dstmask", "dstmask", number(128), listed="dstmask {}"),
     )
 
     @classmethod
@@ -148,32 +148,12 @@ class HashlimitMatch(Match):
             if values.get(size) == 0:
                 del values[size]
 
-    def _rate(self) -> tuple[str, int]:
-        period = self.upto if self.upto is not None else self.above or 1
-        return rate_text(period, HASHLIMIT_SCALE), _printed_unit(period, HASHLIMIT_SCALE)[1] * 1000
-
     def option_text(self) -> str:
-        rate, default_expire = self._rate()
-        kind = "upto" if self.upto is not None else "above"
-        return join(
-            f"--hashlimit-{kind} {rate}",
-            *(
-                write(getattr(self, field))
-                for field, write in self.writers()
-                if field not in ("upto", "above")
-                and getattr(self, field) is not None
-                and (field != "htable_expire" or self.htable_expire != default_expire)
-            ),
-        )
-
-    def to_list(self) -> str:
-        rate, default_expire = self._rate()
-        shown = f"limit: {'up to' if self.upto is not None else 'above'} {rate} burst {self.burst}"
-        if self.mode:
-            shown += " mode " + "-".join(mode for mode in _MODES if mode in self.mode)
-        for field in ("htable_size", "htable_max", "htable_gcinterval", "htable_expire", "srcmask", "dstmask"):
+        kind, period = ("upto", self.upto) if self.upto is not None else ("above", self.above or 1)
+        unprinted = {"htable_expire": _printed_unit(period, HASHLIMIT_SCALE)[1] * 1000}
+        texts = [f"--hashlimit-{kind} {rate_text(period, HASHLIMIT_SCALE)}"]
+        for field, write in self.writers():
             value = getattr(self, field)
-            default = {"htable_gcinterval": 1000, "htable_expire": default_expire}.get(field)
-            if value is not None and value != default:
-                shown += f" {field.replace('_', '-')} {value}"
-        return shown
+            if field not in ("upto", "above") and value is not None and value != unprinted.get(field):
+                texts.append(write(value))
+        return " ".join(filter(None, texts))

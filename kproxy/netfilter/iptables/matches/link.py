@@ -25,21 +25,19 @@ class PhysdevMatch(Match):
     is_bridged: bool | None = None
 
     NAME: ClassVar[str] = "physdev"
+    LISTED: ClassVar[str] = "PHYSDEV match"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--physdev-is-in", "is_in", negatable=True),
-        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True),
-        Option("--physdev-is-out", "is_out", negatable=True),
-        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True),
-        Option("--physdev-is-bridged", "is_bridged", negatable=True),
+        Option("--physdev-is-in", "is_in", negatable=True, listed="! --physdev-is-in"),
+        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True, listed="! --physdev-in {}"),
+        Option("--physdev-is-out", "is_out", negatable=True, listed="! --physdev-is-out"),
+        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True, listed="! --physdev-out {}"),
+        Option("--physdev-is-bridged", "is_bridged", negatable=True, listed="! --physdev-is-bridged"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         if not values:
             require(values, *(row.field for row in cls.OPTIONS))
-
-    def to_list(self) -> str:
-        return f"PHYSDEV match {self.option_text()}"
 
 
 _MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")
@@ -59,11 +57,8 @@ class MacMatch(Match):
 
     NAME: ClassVar[str] = "mac"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--mac-source", "mac_source", Codec(_parse_mac, str), negatable=True),
+        Option("--mac-source", "mac_source", Codec(_parse_mac, str), negatable=True, listed="MAC ! {}"),
     )
-
-    def to_list(self) -> str:
-        return f"MAC {self.mac_source.sign}{self.mac_source.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +77,10 @@ class PkttypeMatch(Match):
                 "a packet type",
                 {"host": "unicast", "bcast": "broadcast", "mcast": "multicast"},
             ),
-            negatable=True,
+            True,
+            listed="PKTTYPE = {}|PKTTYPE != {}",
         ),
     )
-
-    def to_list(self) -> str:
-        return f"PKTTYPE {'!=' if self.pkt_type.negated else '='} {self.pkt_type.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +94,10 @@ class RpfilterMatch(Match):
     invert: bool = False
 
     NAME: ClassVar[str] = "rpfilter"
+    LISTED: ClassVar[str] = "rpfilter"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--loose", "loose"),
         Option("--validmark", "validmark"),
         Option("--accept-local", "accept_local"),
         Option("--invert", "invert"),
     )
-
-    def to_list(self) -> str:
-        return f"rpfilter {self.option_text().replace('--', '')}".rstrip()

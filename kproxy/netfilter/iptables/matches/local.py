@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from kproxy.netfilter.condition import nothing
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Range, number_range, string
-from kproxy.netfilter.iptables.matches.base import Match, join, listed
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Negatable, Option, require
 
 _IDS: Final = number_range(UINT32 - 1, "-", ordered=True, open_ends=False)
@@ -29,10 +29,10 @@ class OwnerMatch(Match):
 
     NAME: ClassVar[str] = "owner"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--socket-exists", "socket_exists", negatable=True),
-        Option("--uid-owner", "uid_owner", _IDS, negatable=True),
-        Option("--gid-owner", "gid_owner", _IDS, negatable=True),
-        Option("--suppl-groups", "suppl_groups"),
+        Option("--socket-exists", "socket_exists", negatable=True, listed="! owner socket exists"),
+        Option("--uid-owner", "uid_owner", _IDS, negatable=True, listed="! owner UID match {}"),
+        Option("--gid-owner", "gid_owner", _IDS, negatable=True, listed="! owner GID match {}"),
+        Option("--suppl-groups", "suppl_groups", listed="incl. suppl. groups"),
     )
 
     @classmethod
@@ -41,12 +41,6 @@ class OwnerMatch(Match):
             require(values, "uid_owner", "gid_owner")
         if values.get("suppl_groups"):
             require(values, "gid_owner")
-
-    def to_list(self) -> str:
-        socket = {True: "owner socket exists", False: "! owner socket exists", None: ""}[self.socket_exists]
-        uid = listed(self.uid_owner, f"owner UID match {self.uid_owner.value.text('-')}" if self.uid_owner else "")
-        gid = listed(self.gid_owner, f"owner GID match {self.gid_owner.value.text('-')}" if self.gid_owner else "")
-        return join(socket, uid, gid, "incl. suppl. groups" if self.suppl_groups else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +56,3 @@ class NfacctMatch(Match):
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--nfacct-name", "nfacct_name", string(31, least=1, text=" {}".format), loose=True, asks=nothing),
     )
-
-    def to_list(self) -> str:
-        return f"nfacct-name  {self.nfacct_name}"

@@ -20,10 +20,9 @@ class MarkMatch(Match):
     mark: Negatable[Masked]
 
     NAME: ClassVar[str] = "mark"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True, asks=under("mark")),)
-
-    def to_list(self) -> str:
-        return f"mark match {self.mark.sign}{_MARK.text(self.mark.value)}"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--mark", "mark", _MARK, True, asks=under("mark"), listed="mark match ! {}"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +33,6 @@ class ConnmarkMatch(Match):
 
     NAME: ClassVar[str] = "connmark"
     FIRST: ClassVar[Condition] = TRACKED
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--mark", "mark", _MARK, negatable=True, asks=under("connmark")),)
-
-    def to_list(self) -> str:
-        # Two blanks where `!` would stand; `-m mark` prints one.
-        return f"connmark match {'!' if self.mark.negated else ''} {_MARK.text(self.mark.value)}"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (
+        Option("--mark", "mark", _MARK, True, asks=under("connmark"), listed="connmark match  {}|connmark match ! {}"),
+    )

@@ -32,6 +32,10 @@ def _ports_text(value: tuple[Range, ...]) -> str:
     return ",".join(ports.text() for ports in value)
 
 
+def _listed(option: str) -> str:
+    return f"multiport {option} {{}}|multiport {option}  !{{}}"
+
+
 _PORTS: Final = Codec(_parse_ports, _ports_text)
 
 
@@ -47,18 +51,14 @@ class MultiportMatch(Match):
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132, 136})
     FIRST: ClassVar[Condition] = PORTS
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--sports", "sports", _PORTS, True, ("--source-ports",), asks=within("sport")),
-        Option("--dports", "dports", _PORTS, True, ("--destination-ports",), asks=within("dport")),
-        Option("--ports", "ports", _PORTS, True, asks=within("sport", "dport")),
+        Option("--sports", "sports", _PORTS, True, ("--source-ports",), asks=within("sport"), listed=_listed("sports")),
+        Option(
+            "--dports", "dports", _PORTS, True, ("--destination-ports",), asks=within("dport"), listed=_listed("dports")
+        ),
+        Option("--ports", "ports", _PORTS, True, asks=within("sport", "dport"), listed=_listed("ports")),
     )
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         require(values, "sports", "dports", "ports")
         at_most_one(values, "sports", "dports", "ports")
-
-    def to_list(self) -> str:
-        for kind, ports in (("sports", self.sports), ("dports", self.dports), ("ports", self.ports)):
-            if ports is not None:
-                return f"multiport {kind} {' !' if ports.negated else ''}{_ports_text(ports.value)}"
-        return "multiport"

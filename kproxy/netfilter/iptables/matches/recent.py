@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, bare_name, number
-from kproxy.netfilter.iptables.matches.base import Match, join
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Negatable, Option, require
 
 _ACTIONS: Final = {"set": "SET", "rcheck": "CHECK", "update": "UPDATE", "remove": "REMOVE"}
@@ -34,15 +34,18 @@ class RecentMatch(Match):
 
     NAME: ClassVar[str] = "recent"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        *(Option(f"--{action}", "action", constant=action, negatable=True) for action in _ACTIONS),
-        Option("--seconds", "seconds", number(least=1)),
+        *(
+            Option(f"--{action}", "action", constant=action, negatable=True, listed=f"! recent: {listed}")
+            for action, listed in _ACTIONS.items()
+        ),
+        Option("--seconds", "seconds", number(least=1), listed="seconds: {}"),
         Option("--reap", "reap"),
-        Option("--hitcount", "hitcount", number()),
-        Option("--rttl", "rttl"),
-        Option("--name", "name", bare_name(199), loose=True),
-        Option("--mask", "mask", ADDRESS),
-        Option("--rsource", "side", constant="source"),
-        Option("--rdest", "side", constant="dest"),
+        Option("--hitcount", "hitcount", number(), listed="hit_count: {}"),
+        Option("--rttl", "rttl", listed="TTL-Match"),
+        Option("--name", "name", bare_name(199), loose=True, listed="name: {}"),
+        Option("--mask", "mask", ADDRESS, listed="mask: {}"),
+        Option("--rsource", "side", constant="source", listed="side: source"),
+        Option("--rdest", "side", constant="dest", listed="side: dest"),
     )
 
     @classmethod
@@ -55,14 +58,3 @@ class RecentMatch(Match):
             raise ValueError("--rcheck or --update expected beside --seconds, --hitcount and --rttl")
         values.setdefault("name", "DEFAULT")
         values.setdefault("mask", Address(family, family.full_mask))
-
-    def to_list(self) -> str:
-        sign = "! " if self.action.negated else ""
-        return join(
-            f"{sign}recent: {_ACTIONS[self.action.value]}",
-            f"seconds: {self.seconds}" if self.seconds else "",
-            "reap" if self.reap else "",
-            f"hit_count: {self.hitcount}" if self.hitcount else "",
-            "TTL-Match" if self.rttl else "",
-            f"name: {self.name} side: {self.side} mask: {self.mask}",
-        )

@@ -47,7 +47,7 @@ class StatisticMatch(Match):
 
     NAME: ClassVar[str] = "statistic"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--mode", "mode", choice(("random", "nth"), "a mode")),
+        Option("--mode", "mode", choice(("random", "nth"), "a mode"), listed="statistic mode {}"),
         Option("--probability", "probability", _PROBABILITY, negatable=True),
         Option("--every", "every", number(UINT32, 1), negatable=True),
         Option("--packet", "packet", number()),
@@ -71,11 +71,3 @@ class StatisticMatch(Match):
             return None
         chance = Fraction(self.probability.value, _SCALE)
         return 1 - chance if self.probability.negated else chance
-
-    def to_list(self) -> str:
-        if self.probability is not None:
-            text = _probability_text(self.probability.value)
-            return f"statistic mode random {self.probability.sign}probability {text}"
-        every = self.every or Negatable(1)
-        packet = f" packet {self.packet}" if self.packet else ""
-        return f"statistic mode nth {every.sign}every {every.value}{packet}"

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from kproxy.netfilter.condition import Condition, Open, Under, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Range, number, number_range
-from kproxy.netfilter.iptables.matches.base import Match, join
+from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 _PORTS: Final = number_range(UINT16, ordered=True)
@@ -21,18 +21,9 @@ TCP_FLAGS: Final = {"FIN": 0x01, "SYN": 0x02, "RST": 0x04, "PSH": 0x08, "ACK": 0
 
 def _port_options() -> tuple[Option, ...]:
     return (
-        Option("--sport", "sport", _PORTS, True, ("--source-port",), asks=within("sport")),
-        Option("--dport", "dport", _PORTS, True, ("--destination-port",), asks=within("dport")),
+        Option("--sport", "sport", _PORTS, True, ("--source-port",), asks=within("sport"), listed="spt[s]:!{}"),
+        Option("--dport", "dport", _PORTS, True, ("--destination-port",), asks=within("dport"), listed="dpt[s]:!{}"),
     )
-
-
-def _ports_listed(sport: Negatable[Range] | None, dport: Negatable[Range] | None) -> str:
-    parts = []
-    for name, ports in (("spt", sport), ("dpt", dport)):
-        if ports is not None and ports != _ANY_PORT:
-            many = "s" if ports.value.first != ports.value.last else ""
-            parts.append(f"{name}{many}:{'!' if ports.negated else ''}{ports.value.text()}")
-    return " ".join(parts)
 
 
 def _drop_any_port(values: dict[str, object]) -> None:
@@ -93,16 +84,18 @@ class TcpMatch(Match):
     flags: Negatable[TcpFlags] | None = None
 
     NAME: ClassVar[str] = "tcp"
+    LISTED: ClassVar[str] = "tcp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_port_options(),
-        Option("--tcp-option", "option", number(255, 1), negatable=True, asks=_option),
+        Option("--tcp-option", "option", number(255, 1), negatable=True, asks=_option, listed="option=!{}"),
         Option(
             "--tcp-flags",
             "flags",
             Codec(_parse_flags, lambda value: f"{_flag_names(value.mask)} {_flag_names(value.comp)}", arity=2),
             negatable=True,
             asks=lambda flags: Under("tcp_flags", flags.comp, flags.mask),
+            listed="flags:!{}",
         ),
         Option("--syn", "flags", constant=_SYN, negatable=True, printed=False),
     )
@@ -113,15 +106,6 @@ class TcpMatch(Match):
         if values.get("flags") == Negatable(TcpFlags(0, 0)):
             del values["flags"]
 
-    def to_list(self) -> str:
-        option = flags = ""
-        if self.option is not None:
-            option = f"option={'!' if self.option.negated else ''}{self.option.value}"
-        if self.flags is not None:
-            value = self.flags.value
-            flags = f"flags:{'!' if self.flags.negated else ''}0x{value.mask:02X}/0x{value.comp:02X}"
-        return join("tcp", _ports_listed(self.sport, self.dport), option, flags)
-
 
 @dataclass(frozen=True, slots=True)
 class UdpMatch(Match):
@@ -131,15 +115,13 @@ class UdpMatch(Match):
     dport: Negatable[Range] | None = None
 
     NAME: ClassVar[str] = "udp"
+    LISTED: ClassVar[str] = "udp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({17})
     OPTIONS: ClassVar[tuple[Option, ...]] = _port_options()
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
         _drop_any_port(values)
-
-    def to_list(self) -> str:
-        return join("udp", _ports_listed(self.sport, self.dport))
 
 
 CHUNK_TYPES: Final = {
@@ -161,13 +143,11 @@ class ChunkTypes:
     chunks: tuple[tuple[str, str], ...] = ()
     everything: bool = False
 
-    def text(self, *, numeric: bool = False) -> str:
-        """As iptables-save prints it, or with `numeric` as `iptables -L -n` does."""
+    def text(self) -> str:
+        """As iptables-save prints it; `iptables -L -n` has the chunks' numbers, as `0x0004`."""
         if self.everything or not self.chunks:
             return f"{self.mode} {'ALL' if self.everything else 'NONE'}"
-        shown = (f"0x{CHUNK_TYPES[name]:04X}" if numeric else name for name, _ in self.chunks)
-        parts = (f"{name}:{flags}" if flags else name for name, (_, flags) in zip(shown, self.chunks, strict=True))
-        return f"{self.mode} {','.join(parts)}"
+        return f"{self.mode} {','.join(f'{name}:{flags}' if flags else name for name, flags in self.chunks)}"
 
 
 def _parse_chunk_flags(name: str, letters: str) -> str:
@@ -201,6 +181,9 @@ def _chunks(types: ChunkTypes) -> Condition:
     return Open("header", f"SCTP chunks {types.text()}", "what SCTP chunks it has")
 
 
+_CHUNKS: Final = Codec(_parse_chunks, ChunkTypes.text, arity=2)
+
+
 @dataclass(frozen=True, slots=True)
 class SctpMatch(Match):
     """Ports as in `TcpMatch`, except that 0:65535 is kept, and the chunk types of the packet."""
@@ -210,12 +193,9 @@ class SctpMatch(Match):
     chunks: Negatable[ChunkTypes] | None = None
 
     NAME: ClassVar[str] = "sctp"
+    LISTED: ClassVar[str] = "sctp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({132})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_port_options(),
-        Option("--chunk-types", "chunks", Codec(_parse_chunks, ChunkTypes.text, arity=2), negatable=True, asks=_chunks),
+        Option("--chunk-types", "chunks", _CHUNKS, negatable=True, asks=_chunks, listed="! {}"),
     )
-
-    def to_list(self) -> str:
-        chunks = "" if self.chunks is None else self.chunks.sign + self.chunks.value.text(numeric=True)
-        return join("sctp", _ports_listed(self.sport, self.dport), chunks)

@@ -19,11 +19,6 @@ class Target(Extension):
     PORT_PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132})
     """The protocols of which the rule must name one when the target has a port."""
 
-    @property
-    def listed_name(self) -> str:
-        """The name in the target column of `iptables -L`."""
-        return self.NAME
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Target):
@@ -35,15 +30,8 @@ class Verdict(Target):
         if self.verdict not in VERDICTS:
             raise ValueError(f"a verdict expected ({', '.join(sorted(VERDICTS))}), not {self.verdict!r}")
 
-    @property
-    def listed_name(self) -> str:
-        return self.verdict
-
     def to_save(self) -> str:
         return f"-j {self.verdict}"
-
-    def to_list(self) -> str:
-        return ""
 
 
 ACCEPT = Verdict("ACCEPT")
@@ -60,15 +48,8 @@ class Jump(Target):
     chain: str
     goto: bool = False
 
-    @property
-    def listed_name(self) -> str:
-        return self.chain
-
     def to_save(self) -> str:
         return f"{'-g' if self.goto else '-j'} {self.chain}"
-
-    def to_list(self) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +64,5 @@ class OpaqueTarget(Target):
         """The option words without their quotes."""
         return tuple(map(unquote, split_words(self.text)))
 
-    @property
-    def listed_name(self) -> str:
-        return self.name
-
     def to_save(self) -> str:
         return f"-j {self.name} {self.text}" if self.text else f"-j {self.name}"
-
-    def to_list(self) -> str:
-        """The text in brackets: iptables would print something of the extension's own."""
-        return f"[{self.text}]" if self.text else ""

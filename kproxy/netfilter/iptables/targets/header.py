@@ -28,13 +28,6 @@ class _HopsTarget(Target):
         if values[given[0]] == 0 and not given[0].endswith("_set"):
             raise ValueError("an increment or decrement other than 0 expected")
 
-    def to_list(self) -> str:
-        for row in self.OPTIONS:
-            value = getattr(self, row.field)
-            if value is not None:
-                return f"{self.NAME} {_VERBS[row.field[-3:]]} {value}"
-        return self.NAME
-
 
 @dataclass(frozen=True, slots=True)
 class TtlTarget(_HopsTarget):
@@ -46,9 +39,9 @@ class TtlTarget(_HopsTarget):
 
     NAME: ClassVar[str] = "TTL"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ttl-set", "ttl_set", _HOPS),
-        Option("--ttl-dec", "ttl_dec", _HOPS),
-        Option("--ttl-inc", "ttl_inc", _HOPS),
+        Option("--ttl-set", "ttl_set", _HOPS, listed="TTL set to {}"),
+        Option("--ttl-dec", "ttl_dec", _HOPS, listed="TTL decrement by {}"),
+        Option("--ttl-inc", "ttl_inc", _HOPS, listed="TTL increment by {}"),
     )
 
 
@@ -62,9 +55,9 @@ class HlTarget(_HopsTarget):
 
     NAME: ClassVar[str] = "HL"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--hl-set", "hl_set", _HOPS),
-        Option("--hl-dec", "hl_dec", _HOPS),
-        Option("--hl-inc", "hl_inc", _HOPS),
+        Option("--hl-set", "hl_set", _HOPS, listed="HL set to {}"),
+        Option("--hl-dec", "hl_dec", _HOPS, listed="HL decrement by {}"),
+        Option("--hl-inc", "hl_inc", _HOPS, listed="HL increment by {}"),
     )
 
 
@@ -76,12 +69,9 @@ class DscpTarget(Target):
 
     NAME: ClassVar[str] = "DSCP"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--set-dscp", "dscp", DSCP),
+        Option("--set-dscp", "dscp", DSCP, listed="DSCP set {}"),
         Option("--set-dscp-class", "dscp", DSCP_CLASS, printed=False),
     )
-
-    def to_list(self) -> str:
-        return f"DSCP set 0x{self.dscp:02x}"
 
 
 def _bits(word: str) -> int:
@@ -101,11 +91,8 @@ class TosTarget(Target):
 
     NAME: ClassVar[str] = "TOS"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--set-tos", "tos", TOS),
+        Option("--set-tos", "tos", TOS, listed="TOS set {}"),
         Option("--and-tos", "tos", _AND, printed=False),
         Option("--or-tos", "tos", _OR, printed=False),
         Option("--xor-tos", "tos", _XOR, printed=False),
     )
-
-    def to_list(self) -> str:
-        return f"TOS set {TOS.text(self.tos)}"

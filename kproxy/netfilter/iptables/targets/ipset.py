@@ -33,6 +33,3 @@ class SetTarget(Target):
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         require(values, "add_set", "del_set")
-
-    def to_list(self) -> str:
-        return self.option_text().replace("--", "")

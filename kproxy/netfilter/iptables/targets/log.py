@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, INTERFACE, UINT16, Range, choice, number, number_range, string
-from kproxy.netfilter.iptables.matches.base import join
 from kproxy.netfilter.iptables.option import Option, at_most_one
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -33,22 +32,16 @@ class LogTarget(Target):
     log_macdecode: bool = False
 
     NAME: ClassVar[str] = "LOG"
+    LISTED: ClassVar[str] = "LOG"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--log-prefix", "log_prefix", string(29, least=1, cut=True)),
-        Option("--log-level", "log_level", _LEVEL, omit="4"),
-        Option("--log-tcp-sequence", "log_tcp_sequence"),
-        Option("--log-tcp-options", "log_tcp_options"),
-        Option("--log-ip-options", "log_ip_options"),
-        Option("--log-uid", "log_uid"),
-        Option("--log-macdecode", "log_macdecode"),
+        Option("--log-prefix", "log_prefix", string(29, least=1, cut=True), listed='prefix "{}"'),
+        Option("--log-level", "log_level", _LEVEL, omit="4", listed="level {}"),
+        Option("--log-tcp-sequence", "log_tcp_sequence", listed="flags 1"),
+        Option("--log-tcp-options", "log_tcp_options", listed="flags 2"),
+        Option("--log-ip-options", "log_ip_options", listed="flags 4"),
+        Option("--log-uid", "log_uid", listed="flags 8"),
+        Option("--log-macdecode", "log_macdecode", listed="flags 32"),
     )
-
-    def to_list(self) -> str:
-        bits = (self.log_tcp_sequence, self.log_tcp_options, self.log_ip_options, self.log_uid, False)
-        flags = sum(1 << bit for bit, given in enumerate((*bits, self.log_macdecode)) if given)
-        return join(
-            f"LOG flags {flags} level {self.log_level}", f'prefix "{self.log_prefix}"' if self.log_prefix else ""
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +71,8 @@ class NflogTarget(Target):
             if values.get(field) == 0:
                 del values[field]
 
-    def to_list(self) -> str:
-        return self.option_text().replace("--nflog", "nflog")
+
+_QUEUES: Final = number_range(UINT16, ordered=True, open_ends=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +87,10 @@ class NfqueueTarget(Target):
 
     NAME: ClassVar[str] = "NFQUEUE"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--queue-balance", "queue_balance", number_range(UINT16, ordered=True, open_ends=False)),
-        Option("--queue-num", "queue_num", number(UINT16)),
-        Option("--queue-bypass", "queue_bypass"),
-        Option("--queue-cpu-fanout", "queue_cpu_fanout"),
+        Option("--queue-balance", "queue_balance", _QUEUES, listed="NFQUEUE balance {}"),
+        Option("--queue-num", "queue_num", number(UINT16), listed="NFQUEUE num {}"),
+        Option("--queue-bypass", "queue_bypass", listed="bypass"),
+        Option("--queue-cpu-fanout", "queue_cpu_fanout", listed="cpu-fanout"),
     )
 
     @classmethod
@@ -112,22 +105,12 @@ class NfqueueTarget(Target):
         if balance is None:
             values.setdefault("queue_num", 0)
 
-    def to_list(self) -> str:
-        return join(
-            f"NFQUEUE balance {self.queue_balance.text()}" if self.queue_balance else f"NFQUEUE num {self.queue_num}",
-            "bypass" if self.queue_bypass else "",
-            "cpu-fanout" if self.queue_cpu_fanout else "",
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class TraceTarget(Target):
     """Report every rule that the packet meets from here on."""
 
     NAME: ClassVar[str] = "TRACE"
-
-    def to_list(self) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +122,6 @@ class TeeTarget(Target):
 
     NAME: ClassVar[str] = "TEE"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--gateway", "gateway", ADDRESS),
-        Option("--oif", "oif", INTERFACE),
+        Option("--gateway", "gateway", ADDRESS, listed="TEE gw:{}"),
+        Option("--oif", "oif", INTERFACE, listed="oif={}"),
     )
-
-    def to_list(self) -> str:
-        return join(f"TEE gw:{self.gateway}", f"oif={self.oif}" if self.oif else "")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Masked, masked, number, parse_uint
-from kproxy.netfilter.iptables.matches.base import join
 from kproxy.netfilter.iptables.option import Codec, Option, at_most_one, require
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -31,11 +30,11 @@ _AND: Final = Codec(lambda words, _family: Masked(0, _bits(words[0]) ^ UINT32), 
 _XOR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), 0), _XMARK.text)
 
 _XMARK_OPTIONS: Final = (
-    Option("--set-xmark", "xmark", _XMARK),
-    Option("--set-mark", "xmark", _SET, printed=False),
-    Option("--or-mark", "xmark", _OR, printed=False),
-    Option("--and-mark", "xmark", _AND, printed=False),
-    Option("--xor-mark", "xmark", _XOR, printed=False),
+    Option("--set-xmark", "xmark", _XMARK, listed="xset {}"),
+    Option("--set-mark", "xmark", _SET, printed=False, listed="set {}"),
+    Option("--or-mark", "xmark", _OR, printed=False, listed="or {}"),
+    Option("--and-mark", "xmark", _AND, printed=False, listed="and {}"),
+    Option("--xor-mark", "xmark", _XOR, printed=False, listed="xor {}"),
 )
 
 
@@ -63,10 +62,8 @@ class MarkTarget(Target):
     xmark: Masked
 
     NAME: ClassVar[str] = "MARK"
+    LISTED: ClassVar[str] = "MARK"
     OPTIONS: ClassVar[tuple[Option, ...]] = _XMARK_OPTIONS
-
-    def to_list(self) -> str:
-        return f"MARK {_xmark_listed(self.xmark)}"
 
 
 _MASK: Final = number(form="0x{:x}")
@@ -86,13 +83,14 @@ class ConnmarkTarget(Target):
     right_shift: int | None = None
 
     NAME: ClassVar[str] = "CONNMARK"
+    LISTED: ClassVar[str] = "CONNMARK"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_XMARK_OPTIONS,
-        Option("--save-mark", "copy", constant="save"),
-        Option("--restore-mark", "copy", constant="restore"),
+        Option("--save-mark", "copy", constant="save", listed="save"),
+        Option("--restore-mark", "copy", constant="restore", listed="restore"),
         Option("--nfmask", "nfmask", _MASK),
         Option("--ctmask", "ctmask", _MASK),
-        Option("--mask", "both", _MASK, printed=False),
+        Option("--mask", "both", _MASK, printed=False, listed="mask {}"),
         Option("--left-shift-mark", "left_shift", _SHIFT, omit=0),
         Option("--right-shift-mark", "right_shift", _SHIFT, omit=0),
     )
@@ -108,19 +106,3 @@ class ConnmarkTarget(Target):
                 values.setdefault(mask, UINT32 if both is None else both)
         elif both is not None or "nfmask" in values or "ctmask" in values:
             raise ValueError("--save-mark or --restore-mark expected beside a mask")
-
-    def to_list(self) -> str:
-        shift = ""
-        if self.left_shift or self.right_shift:
-            side = "left" if self.left_shift else "right"
-            shift = f"{side}-shift-mark {self.left_shift or self.right_shift}"
-        if self.xmark is not None:
-            return join("CONNMARK", _xmark_listed(self.xmark), shift)
-        nfmask, ctmask = f"nfmask 0x{self.nfmask or 0:x}", f"ctmask 0x{self.ctmask or 0:x}"
-        if self.nfmask == self.ctmask:
-            masks = "" if self.nfmask == UINT32 else f"mask 0x{self.nfmask or 0:x}"
-        elif self.copy == "save":
-            masks = f"{nfmask} {ctmask.replace(' ', ' ~')}"
-        else:
-            masks = f"{ctmask} {nfmask.replace(' ', ' ~')}"
-        return join("CONNMARK", self.copy or "", masks, shift)

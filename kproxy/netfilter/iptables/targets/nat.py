@@ -10,7 +10,6 @@ from typing import ClassVar, Final, Self
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import NETWORK, UINT16, Range
-from kproxy.netfilter.iptables.matches.base import join
 from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -92,7 +91,7 @@ class DnatTarget(Target):
 
     NAME: ClassVar[str] = "DNAT"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--to-destination", "to_destination", _RANGE),
+        Option("--to-destination", "to_destination", _RANGE, listed="to:{}"),
         Option("--random", "random"),
         Option("--persistent", "persistent"),
     )
@@ -103,11 +102,6 @@ class DnatTarget(Target):
         `--to-destination ` if it is one address in canonical form and nothing else, else None. Raises ValueError."""
         destination = None if " " in text or '"' in text else _parse_range((text,), family)
         return None if destination is None or str(destination) != text else cls(destination)
-
-    def to_list(self) -> str:
-        return join(
-            f"to:{self.to_destination}", "random" if self.random else "", "persistent" if self.persistent else ""
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +115,11 @@ class SnatTarget(Target):
 
     NAME: ClassVar[str] = "SNAT"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--to-source", "to_source", _RANGE),
+        Option("--to-source", "to_source", _RANGE, listed="to:{}"),
         Option("--random", "random"),
         Option("--random-fully", "random_fully"),
         Option("--persistent", "persistent"),
     )
-
-    def to_list(self) -> str:
-        flags = self.option_text().partition(str(self.to_source))[2].replace(" --", " ")
-        return f"to:{self.to_source}{flags}"
 
 
 _TO_PORTS: Final = Codec(lambda words, _family: _plain_ports(words[0]), ports_text)
@@ -152,17 +142,10 @@ class MasqueradeTarget(Target):
 
     NAME: ClassVar[str] = "MASQUERADE"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--to-ports", "to_ports", _TO_PORTS),
+        Option("--to-ports", "to_ports", _TO_PORTS, listed="masq ports: {}"),
         Option("--random", "random"),
         Option("--random-fully", "random_fully"),
     )
-
-    def to_list(self) -> str:
-        return join(
-            f"masq ports: {ports_text(self.to_ports)}" if self.to_ports else "",
-            "random" if self.random else "",
-            "random-fully" if self.random_fully else "",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +157,9 @@ class RedirectTarget(Target):
 
     NAME: ClassVar[str] = "REDIRECT"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--to-ports", "to_ports", _TO_PORTS),
+        Option("--to-ports", "to_ports", _TO_PORTS, listed="redir ports {}"),
         Option("--random", "random"),
     )
-
-    def to_list(self) -> str:
-        return join(
-            f"redir ports {ports_text(self.to_ports)}" if self.to_ports else "", "random" if self.random else ""
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +169,4 @@ class NetmapTarget(Target):
     to: Network
 
     NAME: ClassVar[str] = "NETMAP"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--to", "to", NETWORK),)
-
-    def to_list(self) -> str:
-        return f"to:{self.to}"
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--to", "to", NETWORK, listed="to:{}"),)

@@ -47,6 +47,3 @@ class RejectTarget(Target):
         values["reject_with"] = aliases.get(answer, answer)
         if values["reject_with"] not in _KNOWN[family]:
             raise UnsupportedError(f"{answer} is not a reject type of {family.value}")
-
-    def to_list(self) -> str:
-        return f"reject-with {self.reject_with}"

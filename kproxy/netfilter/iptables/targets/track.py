@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, UINT16, Masked, masked, names, number, parse_uint, string
-from kproxy.netfilter.iptables.matches.base import join
 from kproxy.netfilter.iptables.option import Codec, Option, at_most_one, require
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -41,6 +40,7 @@ class CtTarget(Target):
     zone: int | str | None = None
 
     NAME: ClassVar[str] = "CT"
+    LISTED: ClassVar[str] = "CT"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--notrack", "notrack"),
         Option("--helper", "helper", _NAME, loose=True),
@@ -56,22 +56,13 @@ class CtTarget(Target):
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         at_most_one(values, "zone", "zone_orig", "zone_reply")
 
-    def to_list(self) -> str:
-        return join("CT", self.option_text().replace("--", ""))
-
 
 @dataclass(frozen=True, slots=True)
 class NotrackTarget(Target):
     """The old name of `CT --notrack`; iptables keeps the two apart."""
 
     NAME: ClassVar[str] = "NOTRACK"
-
-    @property
-    def listed_name(self) -> str:
-        return "CT"
-
-    def to_list(self) -> str:
-        return "NOTRACK"
+    LISTED: ClassVar[str] = "NOTRACK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +75,15 @@ class TproxyTarget(Target):
 
     NAME: ClassVar[str] = "TPROXY"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--on-port", "on_port", number(UINT16)),
-        Option("--on-ip", "on_ip", ADDRESS),
-        Option("--tproxy-mark", "tproxy_mark", masked()),
+        Option("--on-port", "on_port", number(UINT16), listed=":{}"),
+        Option("--on-ip", "on_ip", ADDRESS, listed="TPROXY redirect {}"),
+        Option("--tproxy-mark", "tproxy_mark", masked(), listed="mark {}"),
     )
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         values.setdefault("on_ip", Address(family, 0))
         values.setdefault("tproxy_mark", Masked(0, 0))
-
-    def to_list(self) -> str:
-        mark = f"0x{self.tproxy_mark.value:x}/0x{self.tproxy_mark.mask:x}"
-        return f"TPROXY redirect {self.on_ip}:{self.on_port} mark {mark}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +95,8 @@ class TcpmssTarget(Target):
 
     NAME: ClassVar[str] = "TCPMSS"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--clamp-mss-to-pmtu", "clamp_mss_to_pmtu"),
-        Option("--set-mss", "set_mss", number(UINT16 - 40)),
+        Option("--clamp-mss-to-pmtu", "clamp_mss_to_pmtu", listed="TCPMSS clamp to PMTU"),
+        Option("--set-mss", "set_mss", number(UINT16 - 40), listed="TCPMSS set {}"),
     )
 
     @classmethod
@@ -118,6 +105,3 @@ class TcpmssTarget(Target):
             raise ValueError("only one of --set-mss and --clamp-mss-to-pmtu expected")
         if "set_mss" not in values:
             require(values, "clamp_mss_to_pmtu")
-
-    def to_list(self) -> str:
-        return "TCPMSS clamp to PMTU" if self.clamp_mss_to_pmtu else f"TCPMSS set {self.set_mss}"
