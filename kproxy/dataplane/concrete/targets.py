@@ -189,12 +189,9 @@ def _dscp(target: DscpTarget, view: View) -> list[Effect]:
     return [Effect(Result.CONTINUE, view.state.with_packet(tos=new), "sets the DSCP")]
 
 
-def _hops(target: TtlTarget | HlTarget, view: View) -> list[Effect]:
+def _hops(target: TtlTarget, view: View) -> list[Effect]:
     ttl = view.state.packet.ttl
-    if isinstance(target, TtlTarget):
-        new, less, more = target.ttl_set, target.ttl_dec, target.ttl_inc
-    else:
-        new, less, more = target.hl_set, target.hl_dec, target.hl_inc
+    new, less, more = target.new, target.less, target.more
     if new is None and ttl is not None:
         new = min(max(ttl - (less or 0) + (more or 0), 0), 255)
     return [Effect(Result.CONTINUE, view.state.with_packet(ttl=new), "sets the TTL")]

@@ -259,11 +259,8 @@ class Targets:
         values = tuple(octet & 3 | target.dscp << 2 for octet in range(256))
         return self._outcomes.change_field(after, "tos", values)
 
-    def _hops(self, target: TtlTarget | HlTarget, after: Node, _continuation: Continuation) -> Node:
-        if isinstance(target, TtlTarget):
-            new, less, more = target.ttl_set, target.ttl_dec, target.ttl_inc
-        else:
-            new, less, more = target.hl_set, target.hl_dec, target.hl_inc
+    def _hops(self, target: TtlTarget, after: Node, _continuation: Continuation) -> Node:
+        new, less, more = target.new, target.less, target.more
         values = tuple(min(max(ttl - (less or 0) + (more or 0), 0), 255) if new is None else new for ttl in range(256))
         return self._outcomes.change_field(after, "ttl", values)
 

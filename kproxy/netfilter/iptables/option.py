@@ -54,9 +54,9 @@ class Option:
     """One row of a class's table.
 
     `codec` None makes a flag; then `constant` is what the field holds when the flag is given. `omit` is the value that
-    iptables-save does not print. `aliases` are other names that the command line takes. A row with `printed` False is
-    input only: another row prints its field. `loose` marks a string that iptables prints without quotes even when it
-    holds blanks. `asks` gives, of a match's value, what it asks of a packet (`netfilter.condition`).
+    is the same as no option, and is not printed. `aliases` are other names that the command line takes. A row with
+    `printed` False is input only: another row prints its field. `loose` marks a string that iptables prints without
+    quotes even when it holds blanks. `asks` gives, of a match's value, what it asks of a packet (`condition`).
 
     `listed` is what `iptables -L -n -v` of 1.8.9 prints for the option: `{}` stands for the value, `!` for the `!` of a
     negated one (or a `|` divides the text from a negated one's), `[s]` for an `s` of a range. None is the name without
@@ -127,6 +127,10 @@ class Extension:
     OPTIONS: ClassVar[tuple[Option, ...]] = ()
     FLAG: ClassVar[str] = ""
     LISTED: ClassVar[str] = ""
+    SOME: ClassVar[tuple[str, ...]] = ()
+    """The fields of which at least one must be given; empty: none."""
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Fields of which at most one may be given."""
 
     @classmethod
     @cache
@@ -157,11 +161,24 @@ class Extension:
             ValueError: iptables would refuse the options; the message says what was expected.
             UnsupportedError: the options are fine, and this class cannot hold them.
         """
+        if cls.SOME and values.keys().isdisjoint(cls.SOME):
+            raise ValueError(f"one of these expected: {cls._names(cls.SOME)}")
+        for group in cls.EXCLUSIVE:
+            given = [field for field in group if field in values]
+            if len(given) > 1:
+                raise ValueError(f"only one of these expected: {cls._names(given)}")
+        for row in cls.OPTIONS:
+            if row.omit is not None and values.get(row.field) == row.omit:
+                del values[row.field]
         cls.complete(values, family)
         if not cls.required() <= values.keys():
             missing = (row.name for row in cls.OPTIONS if row.field in cls.required() and row.field not in values)
             raise ValueError(f"{next(missing)} expected")
         return cls(**values)
+
+    @classmethod
+    def _names(cls, fields: Sequence[str]) -> str:
+        return ", ".join(row.name for row in cls.OPTIONS if row.printed and row.field in fields)
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
@@ -182,24 +199,3 @@ class Extension:
         """The match or target as iptables-save prints it, from `-m` or `-j` on."""
         options = self.option_text()
         return f"{self.FLAG} {self.NAME} {options}" if options else f"{self.FLAG} {self.NAME}"
-
-
-def require(values: dict[str, Any], *fields: str) -> None:
-    """Refuse options of which none of these fields is set. Raises ValueError."""
-    if not _given(values, fields):
-        raise ValueError(f"one of these expected: {', '.join(_spoken(name) for name in fields)}")
-
-
-def at_most_one(values: dict[str, Any], *fields: str) -> None:
-    """Refuse options that exclude one another. Raises ValueError."""
-    given = _given(values, fields)
-    if len(given) > 1:
-        raise ValueError(f"only one of these expected: {', '.join(map(_spoken, given))}")
-
-
-def _given(values: dict[str, Any], fields: Sequence[str]) -> list[str]:
-    return [name for name in fields if values.get(name) is not None]
-
-
-def _spoken(field: str) -> str:
-    return field.replace("_", "-")

@@ -134,7 +134,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
         "htable_size": numbers(UINT32, 1), "htable_max": numbers(UINT32, 1), "htable_gcinterval": numbers(),
         "htable_expire": numbers(), "srcmask": numbers(family.bits - 1), "dstmask": numbers(family.bits - 1),
     },
-    m.HlMatch: lambda family: {"hl_eq": negatable(numbers(255))},
+    m.HlMatch: lambda family: {"equal": negatable(numbers(255))},
     m.Icmp6Match: lambda family: {"icmp_type": negatable(_icmp_types)},
     m.IcmpMatch: lambda family: {"icmp_type": negatable(st.one_of(_icmp_types, st.just(m.IcmpType(255))))},
     m.IprangeMatch: lambda family: {
@@ -180,7 +180,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
         "sport": _ports, "dport": _ports, "option": negatable(numbers(255, 1)), "flags": negatable(_flags),
     },
     m.TosMatch: lambda family: {"tos": negatable(masked(255))},
-    m.TtlMatch: lambda family: {"ttl_gt": numbers(255)},
+    m.TtlMatch: lambda family: {"greater": numbers(255)},
     m.UdpMatch: lambda family: {"sport": _ports, "dport": _ports},
     t.ConnmarkTarget: lambda family: {
         "copy": st.sampled_from(["save", "restore"]), "nfmask": numbers(), "ctmask": numbers(),
@@ -194,7 +194,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
         "to_destination": nat_ranges(family, base=True), "random": st.booleans(), "persistent": st.booleans(),
     },
     t.DscpTarget: lambda family: {"dscp": numbers(63)},
-    t.HlTarget: lambda family: {"hl_dec": numbers(255, 1)},
+    t.HlTarget: lambda family: {"less": numbers(255, 1)},
     t.LogTarget: lambda family: {
         "log_prefix": strings.map(lambda text: text.encode()[:29].decode(errors="ignore")).filter(bool),
         "log_level": st.sampled_from("01234567"),
@@ -232,7 +232,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
     t.TosTarget: lambda family: {"tos": masked(255)},
     t.TproxyTarget: lambda family: {"on_port": numbers(65535), "on_ip": addresses(family), "tproxy_mark": masked()},
     t.TraceTarget: lambda family: {},
-    t.TtlTarget: lambda family: {"ttl_set": numbers(255)},
+    t.TtlTarget: lambda family: {"new": numbers(255)},
 }  # fmt: skip
 """For each class, a strategy for each field that an option sets."""
 
@@ -246,8 +246,8 @@ def extensions(draw: st.DrawFn, cls: type[Extension], family: Family) -> Any:
     """A value of the class, with any choice of its optional fields, built as the reader builds it."""
     fields = FIELDS[cls](family)
     required = cls.required() | {"upto", "mode"}  # hashlimit's rate and statistic's mode are required in `complete`
-    some = {"ctorigdst", "dports", "uid_owner", "hl_eq", "ttl_gt", "src_range", "dst_type", "is_out", "copy", "dscp",
-            "hl_dec", "ttl_set", "set_mss", "add_set", "probability", "ip_ect"}  # fmt: skip
+    some = {"ctorigdst", "dports", "uid_owner", "equal", "greater", "src_range", "dst_type", "is_out", "copy", "dscp",
+            "less", "new", "set_mss", "add_set", "probability", "ip_ect"}  # fmt: skip
     chosen = {name: draw(values) for name, values in fields.items() if name in required | some or draw(st.booleans())}
     absent = {name for name, value in chosen.items() if value is False and name in _plain_flags(cls)}
     return cls.build({name: value for name, value in chosen.items() if name not in absent}, family)

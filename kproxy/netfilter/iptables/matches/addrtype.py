@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import names
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Negatable, Option
 
 ADDRESS_TYPES: Final = (
     "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT",
@@ -33,14 +32,11 @@ class AddrtypeMatch(Match):
 
     NAME: ClassVar[str] = "addrtype"
     LISTED: ClassVar[str] = "ADDRTYPE match"
+    SOME: ClassVar[tuple[str, ...]] = ("src_type", "dst_type")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (("limit_iface_in", "limit_iface_out"),)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--src-type", "src_type", _TYPES, negatable=True, listed="src-type !{}"),
         Option("--dst-type", "dst_type", _TYPES, negatable=True, listed="dst-type !{}"),
         Option("--limit-iface-in", "limit_iface_in", listed="limit-in"),
         Option("--limit-iface-out", "limit_iface_out", listed="limit-out"),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "src_type", "dst_type")
-        at_most_one(values, "limit_iface_in", "limit_iface_out")

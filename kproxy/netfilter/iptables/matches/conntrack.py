@@ -11,7 +11,7 @@ from kproxy.netfilter.condition import TRACKED, All, Any, Condition, Not, Open, 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, UINT32, Range, choice, names, number_range, parse_protocol
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError
 
 STATES: Final = ("INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED")
 """The states of `-m state`, in the order of iptables-save; `-m conntrack` knows SNAT and DNAT too."""
@@ -94,10 +94,7 @@ class ConntrackMatch(Match):
         Option("--ctexpire", "ctexpire", _EXPIRE, True, asks=_expires),
         Option("--ctdir", "ctdir", choice(("ORIGINAL", "REPLY"), "a direction"), asks=_backward),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, *(row.field for row in cls.OPTIONS))
+    SOME: ClassVar[tuple[str, ...]] = tuple(row.field for row in OPTIONS)
 
     def condition(self) -> Condition | None:
         """All parts; without a connection the state alone, and a rule that asks for none never fits (conntrack_mt)."""

@@ -11,7 +11,7 @@ from kproxy.netfilter.condition import Asks, Condition, In, Under, bits, equals,
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS_RANGE, UINT8, UINT16, Masked, Range, masked, number, number_range
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 _HOPS: Final = number(UINT8)
 
@@ -30,56 +30,36 @@ def _greater(hops: int) -> Condition:
     return In("ttl", ((hops + 1, UINT8),) if hops < UINT8 else ())
 
 
+def _hops_options(name: str) -> tuple[Option, ...]:
+    listed = f"{name.upper()} match {name.upper()}"
+    equal = f"{listed} == {{}}|{listed} != {{}}"
+    return (
+        Option(f"--{name}-eq", "equal", _HOPS, True, (f"--{name}",), asks=equals("ttl"), listed=equal),
+        Option(f"--{name}-lt", "less", _HOPS, asks=_less, listed=f"{listed} < {{}}"),
+        Option(f"--{name}-gt", "greater", _HOPS, asks=_greater, listed=f"{listed} > {{}}"),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TtlMatch(Match):
     """One of the three: the IPv4 TTL equals, is less than, or is greater than."""
 
-    ttl_eq: Negatable[int] | None = None
-    ttl_lt: int | None = None
-    ttl_gt: int | None = None
+    equal: Negatable[int] | None = None
+    less: int | None = None
+    greater: int | None = None
 
     NAME: ClassVar[str] = "ttl"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "--ttl-eq",
-            "ttl_eq",
-            _HOPS,
-            True,
-            ("--ttl",),
-            asks=equals("ttl"),
-            listed="TTL match TTL == {}|TTL match TTL != {}",
-        ),
-        Option("--ttl-lt", "ttl_lt", _HOPS, asks=_less, listed="TTL match TTL < {}"),
-        Option("--ttl-gt", "ttl_gt", _HOPS, asks=_greater, listed="TTL match TTL > {}"),
-    )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "ttl_eq", "ttl_lt", "ttl_gt")
-        at_most_one(values, "ttl_eq", "ttl_lt", "ttl_gt")
+    SOME: ClassVar[tuple[str, ...]] = ("equal", "less", "greater")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
+    OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options(NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class HlMatch(Match):
+class HlMatch(TtlMatch):
     """As `TtlMatch`, for the IPv6 hop limit."""
 
-    hl_eq: Negatable[int] | None = None
-    hl_lt: int | None = None
-    hl_gt: int | None = None
-
     NAME: ClassVar[str] = "hl"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "--hl-eq", "hl_eq", _HOPS, True, ("--hl",), asks=equals("ttl"), listed="HL match HL == {}|HL match HL != {}"
-        ),
-        Option("--hl-lt", "hl_lt", _HOPS, asks=_less, listed="HL match HL < {}"),
-        Option("--hl-gt", "hl_gt", _HOPS, asks=_greater, listed="HL match HL > {}"),
-    )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "hl_eq", "hl_lt", "hl_gt")
-        at_most_one(values, "hl_eq", "hl_lt", "hl_gt")
+    OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options(NAME)
 
 
 DSCP_CLASSES: Final = (
@@ -158,15 +138,12 @@ class EcnMatch(Match):
 
     NAME: ClassVar[str] = "ecn"
     LISTED: ClassVar[str] = "ECN match"
+    SOME: ClassVar[tuple[str, ...]] = ("tcp_ece", "tcp_cwr", "ip_ect")
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--ecn-tcp-ece", "tcp_ece", negatable=True, asks=_flag(0x40), listed="!ECE"),
         Option("--ecn-tcp-cwr", "tcp_cwr", negatable=True, asks=_flag(0x80), listed="!CWR"),
         Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True, asks=bits("tos", 3), listed="!ECT={}"),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "tcp_ece", "tcp_cwr", "ip_ect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +170,8 @@ class IprangeMatch(Match):
     dst_range: Negatable[AddressRange] | None = None
 
     NAME: ClassVar[str] = "iprange"
+    SOME: ClassVar[tuple[str, ...]] = ("src_range", "dst_range")
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--src-range", "src_range", ADDRESS_RANGE, True, asks=_range("src"), listed="source IP range ! {}"),
         Option("--dst-range", "dst_range", ADDRESS_RANGE, True, asks=_range("dst"), listed="destination IP range ! {}"),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "src_range", "dst_range")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import number
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 _COUNTER: Final = number((1 << 64) - 1)
 
@@ -57,11 +57,15 @@ class SetMatch(Match):
     bytes_gt: int | None = None
 
     NAME: ClassVar[str] = "set"
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("packets_eq", "packets_lt", "packets_gt"),
+        ("bytes_eq", "bytes_lt", "bytes_gt"),
+    )
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--match-set", "match_set", SET_REFERENCE, negatable=True, aliases=("--set",)),
         Option("--return-nomatch", "return_nomatch"),
-        Option("--update-counters", "update_counters", negatable=True),
-        Option("--update-subcounters", "update_subcounters", negatable=True),
+        Option("--update-counters", "update_counters", negatable=True, omit=True),
+        Option("--update-subcounters", "update_subcounters", negatable=True, omit=True),
         Option("--packets-eq", "packets_eq", _COUNTER, negatable=True),
         Option("--packets-lt", "packets_lt", _COUNTER),
         Option("--packets-gt", "packets_gt", _COUNTER),
@@ -69,12 +73,3 @@ class SetMatch(Match):
         Option("--bytes-lt", "bytes_lt", _COUNTER),
         Option("--bytes-gt", "bytes_gt", _COUNTER),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        require(values, "match_set")
-        at_most_one(values, "packets_eq", "packets_lt", "packets_gt")
-        at_most_one(values, "bytes_eq", "bytes_lt", "bytes_gt")
-        for field in ("update_counters", "update_subcounters"):
-            if values.get(field) is True:  # the default
-                del values[field]

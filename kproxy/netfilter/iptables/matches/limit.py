@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import bare_name, names, number
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option, UnsupportedError
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("min", 60), ("sec", 1))
 _RATE: Final = re.compile(r"([0-9]{1,10})(?:/(s(?:ec(?:ond)?)?|m(?:in(?:ute)?)?|h(?:our)?|d(?:ay)?))?", re.IGNORECASE)
@@ -113,6 +113,8 @@ class HashlimitMatch(Match):
     dstmask: int | None = None
 
     NAME: ClassVar[str] = "hashlimit"
+    SOME: ClassVar[tuple[str, ...]] = ("upto", "above")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option(
             "--hashlimit-upto", "upto", _HASH_RATE, negatable=True, aliases=("--hashlimit",), listed="limit: up to {}"
@@ -131,9 +133,6 @@ class HashlimitMatch(Match):
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
-        require(values, "upto", "above")
-        at_most_one(values, "upto", "above")
-        require(values, "name")
         field = "upto" if "upto" in values else "above"
         rate: Negatable[tuple[int, int]] = values.pop(field)
         period, unit = rate.value
@@ -144,9 +143,6 @@ class HashlimitMatch(Match):
                 raise ValueError(f"a prefix length of at most {family.bits} expected")
             if values.get(mask) == family.bits:
                 del values[mask]
-        for size in ("htable_size", "htable_max"):
-            if values.get(size) == 0:
-                del values[size]
 
     def option_text(self) -> str:
         kind, period = ("upto", self.upto) if self.upto is not None else ("above", self.above or 1)

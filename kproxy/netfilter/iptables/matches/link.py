@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import INTERFACE, choice
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,7 @@ class PhysdevMatch(Match):
         Option("--physdev-out", "physdev_out", INTERFACE, negatable=True, listed="! --physdev-out {}"),
         Option("--physdev-is-bridged", "is_bridged", negatable=True, listed="! --physdev-is-bridged"),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        if not values:
-            require(values, *(row.field for row in cls.OPTIONS))
+    SOME: ClassVar[tuple[str, ...]] = tuple(row.field for row in OPTIONS)
 
 
 _MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")

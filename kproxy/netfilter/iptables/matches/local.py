@@ -9,7 +9,7 @@ from kproxy.netfilter.condition import nothing
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Range, number_range, string
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Negatable, Option, require
+from kproxy.netfilter.iptables.option import Negatable, Option
 
 _IDS: Final = number_range(UINT32 - 1, "-", ordered=True, open_ends=False)
 
@@ -28,6 +28,7 @@ class OwnerMatch(Match):
     suppl_groups: bool = False
 
     NAME: ClassVar[str] = "owner"
+    SOME: ClassVar[tuple[str, ...]] = ("socket_exists", "uid_owner", "gid_owner")
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--socket-exists", "socket_exists", negatable=True, listed="! owner socket exists"),
         Option("--uid-owner", "uid_owner", _IDS, negatable=True, listed="! owner UID match {}"),
@@ -37,10 +38,8 @@ class OwnerMatch(Match):
 
     @classmethod
     def complete(cls, values: dict[str, object], family: Family) -> None:
-        if "socket_exists" not in values:
-            require(values, "uid_owner", "gid_owner")
-        if values.get("suppl_groups"):
-            require(values, "gid_owner")
+        if values.get("suppl_groups") and "gid_owner" not in values:
+            raise ValueError("--gid-owner expected beside --suppl-groups")
 
 
 @dataclass(frozen=True, slots=True)

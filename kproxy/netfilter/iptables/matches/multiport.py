@@ -10,7 +10,7 @@ from kproxy.netfilter.condition import PORTS, Condition, within
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, Range, parse_uint
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 _MOST: Final = 15
 
@@ -50,6 +50,8 @@ class MultiportMatch(Match):
     NAME: ClassVar[str] = "multiport"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132, 136})
     FIRST: ClassVar[Condition] = PORTS
+    SOME: ClassVar[tuple[str, ...]] = ("sports", "dports", "ports")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--sports", "sports", _PORTS, True, ("--source-ports",), asks=within("sport"), listed=_listed("sports")),
         Option(
@@ -57,8 +59,3 @@ class MultiportMatch(Match):
         ),
         Option("--ports", "ports", _PORTS, True, asks=within("sport", "dport"), listed=_listed("ports")),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        require(values, "sports", "dports", "ports")
-        at_most_one(values, "sports", "dports", "ports")

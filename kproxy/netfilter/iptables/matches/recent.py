@@ -9,7 +9,7 @@ from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, bare_name, number
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Negatable, Option, require
+from kproxy.netfilter.iptables.option import Negatable, Option
 
 _ACTIONS: Final = {"set": "SET", "rcheck": "CHECK", "update": "UPDATE", "remove": "REMOVE"}
 
@@ -33,6 +33,7 @@ class RecentMatch(Match):
     rttl: bool = False
 
     NAME: ClassVar[str] = "recent"
+    SOME: ClassVar[tuple[str, ...]] = ("action",)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *(
             Option(f"--{action}", "action", constant=action, negatable=True, listed=f"! recent: {listed}")
@@ -50,7 +51,6 @@ class RecentMatch(Match):
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
-        require(values, "action")
         checks = values["action"].value in ("rcheck", "update")
         if values.get("reap") and not values.get("seconds"):
             raise ValueError("--seconds expected beside --reap")

@@ -14,23 +14,26 @@ from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 
 _PORTS: Final = number_range(UINT16, ordered=True)
 _ANY_PORT: Final = Negatable(Range(0, UINT16))
+"""The kernel's "no port given", so TCP and UDP cannot tell the two apart."""
 
 TCP_FLAGS: Final = {"FIN": 0x01, "SYN": 0x02, "RST": 0x04, "PSH": 0x08, "ACK": 0x10, "URG": 0x20}
 """The flags that iptables names, with their bits in the TCP header, in the order of iptables-save."""
 
 
-def _port_options() -> tuple[Option, ...]:
-    return (
-        Option("--sport", "sport", _PORTS, True, ("--source-port",), asks=within("sport"), listed="spt[s]:!{}"),
-        Option("--dport", "dport", _PORTS, True, ("--destination-port",), asks=within("dport"), listed="dpt[s]:!{}"),
+def _port_options(omit: Negatable[Range] | None = None) -> tuple[Option, ...]:
+    return tuple(
+        Option(
+            f"--{name}",
+            name,
+            _PORTS,
+            True,
+            (f"--{long}-port",),
+            omit,
+            asks=within(name),
+            listed=f"{name[0]}pt[s]:!{{}}",
+        )
+        for name, long in (("sport", "source"), ("dport", "destination"))
     )
-
-
-def _drop_any_port(values: dict[str, object]) -> None:
-    # The kernel's "no port given" is 0:65535, so iptables cannot tell the two apart.
-    for field in ("sport", "dport"):
-        if values.get(field) == _ANY_PORT:
-            del values[field]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +90,19 @@ class TcpMatch(Match):
     LISTED: ClassVar[str] = "tcp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        *_port_options(),
+        *_port_options(_ANY_PORT),
         Option("--tcp-option", "option", number(255, 1), negatable=True, asks=_option, listed="option=!{}"),
         Option(
             "--tcp-flags",
             "flags",
             Codec(_parse_flags, lambda value: f"{_flag_names(value.mask)} {_flag_names(value.comp)}", arity=2),
             negatable=True,
+            omit=Negatable(TcpFlags(0, 0)),
             asks=lambda flags: Under("tcp_flags", flags.comp, flags.mask),
             listed="flags:!{}",
         ),
         Option("--syn", "flags", constant=_SYN, negatable=True, printed=False),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        _drop_any_port(values)
-        if values.get("flags") == Negatable(TcpFlags(0, 0)):
-            del values["flags"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +115,7 @@ class UdpMatch(Match):
     NAME: ClassVar[str] = "udp"
     LISTED: ClassVar[str] = "udp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({17})
-    OPTIONS: ClassVar[tuple[Option, ...]] = _port_options()
-
-    @classmethod
-    def complete(cls, values: dict[str, object], family: Family) -> None:
-        _drop_any_port(values)
+    OPTIONS: ClassVar[tuple[Option, ...]] = _port_options(_ANY_PORT)
 
 
 CHUNK_TYPES: Final = {

@@ -3,62 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT8, Masked, number, parse_uint
 from kproxy.netfilter.iptables.matches.header import DSCP, DSCP_CLASS, TOS
 from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 _HOPS: Final = number(UINT8)
-_VERBS: Final = {"set": "set to", "dec": "decrement by", "inc": "increment by"}
+_HOPS_BY: Final = number(UINT8, 1)
 
 
-class _HopsTarget(Target):
-    """Sets, decrements or increments how many hops a packet may still make: one of its three options."""
-
-    __slots__ = ()
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        given = [row.field for row in cls.OPTIONS if row.field in values]
-        if len(given) != 1:
-            raise ValueError(f"one of {', '.join(row.name for row in cls.OPTIONS)} expected")
-        if values[given[0]] == 0 and not given[0].endswith("_set"):
-            raise ValueError("an increment or decrement other than 0 expected")
+def _hops_options(name: str) -> tuple[Option, ...]:
+    return (
+        Option(f"--{name}-set", "new", _HOPS, listed=f"{name.upper()} set to {{}}"),
+        Option(f"--{name}-dec", "less", _HOPS_BY, listed=f"{name.upper()} decrement by {{}}"),
+        Option(f"--{name}-inc", "more", _HOPS_BY, listed=f"{name.upper()} increment by {{}}"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class TtlTarget(_HopsTarget):
-    """Set, decrement or increment the IPv4 TTL: one of the three."""
+class TtlTarget(Target):
+    """The IPv4 TTL is set to `new`, or becomes `less` or `more` by a number: one of the three."""
 
-    ttl_set: int | None = None
-    ttl_dec: int | None = None
-    ttl_inc: int | None = None
+    new: int | None = None
+    less: int | None = None
+    more: int | None = None
 
     NAME: ClassVar[str] = "TTL"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--ttl-set", "ttl_set", _HOPS, listed="TTL set to {}"),
-        Option("--ttl-dec", "ttl_dec", _HOPS, listed="TTL decrement by {}"),
-        Option("--ttl-inc", "ttl_inc", _HOPS, listed="TTL increment by {}"),
-    )
+    SOME: ClassVar[tuple[str, ...]] = ("new", "less", "more")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
+    OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options("ttl")
 
 
 @dataclass(frozen=True, slots=True)
-class HlTarget(_HopsTarget):
+class HlTarget(TtlTarget):
     """As `TtlTarget`, for the IPv6 hop limit."""
 
-    hl_set: int | None = None
-    hl_dec: int | None = None
-    hl_inc: int | None = None
-
     NAME: ClassVar[str] = "HL"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--hl-set", "hl_set", _HOPS, listed="HL set to {}"),
-        Option("--hl-dec", "hl_dec", _HOPS, listed="HL decrement by {}"),
-        Option("--hl-inc", "hl_inc", _HOPS, listed="HL increment by {}"),
-    )
+    OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options("hl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, number
 from kproxy.netfilter.iptables.matches.ipset import SET_REFERENCE, SetReference
-from kproxy.netfilter.iptables.option import Option, require
+from kproxy.netfilter.iptables.option import Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 
@@ -23,13 +22,10 @@ class SetTarget(Target):
     del_set: SetReference | None = None
 
     NAME: ClassVar[str] = "SET"
+    SOME: ClassVar[tuple[str, ...]] = ("add_set", "del_set")
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--add-set", "add_set", SET_REFERENCE),
         Option("--exist", "exist"),
         Option("--timeout", "timeout", number(UINT32 - 1)),
         Option("--del-set", "del_set", SET_REFERENCE),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        require(values, "add_set", "del_set")

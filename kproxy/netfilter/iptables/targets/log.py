@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, INTERFACE, UINT16, Range, choice, number, number_range, string
-from kproxy.netfilter.iptables.option import Option, at_most_one
+from kproxy.netfilter.iptables.option import Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 _LEVELS: Final = {
@@ -56,6 +56,7 @@ class NflogTarget(Target):
     nflog_threshold: int | None = None
 
     NAME: ClassVar[str] = "NFLOG"
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (("nflog_range", "nflog_size"),)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--nflog-prefix", "nflog_prefix", string(63, least=1)),
         Option("--nflog-group", "nflog_group", number(UINT16), omit=0),
@@ -63,13 +64,6 @@ class NflogTarget(Target):
         Option("--nflog-size", "nflog_size", number()),
         Option("--nflog-threshold", "nflog_threshold", number(UINT16), omit=0),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        at_most_one(values, "nflog_range", "nflog_size")
-        for field in ("nflog_range", "nflog_threshold"):
-            if values.get(field) == 0:
-                del values[field]
 
 
 _QUEUES: Final = number_range(UINT16, ordered=True, open_ends=False)
@@ -86,6 +80,7 @@ class NfqueueTarget(Target):
     queue_cpu_fanout: bool = False
 
     NAME: ClassVar[str] = "NFQUEUE"
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (("queue_num", "queue_balance"),)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--queue-balance", "queue_balance", _QUEUES, listed="NFQUEUE balance {}"),
         Option("--queue-num", "queue_num", number(UINT16), listed="NFQUEUE num {}"),
@@ -95,8 +90,6 @@ class NfqueueTarget(Target):
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
-        if "queue_num" in values and "queue_balance" in values:
-            raise ValueError("only one of --queue-num and --queue-balance expected")
         balance = values.get("queue_balance")
         if balance is not None and balance.first == balance.last:
             raise ValueError("two different queues expected after --queue-balance")

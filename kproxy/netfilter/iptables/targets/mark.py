@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Masked, masked, number, parse_uint
-from kproxy.netfilter.iptables.option import Codec, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 _XMARK: Final = masked()
@@ -83,6 +83,8 @@ class ConnmarkTarget(Target):
     right_shift: int | None = None
 
     NAME: ClassVar[str] = "CONNMARK"
+    SOME: ClassVar[tuple[str, ...]] = ("xmark", "copy")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME, ("left_shift", "right_shift"))
     LISTED: ClassVar[str] = "CONNMARK"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         *_XMARK_OPTIONS,
@@ -97,9 +99,6 @@ class ConnmarkTarget(Target):
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
-        at_most_one(values, "xmark", "copy")
-        require(values, "xmark", "copy")
-        at_most_one(values, "left_shift", "right_shift")
         both = values.pop("both", None)
         if "copy" in values:
             for mask in ("nfmask", "ctmask"):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from kproxy.netfilter.address import Address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, UINT16, Masked, masked, names, number, parse_uint, string
-from kproxy.netfilter.iptables.option import Codec, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 EVENTS: Final = (
@@ -41,6 +41,7 @@ class CtTarget(Target):
 
     NAME: ClassVar[str] = "CT"
     LISTED: ClassVar[str] = "CT"
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (("zone", "zone_orig", "zone_reply"),)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--notrack", "notrack"),
         Option("--helper", "helper", _NAME, loose=True),
@@ -51,10 +52,6 @@ class CtTarget(Target):
         Option("--zone-reply", "zone_reply", _ZONE),
         Option("--zone", "zone", _ZONE),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        at_most_one(values, "zone", "zone_orig", "zone_reply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +91,9 @@ class TcpmssTarget(Target):
     clamp_mss_to_pmtu: bool = False
 
     NAME: ClassVar[str] = "TCPMSS"
+    SOME: ClassVar[tuple[str, ...]] = ("set_mss", "clamp_mss_to_pmtu")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--clamp-mss-to-pmtu", "clamp_mss_to_pmtu", listed="TCPMSS clamp to PMTU"),
         Option("--set-mss", "set_mss", number(UINT16 - 40), listed="TCPMSS set {}"),
     )
-
-    @classmethod
-    def complete(cls, values: dict[str, Any], family: Family) -> None:
-        if "set_mss" in values and values.get("clamp_mss_to_pmtu"):
-            raise ValueError("only one of --set-mss and --clamp-mss-to-pmtu expected")
-        if "set_mss" not in values:
-            require(values, "clamp_mss_to_pmtu")

@@ -10,7 +10,7 @@ import pytest
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import number
 from kproxy.netfilter.iptables.matches import MATCH_CLASSES, Match
-from kproxy.netfilter.iptables.option import Extension, Negatable, Option, at_most_one, require
+from kproxy.netfilter.iptables.option import Extension, Negatable, Option
 from kproxy.netfilter.iptables.targets import TARGET_CLASSES
 
 
@@ -23,6 +23,8 @@ class Example(Match):
     burst: int = 5
 
     NAME: ClassVar[str] = "example"
+    SOME: ClassVar[tuple[str, ...]] = ("size", "kind")
+    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (("flag", "tri"),)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--size", "size", number(), negatable=True, aliases=("--sz",)),
         Option("--red", "kind", constant="red"),
@@ -56,17 +58,17 @@ def test_rows_read() -> None:
 def test_build() -> None:
     assert Example.build({"size": Negatable(1)}, Family.IPV4) == Example(Negatable(1))
     with pytest.raises(ValueError, match="--size expected"):
-        Example.build({"flag": True}, Family.IPV4)
+        Example.build({"kind": "red"}, Family.IPV4)
 
 
-def test_checks() -> None:
-    values = {"a_b": 0, "c": None, "d": False}
-    require(values, "a_b")
-    at_most_one(values, "a_b", "c")
-    with pytest.raises(ValueError, match="one of these expected: c"):
-        require(values, "c")
-    with pytest.raises(ValueError, match="only one of these expected: a-b, d"):
-        at_most_one(values, "a_b", "c", "d")
+def test_what_a_class_asks_of_its_fields() -> None:
+    assert Example.build({"size": Negatable(1), "tri": False, "burst": 5}, Family.IPV4) == Example(
+        Negatable(1), tri=False
+    )
+    with pytest.raises(ValueError, match="one of these expected: --size, --red, --blue"):
+        Example.build({"flag": False}, Family.IPV4)
+    with pytest.raises(ValueError, match="only one of these expected: --flag, --tri"):
+        Example.build({"size": Negatable(1), "flag": True, "tri": False}, Family.IPV4)
 
 
 @pytest.mark.parametrize("cls", [*MATCH_CLASSES, *TARGET_CLASSES], ids=lambda cls: cls.__name__)
