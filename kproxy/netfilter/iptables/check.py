@@ -6,23 +6,14 @@ A dump that a kernel printed has none of these; hand-written rules and edited du
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, protocol_name
-from kproxy.netfilter.iptables.matches import EcnMatch
-from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
-from kproxy.netfilter.iptables.targets import (
-    DnatTarget,
-    Jump,
-    MasqueradeTarget,
-    RedirectTarget,
-    RejectTarget,
-    SnatTarget,
-    TproxyTarget,
-)
+from kproxy.netfilter.iptables.targets import Jump
 
 _RULE_OF: Final = re.compile(r"(?:\[\d+:\d+\] )?-A ")
 
@@ -72,45 +63,19 @@ def line_of_rule(text: str, table: str, chain: str, rule: int) -> int:
     return 0
 
 
-def _rule_problems(table: Table, builtin: tuple[str, ...], rule: Rule) -> list[tuple[str, str]]:
-    found = []
+def _rule_problems(table: Table, builtin: tuple[str, ...], rule: Rule) -> Iterator[tuple[str, str]]:
     if isinstance(rule.target, Jump):
         chain = rule.target.chain
         if chain in builtin:
-            found.append(("builtin-target", f"a jump to the built-in chain {chain}"))
+            yield "builtin-target", f"a jump to the built-in chain {chain}"
         elif table.chain(chain) is None:
-            found.append(("missing-chain", f"a jump to chain {chain}, which is not there"))
-        return found if not rule.matches else found + _protocol_problems(rule)
-    return found + _protocol_problems(rule)
-
-
-def _protocol_problems(rule: Rule) -> list[tuple[str, str]]:
-    protocol = rule.protocol
-    number = protocol.value if isinstance(protocol, Negatable) and not protocol.negated else None
-    found = []
-    for match in rule.matches:
-        if match.PROTOCOLS and number not in match.PROTOCOLS:
-            wanted = " or ".join(protocol_name(item) for item in sorted(match.PROTOCOLS))
-            found.append(("protocol", f"-m {match.NAME} needs -p {wanted}"))
-        if isinstance(match, EcnMatch) and (match.tcp_ece, match.tcp_cwr) != (None, None) and number != 6:
-            found.append(("protocol", "--ecn-tcp-ece and --ecn-tcp-cwr need -p tcp"))
-    target = rule.target
-    if isinstance(target, RejectTarget) and target.reject_with == "tcp-reset" and number != 6:
-        found.append(("protocol", "--reject-with tcp-reset needs -p tcp"))
-    if target is not None and _has_port(rule) and number not in target.PORT_PROTOCOLS:
-        found.append(("protocol", f"a port of {target.NAME} needs -p tcp, udp, sctp or dccp"))
-    if isinstance(target, TproxyTarget) and number not in (6, 17):
-        found.append(("protocol", "TPROXY needs -p tcp or udp"))
-    return found
-
-
-def _has_port(rule: Rule) -> bool:
-    target = rule.target
-    if isinstance(target, DnatTarget):
-        return target.to_destination.ports is not None
-    if isinstance(target, SnatTarget):
-        return target.to_source.ports is not None
-    return isinstance(target, (MasqueradeTarget, RedirectTarget)) and target.to_ports is not None
+            yield "missing-chain", f"a jump to chain {chain}, which is not there"
+    named = None if rule.protocol is None or rule.protocol.negated else rule.protocol.value
+    for part in (*rule.matches, *filter(None, (rule.target,))):
+        wanted = part.protocols()
+        if wanted and named not in wanted:
+            text = part.to_save() if wanted != part.PROTOCOLS else f"{part.FLAG} {part.NAME}"
+            yield "protocol", f"{text} needs -p {' or '.join(map(protocol_name, sorted(wanted)))}"
 
 
 def find_loop(table: Table, *, hooked: bool = False) -> tuple[str, ...]:

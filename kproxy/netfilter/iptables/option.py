@@ -132,6 +132,13 @@ class Extension:
     EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Fields of which at most one may be given."""
 
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset()
+    """The protocols of which the rule must name one (`-p`) for the kernel to take it; empty: any."""
+
+    def protocols(self) -> frozenset[int]:
+        """`PROTOCOLS`, or those that the given options ask for."""
+        return self.PROTOCOLS
+
     @classmethod
     @cache
     def options(cls) -> dict[str, Option]:

@@ -17,8 +17,6 @@ class Match(Extension):
     __slots__ = ()
 
     FLAG: ClassVar[str] = "-m"
-    PROTOCOLS: ClassVar[frozenset[int]] = frozenset()
-    """The protocols of which the rule must name one (`-p`) for the kernel to take this match; empty: any."""
     FIRST: ClassVar[Condition] = ALWAYS
     """What has to hold besides the options, and whether or not they are negated."""
 

@@ -145,6 +145,9 @@ class EcnMatch(Match):
         Option("--ecn-ip-ect", "ip_ect", number(3), negatable=True, asks=bits("tos", 3), listed="!ECT={}"),
     )
 
+    def protocols(self) -> frozenset[int]:
+        return frozenset() if self.tcp_ece is None and self.tcp_cwr is None else frozenset({6})
+
 
 @dataclass(frozen=True, slots=True)
 class LengthMatch(Match):

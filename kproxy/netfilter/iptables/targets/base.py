@@ -16,8 +16,6 @@ class Target(Extension):
     __slots__ = ()
 
     FLAG: ClassVar[str] = "-j"
-    PORT_PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132})
-    """The protocols of which the rule must name one when the target has a port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from kproxy.netfilter.iptables.codec import UINT8, Masked, number, parse_uint
+from kproxy.netfilter.iptables.codec import UINT8, Masked, bit_options, number
 from kproxy.netfilter.iptables.matches.header import DSCP, DSCP_CLASS, TOS
-from kproxy.netfilter.iptables.option import Codec, Option
+from kproxy.netfilter.iptables.option import Option
 from kproxy.netfilter.iptables.targets.base import Target
 
 _HOPS: Final = number(UINT8)
@@ -57,15 +57,6 @@ class DscpTarget(Target):
     )
 
 
-def _bits(word: str) -> int:
-    return parse_uint(word, UINT8)
-
-
-_AND: Final = Codec(lambda words, _family: Masked(0, _bits(words[0]) ^ UINT8), TOS.text)
-_OR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), _bits(words[0])), TOS.text)
-_XOR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), 0), TOS.text)
-
-
 @dataclass(frozen=True, slots=True)
 class TosTarget(Target):
     """Clear the bits of the mask in the TOS octet, then xor the value."""
@@ -75,7 +66,5 @@ class TosTarget(Target):
     NAME: ClassVar[str] = "TOS"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--set-tos", "tos", TOS, listed="TOS set {}"),
-        Option("--and-tos", "tos", _AND, printed=False),
-        Option("--or-tos", "tos", _OR, printed=False),
-        Option("--xor-tos", "tos", _XOR, printed=False),
+        *bit_options("tos", "tos", UINT8),
     )

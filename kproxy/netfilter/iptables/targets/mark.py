@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT32, Masked, masked, number, parse_uint
+from kproxy.netfilter.iptables.codec import UINT32, Masked, bit_options, masked, number
 from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -20,33 +20,11 @@ def _set(words: Sequence[str], family: Family) -> Masked:
     return Masked(value.value, value.mask | value.value)
 
 
-def _bits(word: str) -> int:
-    return parse_uint(word)
-
-
-_SET: Final = Codec(_set, _XMARK.text)
-_OR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), _bits(words[0])), _XMARK.text)
-_AND: Final = Codec(lambda words, _family: Masked(0, _bits(words[0]) ^ UINT32), _XMARK.text)
-_XOR: Final = Codec(lambda words, _family: Masked(_bits(words[0]), 0), _XMARK.text)
-
 _XMARK_OPTIONS: Final = (
     Option("--set-xmark", "xmark", _XMARK, listed="xset {}"),
-    Option("--set-mark", "xmark", _SET, printed=False, listed="set {}"),
-    Option("--or-mark", "xmark", _OR, printed=False, listed="or {}"),
-    Option("--and-mark", "xmark", _AND, printed=False, listed="and {}"),
-    Option("--xor-mark", "xmark", _XOR, printed=False, listed="xor {}"),
+    Option("--set-mark", "xmark", Codec(_set, _XMARK.text), printed=False, listed="set {}"),
+    *bit_options("xmark", "mark"),
 )
-
-
-def _xmark_listed(xmark: Masked) -> str:
-    value, mask = xmark.value, xmark.mask
-    if value == 0:
-        return f"and 0x{mask ^ UINT32:x}"
-    if value == mask:
-        return f"or 0x{value:x}"
-    if mask == 0:
-        return f"xor 0x{value:x}"
-    return f"set 0x{value:x}" if mask == UINT32 else f"xset 0x{value:x}/0x{mask:x}"
 
 
 def apply_xmark(mark: int, xmark: Masked) -> int:

@@ -81,8 +81,21 @@ def _parse_range(words: Sequence[str], family: Family) -> NatRange:
 _RANGE: Final = Codec(_parse_range, str)
 
 
+class _PortTarget(Target):
+    """A target that may write a port: then the rule must name a protocol that has ports."""
+
+    __slots__ = ()
+
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132})
+
+    def protocols(self) -> frozenset[int]:
+        value = getattr(self, self.OPTIONS[0].field)
+        ports = value.ports if isinstance(value, NatRange) else value
+        return frozenset() if ports is None else self.PROTOCOLS
+
+
 @dataclass(frozen=True, slots=True)
-class DnatTarget(Target):
+class DnatTarget(_PortTarget):
     """Rewrite the destination. `random` chooses the port at random; `persistent` keeps a client's address choice."""
 
     to_destination: NatRange
@@ -105,7 +118,7 @@ class DnatTarget(Target):
 
 
 @dataclass(frozen=True, slots=True)
-class SnatTarget(Target):
+class SnatTarget(_PortTarget):
     """Rewrite the source; options as in `DnatTarget`, and `random_fully`."""
 
     to_source: NatRange
@@ -133,7 +146,7 @@ def _plain_ports(text: str) -> Range:
 
 
 @dataclass(frozen=True, slots=True)
-class MasqueradeTarget(Target):
+class MasqueradeTarget(_PortTarget):
     """Rewrite the source to the address of the interface by which the packet leaves."""
 
     to_ports: Range | None = None
@@ -149,7 +162,7 @@ class MasqueradeTarget(Target):
 
 
 @dataclass(frozen=True, slots=True)
-class RedirectTarget(Target):
+class RedirectTarget(_PortTarget):
     """Rewrite the destination to this host: the address of the input interface, or loopback for local packets."""
 
     to_ports: Range | None = None

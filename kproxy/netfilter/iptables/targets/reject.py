@@ -40,6 +40,9 @@ class RejectTarget(Target):
         Option("--reject-with", "reject_with", choice(_TYPES, "a reject type", _INPUT)),
     )
 
+    def protocols(self) -> frozenset[int]:
+        return frozenset({6} if self.reject_with == "tcp-reset" else ())
+
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         aliases = _V4_ALIASES if family is Family.IPV4 else _V6_ALIASES

@@ -71,6 +71,7 @@ class TproxyTarget(Target):
     tproxy_mark: Masked
 
     NAME: ClassVar[str] = "TPROXY"
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17})
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--on-port", "on_port", number(UINT16), listed=":{}"),
         Option("--on-ip", "on_ip", ADDRESS, listed="TPROXY redirect {}"),
