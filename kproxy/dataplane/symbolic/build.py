@@ -40,12 +40,11 @@ from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import (
     ConnmarkMatch,
     ConntrackMatch,
-    HlMatch,
     MarkMatch,
     RecentMatch,
     StateMatch,
-    TtlMatch,
 )
+from kproxy.netfilter.iptables.matches.header import TtlMatch
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,
@@ -169,7 +168,7 @@ def set_up(
         names |= {name.value for name in (rule.in_interface, rule.out_interface) if name is not None}
         marks.take(normalized)
         for match in normalized.matches:
-            features.ttl = features.ttl or isinstance(match, (TtlMatch, HlMatch))
+            features.ttl = features.ttl or isinstance(match, TtlMatch)
             if isinstance(match, RecentMatch) and match.action.value != "set":
                 read_lists.add(match.name)
         features.ttl = features.ttl or isinstance(target, (TtlTarget, HlTarget))

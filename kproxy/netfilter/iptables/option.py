@@ -14,12 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from kproxy.netfilter.condition import Asks
 from kproxy.netfilter.family import Family
 
 T = TypeVar("T")
+E = TypeVar("E", bound="Extension")
 
 
 class UnsupportedError(Exception):
@@ -206,3 +209,15 @@ class Extension:
         """The match or target as iptables-save prints it, from `-m` or `-j` on."""
         options = self.option_text()
         return f"{self.FLAG} {self.NAME} {options}" if options else f"{self.FLAG} {self.NAME}"
+
+
+def named_classes(base: type[E], package: str) -> tuple[type[E], ...]:
+    """The classes with a `NAME` in the modules of a package: a new one needs no other line than its own."""
+    paths = import_module(package).__path__
+    modules = [import_module(f"{package}.{module.name}") for module in iter_modules(paths)]
+    return tuple(
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, base) and value.NAME and value.__module__ == module.__name__
+    )

@@ -24,9 +24,31 @@ from kproxy.netfilter import (
     Verdict,
 )
 from kproxy.netfilter.family import BUILTIN_CHAINS, VERDICTS
-from kproxy.netfilter.iptables import matches as m
 from kproxy.netfilter.iptables import targets as t
-from kproxy.netfilter.iptables.matches.header import TOS_NAMES
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES
+from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMatch
+from kproxy.netfilter.iptables.matches.comment import CommentMatch
+from kproxy.netfilter.iptables.matches.conntrack import STATES, STATUSES, ConntrackMatch, StateMatch
+from kproxy.netfilter.iptables.matches.header import (
+    TOS_NAMES,
+    DscpMatch,
+    EcnMatch,
+    HlMatch,
+    IprangeMatch,
+    LengthMatch,
+    TosMatch,
+    TtlMatch,
+)
+from kproxy.netfilter.iptables.matches.icmp import Icmp6Match, IcmpMatch, IcmpType
+from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
+from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
+from kproxy.netfilter.iptables.matches.link import MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch
+from kproxy.netfilter.iptables.matches.local import NfacctMatch, OwnerMatch
+from kproxy.netfilter.iptables.matches.mark import ConnmarkMatch, MarkMatch
+from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
+from kproxy.netfilter.iptables.matches.recent import RecentMatch
+from kproxy.netfilter.iptables.matches.statistic import StatisticMatch
+from kproxy.netfilter.iptables.matches.transport import CHUNK_TYPES, ChunkTypes, SctpMatch, TcpFlags, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.option import Extension, UnsupportedError
 from kproxy.netfilter.iptables.targets.track import EVENTS
 
@@ -87,101 +109,101 @@ def nat_ranges(family: Family, *, base: bool = False) -> st.SearchStrategy[t.Nat
 
 
 references = st.builds(
-    m.SetReference, names, st.lists(st.sampled_from(["src", "dst"]), min_size=1, max_size=6).map(tuple)
+    SetReference, names, st.lists(st.sampled_from(["src", "dst"]), min_size=1, max_size=6).map(tuple)
 )
 _icmp_types = st.one_of(
-    numbers(254).map(m.IcmpType),
-    st.builds(lambda kind, code: m.IcmpType(kind, Range(code, code)), numbers(254), numbers(255)),
+    numbers(254).map(IcmpType),
+    st.builds(lambda kind, code: IcmpType(kind, Range(code, code)), numbers(254), numbers(255)),
 )
-_chunks = st.lists(st.sampled_from(list(m.CHUNK_TYPES)), unique=True, min_size=1).map(
-    lambda chosen: tuple((name, "") for name in m.CHUNK_TYPES if name in chosen)
+_chunks = st.lists(st.sampled_from(list(CHUNK_TYPES)), unique=True, min_size=1).map(
+    lambda chosen: tuple((name, "") for name in CHUNK_TYPES if name in chosen)
 )
 _chunk_types = st.one_of(
-    st.builds(m.ChunkTypes, st.sampled_from(["all", "any", "only"]), _chunks),
-    st.builds(m.ChunkTypes, st.sampled_from(["all", "any", "only"]), st.just(()), st.booleans()),
-    st.just(m.ChunkTypes("all", (("DATA", "IuBe"), ("ABORT", "t")))),
+    st.builds(ChunkTypes, st.sampled_from(["all", "any", "only"]), _chunks),
+    st.builds(ChunkTypes, st.sampled_from(["all", "any", "only"]), st.just(()), st.booleans()),
+    st.just(ChunkTypes("all", (("DATA", "IuBe"), ("ABORT", "t")))),
 )
 _ports = negatable(ranges(65535)).filter(lambda port: port != Negatable(Range(0, 65535)))
 _port_lists = negatable(st.lists(ranges(65535), min_size=1, max_size=7).map(tuple))
-_flags = st.builds(m.TcpFlags, numbers(63), numbers(63)).filter(lambda flags: flags != m.TcpFlags(0, 0))
+_flags = st.builds(TcpFlags, numbers(63), numbers(63)).filter(lambda flags: flags != TcpFlags(0, 0))
 _ids = negatable(ranges(UINT32 - 1))
 _periods = st.integers(1, 2_000_000_000)
 
 Fields = dict[str, st.SearchStrategy[Any]]
 
 FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
-    m.AddrtypeMatch: lambda family: {
-        "src_type": negatable(subsets(m.ADDRESS_TYPES)), "dst_type": negatable(subsets(m.ADDRESS_TYPES)),
+    AddrtypeMatch: lambda family: {
+        "src_type": negatable(subsets(ADDRESS_TYPES)), "dst_type": negatable(subsets(ADDRESS_TYPES)),
         "limit_iface_in": st.booleans(), "limit_iface_out": st.just(False),
     },
-    m.CommentMatch: lambda family: {"comment": st.one_of(st.just(""), strings)},
-    m.ConnmarkMatch: lambda family: {"mark": negatable(masked())},
-    m.ConntrackMatch: lambda family: {
-        "ctstate": negatable(subsets((*m.STATES, "SNAT", "DNAT"))), "ctproto": negatable(numbers(255)),
+    CommentMatch: lambda family: {"comment": st.one_of(st.just(""), strings)},
+    ConnmarkMatch: lambda family: {"mark": negatable(masked())},
+    ConntrackMatch: lambda family: {
+        "ctstate": negatable(subsets((*STATES, "SNAT", "DNAT"))), "ctproto": negatable(numbers(255)),
         **dict.fromkeys(("ctorigsrc", "ctorigdst", "ctreplsrc", "ctrepldst"), negatable(networks(family, holes=False))),
         **dict.fromkeys(("ctorigsrcport", "ctorigdstport", "ctreplsrcport", "ctrepldstport"), negatable(ranges(65535))),
-        "ctstatus": negatable(st.frozensets(st.sampled_from(m.STATUSES))), "ctexpire": negatable(ranges(UINT32)),
+        "ctstatus": negatable(st.frozensets(st.sampled_from(STATUSES))), "ctexpire": negatable(ranges(UINT32)),
         "ctdir": st.sampled_from(["ORIGINAL", "REPLY"]),
     },
-    m.DscpMatch: lambda family: {"dscp": negatable(numbers(63))},
-    m.EcnMatch: lambda family: {
+    DscpMatch: lambda family: {"dscp": negatable(numbers(63))},
+    EcnMatch: lambda family: {
         "tcp_ece": st.booleans(), "tcp_cwr": st.booleans(), "ip_ect": negatable(numbers(3)),
     },
-    m.HashlimitMatch: lambda family: {
+    HashlimitMatch: lambda family: {
         "name": names, "upto": st.builds(lambda rate, unit: Negatable((1_000_000 * unit // rate, unit)),
                                          numbers(999, 1), st.sampled_from([1, 60, 3600])),
         "burst": numbers(1000, 1), "mode": subsets(["srcip", "srcport", "dstip", "dstport"]),
         "htable_size": numbers(UINT32, 1), "htable_max": numbers(UINT32, 1), "htable_gcinterval": numbers(),
         "htable_expire": numbers(), "srcmask": numbers(family.bits - 1), "dstmask": numbers(family.bits - 1),
     },
-    m.HlMatch: lambda family: {"equal": negatable(numbers(255))},
-    m.Icmp6Match: lambda family: {"icmp_type": negatable(_icmp_types)},
-    m.IcmpMatch: lambda family: {"icmp_type": negatable(st.one_of(_icmp_types, st.just(m.IcmpType(255))))},
-    m.IprangeMatch: lambda family: {
+    HlMatch: lambda family: {"equal": negatable(numbers(255))},
+    Icmp6Match: lambda family: {"icmp_type": negatable(_icmp_types)},
+    IcmpMatch: lambda family: {"icmp_type": negatable(st.one_of(_icmp_types, st.just(IcmpType(255))))},
+    IprangeMatch: lambda family: {
         "src_range": negatable(address_ranges(family)), "dst_range": negatable(address_ranges(family)),
     },
-    m.LengthMatch: lambda family: {"length": negatable(ranges(65535))},
-    m.LimitMatch: lambda family: {
+    LengthMatch: lambda family: {"length": negatable(ranges(65535))},
+    LimitMatch: lambda family: {
         "period": st.builds(lambda rate, unit: 10_000 * unit // rate, numbers(99, 1), st.sampled_from([1, 60, 3600])),
         "burst": numbers(10_000, 1),
     },
-    m.MacMatch: lambda family: {
+    MacMatch: lambda family: {
         "mac_source": negatable(st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":")))
     },
-    m.MarkMatch: lambda family: {"mark": negatable(masked())},
-    m.MultiportMatch: lambda family: {"dports": _port_lists},
-    m.NfacctMatch: lambda family: {"nfacct_name": names},
-    m.OwnerMatch: lambda family: {
+    MarkMatch: lambda family: {"mark": negatable(masked())},
+    MultiportMatch: lambda family: {"dports": _port_lists},
+    NfacctMatch: lambda family: {"nfacct_name": names},
+    OwnerMatch: lambda family: {
         "socket_exists": st.booleans(), "uid_owner": _ids, "gid_owner": _ids, "suppl_groups": st.just(False),
     },
-    m.PhysdevMatch: lambda family: {
+    PhysdevMatch: lambda family: {
         "is_in": st.booleans(), "physdev_in": negatable(interfaces), "is_out": st.booleans(),
         "physdev_out": negatable(interfaces), "is_bridged": st.booleans(),
     },
-    m.PkttypeMatch: lambda family: {
+    PkttypeMatch: lambda family: {
         "pkt_type": negatable(st.sampled_from(["unicast", "broadcast", "multicast", "otherhost"]))
     },
-    m.RecentMatch: lambda family: {
+    RecentMatch: lambda family: {
         "action": negatable(st.sampled_from(["rcheck", "update"])), "name": names, "mask": addresses(family),
         "side": st.sampled_from(["source", "dest"]), "seconds": numbers(UINT32, 1), "reap": st.just(False),
         "hitcount": numbers(), "rttl": st.booleans(),
     },
-    m.RpfilterMatch: lambda family: dict.fromkeys(("loose", "validmark", "accept_local", "invert"), st.booleans()),
-    m.SctpMatch: lambda family: {
+    RpfilterMatch: lambda family: dict.fromkeys(("loose", "validmark", "accept_local", "invert"), st.booleans()),
+    SctpMatch: lambda family: {
         "sport": negatable(ranges(65535)), "dport": negatable(ranges(65535)), "chunks": negatable(_chunk_types),
     },
-    m.SetMatch: lambda family: {
+    SetMatch: lambda family: {
         "match_set": negatable(references), "return_nomatch": st.booleans(), "update_counters": st.just(False),
         "update_subcounters": st.just(False), "packets_eq": negatable(numbers()), "bytes_gt": numbers(),
     },
-    m.StateMatch: lambda family: {"state": negatable(subsets(m.STATES))},
-    m.StatisticMatch: lambda family: {"mode": st.just("random"), "probability": negatable(numbers(1 << 31))},
-    m.TcpMatch: lambda family: {
+    StateMatch: lambda family: {"state": negatable(subsets(STATES))},
+    StatisticMatch: lambda family: {"mode": st.just("random"), "probability": negatable(numbers(1 << 31))},
+    TcpMatch: lambda family: {
         "sport": _ports, "dport": _ports, "option": negatable(numbers(255, 1)), "flags": negatable(_flags),
     },
-    m.TosMatch: lambda family: {"tos": negatable(masked(255))},
-    m.TtlMatch: lambda family: {"greater": numbers(255)},
-    m.UdpMatch: lambda family: {"sport": _ports, "dport": _ports},
+    TosMatch: lambda family: {"tos": negatable(masked(255))},
+    TtlMatch: lambda family: {"greater": numbers(255)},
+    UdpMatch: lambda family: {"sport": _ports, "dport": _ports},
     t.ConnmarkTarget: lambda family: {
         "copy": st.sampled_from(["save", "restore"]), "nfmask": numbers(), "ctmask": numbers(),
         "left_shift": numbers(32, 1),
@@ -236,8 +258,8 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
 }  # fmt: skip
 """For each class, a strategy for each field that an option sets."""
 
-V4_ONLY = frozenset({m.IcmpMatch, m.TtlMatch, t.TtlTarget})
-V6_ONLY = frozenset({m.Icmp6Match, m.HlMatch, t.HlTarget})
+V4_ONLY = frozenset({IcmpMatch, TtlMatch, t.TtlTarget})
+V6_ONLY = frozenset({Icmp6Match, HlMatch, t.HlTarget})
 assert TOS_NAMES
 
 
@@ -259,7 +281,7 @@ def _plain_flags(cls: type[Extension]) -> set[str]:
 
 def any_match(family: Family) -> st.SearchStrategy[Any]:
     unfit = V6_ONLY if family is Family.IPV4 else V4_ONLY
-    return st.sampled_from([cls for cls in m.MATCH_CLASSES if cls not in unfit]).flatmap(
+    return st.sampled_from([cls for cls in MATCH_CLASSES if cls not in unfit]).flatmap(
         lambda cls: extensions(cls, family)
     )
 

@@ -19,7 +19,9 @@ from kproxy.netfilter import (
     parse_rule,
 )
 from kproxy.netfilter.iptables.lexer import unquote
-from kproxy.netfilter.iptables.matches import MATCH_CLASSES, ChunkTypes, IcmpType, TcpFlags
+from kproxy.netfilter.iptables.matches import MATCH_CLASSES
+from kproxy.netfilter.iptables.matches.icmp import IcmpType
+from kproxy.netfilter.iptables.matches.transport import ChunkTypes, TcpFlags
 from kproxy.netfilter.iptables.option import Extension, Option
 from kproxy.netfilter.iptables.targets import TARGET_CLASSES, LogTarget
 from tests.support.netfilter.recorded_rules import Group, Observed, groups

@@ -8,17 +8,7 @@ from typing import Final
 from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMatch
 from kproxy.netfilter.iptables.matches.base import Match, OpaqueMatch
 from kproxy.netfilter.iptables.matches.comment import CommentMatch
-from kproxy.netfilter.iptables.matches.conntrack import STATES, STATUSES, ConntrackMatch, StateMatch
-from kproxy.netfilter.iptables.matches.header import (
-    DscpMatch,
-    EcnMatch,
-    HlMatch,
-    IprangeMatch,
-    LengthMatch,
-    TosMatch,
-    TtlMatch,
-)
-from kproxy.netfilter.iptables.matches.icmp import Icmp6Match, IcmpMatch, IcmpType
+from kproxy.netfilter.iptables.matches.conntrack import ConntrackMatch, StateMatch
 from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
 from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
 from kproxy.netfilter.iptables.matches.link import MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch
@@ -28,21 +18,14 @@ from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
 from kproxy.netfilter.iptables.matches.recent import RecentMatch
 from kproxy.netfilter.iptables.matches.statistic import StatisticMatch
 from kproxy.netfilter.iptables.matches.transport import (
-    CHUNK_TYPES,
     TCP_FLAGS,
-    ChunkTypes,
     SctpMatch,
-    TcpFlags,
     TcpMatch,
     UdpMatch,
 )
+from kproxy.netfilter.iptables.option import named_classes
 
-MATCH_CLASSES: Final[tuple[type[Match], ...]] = (
-    AddrtypeMatch, CommentMatch, ConnmarkMatch, ConntrackMatch, DscpMatch, EcnMatch, HashlimitMatch, HlMatch,
-    Icmp6Match, IcmpMatch, IprangeMatch, LengthMatch, LimitMatch, MacMatch, MarkMatch, MultiportMatch, NfacctMatch,
-    OwnerMatch, PhysdevMatch, PkttypeMatch, RecentMatch, RpfilterMatch, SctpMatch, SetMatch, StateMatch,
-    StatisticMatch, TcpMatch, TosMatch, TtlMatch, UdpMatch,
-)  # fmt: skip
+MATCH_CLASSES: Final[tuple[type[Match], ...]] = named_classes(Match, __name__)
 """Every match that kproxy interprets."""
 
 MATCHES: Final = MappingProxyType({name: cls for cls in MATCH_CLASSES for name in (cls.NAME, *cls.NAMES)})
@@ -55,27 +38,15 @@ PROTOCOL_MATCHES: Final = MappingProxyType(
 
 __all__ = [
     "ADDRESS_TYPES",
-    "CHUNK_TYPES",
     "MATCHES",
     "MATCH_CLASSES",
     "PROTOCOL_MATCHES",
-    "STATES",
-    "STATUSES",
     "TCP_FLAGS",
     "AddrtypeMatch",
-    "ChunkTypes",
     "CommentMatch",
     "ConnmarkMatch",
     "ConntrackMatch",
-    "DscpMatch",
-    "EcnMatch",
     "HashlimitMatch",
-    "HlMatch",
-    "Icmp6Match",
-    "IcmpMatch",
-    "IcmpType",
-    "IprangeMatch",
-    "LengthMatch",
     "LimitMatch",
     "MacMatch",
     "MarkMatch",
@@ -93,9 +64,6 @@ __all__ = [
     "SetReference",
     "StateMatch",
     "StatisticMatch",
-    "TcpFlags",
     "TcpMatch",
-    "TosMatch",
-    "TtlMatch",
     "UdpMatch",
 ]

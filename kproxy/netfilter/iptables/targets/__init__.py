@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
+from kproxy.netfilter.iptables.option import named_classes
 from kproxy.netfilter.iptables.targets.base import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
 from kproxy.netfilter.iptables.targets.header import DscpTarget, HlTarget, TosTarget, TtlTarget
 from kproxy.netfilter.iptables.targets.ipset import SetTarget
 from kproxy.netfilter.iptables.targets.log import LogTarget, NflogTarget, NfqueueTarget, TeeTarget, TraceTarget
-from kproxy.netfilter.iptables.targets.mark import ConnmarkTarget, MarkTarget, apply_xmark
+from kproxy.netfilter.iptables.targets.mark import ConnmarkTarget, MarkTarget
 from kproxy.netfilter.iptables.targets.nat import (
     DnatTarget,
     MasqueradeTarget,
@@ -21,11 +22,7 @@ from kproxy.netfilter.iptables.targets.nat import (
 from kproxy.netfilter.iptables.targets.reject import RejectTarget
 from kproxy.netfilter.iptables.targets.track import CtTarget, NotrackTarget, TcpmssTarget, TproxyTarget
 
-TARGET_CLASSES: Final[tuple[type[Target], ...]] = (
-    ConnmarkTarget, CtTarget, DnatTarget, DscpTarget, HlTarget, LogTarget, MarkTarget, MasqueradeTarget, NetmapTarget,
-    NflogTarget, NfqueueTarget, NotrackTarget, RedirectTarget, RejectTarget, SetTarget, SnatTarget, TcpmssTarget,
-    TeeTarget, TosTarget, TproxyTarget, TraceTarget, TtlTarget,
-)  # fmt: skip
+TARGET_CLASSES: Final[tuple[type[Target], ...]] = named_classes(Target, __name__)
 """Every target extension that kproxy interprets; verdicts and jumps are not extensions."""
 
 TARGETS: Final = MappingProxyType({cls.NAME: cls for cls in TARGET_CLASSES})
@@ -74,5 +71,4 @@ __all__ = [
     "TraceTarget",
     "TtlTarget",
     "Verdict",
-    "apply_xmark",
 ]

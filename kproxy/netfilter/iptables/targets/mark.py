@@ -27,15 +27,10 @@ _XMARK_OPTIONS: Final = (
 )
 
 
-def apply_xmark(mark: int, xmark: Masked) -> int:
-    """The mark after `--set-xmark value/mask`: clear the bits of the mask, then xor the value."""
-    return mark & ~xmark.mask & UINT32 ^ xmark.value
-
-
 @dataclass(frozen=True, slots=True)
 class MarkTarget(Target):
-    """`--set-mark`, `--or-mark`, `--and-mark` and `--xor-mark` all become the `--set-xmark` that the kernel keeps; see
-    `apply_xmark`."""
+    """`--set-mark`, `--or-mark`, `--and-mark` and `--xor-mark` all become the `--set-xmark` that the kernel keeps: it
+    clears the bits of the mask, then xors the value."""
 
     xmark: Masked
 

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from kproxy.netfilter import Address, Family, Masked, Negatable, OpaqueMatch, Range, RuleSyntaxError, parse_rule
-from kproxy.netfilter.iptables import matches as m
+from kproxy.netfilter.iptables.matches.addrtype import AddrtypeMatch
+from kproxy.netfilter.iptables.matches.comment import CommentMatch
+from kproxy.netfilter.iptables.matches.conntrack import ConntrackMatch
+from kproxy.netfilter.iptables.matches.icmp import IcmpMatch, IcmpType
+from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
+from kproxy.netfilter.iptables.matches.limit import LimitMatch
+from kproxy.netfilter.iptables.matches.link import PhysdevMatch
+from kproxy.netfilter.iptables.matches.local import NfacctMatch
+from kproxy.netfilter.iptables.matches.mark import MarkMatch
+from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
+from kproxy.netfilter.iptables.matches.recent import RecentMatch
+from kproxy.netfilter.iptables.matches.transport import TcpFlags, TcpMatch
 
 
 def match(text: str, family: Family = Family.IPV4) -> Any:
@@ -20,22 +31,22 @@ def match(text: str, family: Family = Family.IPV4) -> Any:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("comment --comment x", m.CommentMatch("x")),
-        ("mark ! --mark 0x4000/0x4000", m.MarkMatch(Negatable(Masked(0x4000, 0x4000), True))),
-        ("addrtype --dst-type LOCAL", m.AddrtypeMatch(dst_type=Negatable(frozenset({"LOCAL"})))),
+        ("comment --comment x", CommentMatch("x")),
+        ("mark ! --mark 0x4000/0x4000", MarkMatch(Negatable(Masked(0x4000, 0x4000), True))),
+        ("addrtype --dst-type LOCAL", AddrtypeMatch(dst_type=Negatable(frozenset({"LOCAL"})))),
         ("conntrack --ctstate RELATED,ESTABLISHED",
-         m.ConntrackMatch(ctstate=Negatable(frozenset({"ESTABLISHED", "RELATED"})))),
-        ("conntrack --ctstatus NONE", m.ConntrackMatch(ctstatus=Negatable(frozenset()))),
-        ("tcp --dport 80", m.TcpMatch(dport=Negatable(Range(80, 80)))),
-        ("tcp --syn", m.TcpMatch(flags=Negatable(m.TcpFlags(0x17, 0x02)))),
-        ("icmp --icmp-type any", m.IcmpMatch(Negatable(m.IcmpType(255, Range(0, 255))))),
-        ("set ! --match-set s src,dst", m.SetMatch(Negatable(m.SetReference("s", ("src", "dst")), True))),
-        ("physdev ! --physdev-is-bridged", m.PhysdevMatch(is_bridged=False)),
-        ("limit --limit 60/min", m.LimitMatch(period=10_000, burst=5)),
-        ("nfacct --nfacct-name x", m.NfacctMatch("x")),
+         ConntrackMatch(ctstate=Negatable(frozenset({"ESTABLISHED", "RELATED"})))),
+        ("conntrack --ctstatus NONE", ConntrackMatch(ctstatus=Negatable(frozenset()))),
+        ("tcp --dport 80", TcpMatch(dport=Negatable(Range(80, 80)))),
+        ("tcp --syn", TcpMatch(flags=Negatable(TcpFlags(0x17, 0x02)))),
+        ("icmp --icmp-type any", IcmpMatch(Negatable(IcmpType(255, Range(0, 255))))),
+        ("set ! --match-set s src,dst", SetMatch(Negatable(SetReference("s", ("src", "dst")), True))),
+        ("physdev ! --physdev-is-bridged", PhysdevMatch(is_bridged=False)),
+        ("limit --limit 60/min", LimitMatch(period=10_000, burst=5)),
+        ("nfacct --nfacct-name x", NfacctMatch("x")),
         ("recent --name N --set",
-         m.RecentMatch(Negatable("set"), "N", Address(Family.IPV4, 0xFFFFFFFF), "source")),
-        ("multiport --dports 80,90:99", m.MultiportMatch(dports=Negatable((Range(80, 80), Range(90, 99))))),
+         RecentMatch(Negatable("set"), "N", Address(Family.IPV4, 0xFFFFFFFF), "source")),
+        ("multiport --dports 80,90:99", MultiportMatch(dports=Negatable((Range(80, 80), Range(90, 99))))),
     ],
 )  # fmt: skip
 def test_values(text: str, value: object) -> None:
