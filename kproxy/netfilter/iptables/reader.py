@@ -8,8 +8,8 @@ There are two ways to cut, and they share everything that interprets a piece:
 
 - `_read_saved` knows the order of iptables-save, in which the fixed part comes first and each match's options follow
   its name. One regular expression cuts the line.
-- `_read_words` takes the command line in any order, as iptables-restore does, and works by `layout`, one of which
-  serves for all lines of the same shape.
+- `_read_words` takes the command line in any order, as iptables-restore does, and works by the `Layout` of
+  `option_owner`, one of which serves for all lines of the same shape.
 
 A reader that keeps spellings is for dumps: it tries the order of iptables-save first, and a rule that would not be
 printed exactly as it was written keeps its text. A reader that does not is for restore input.
@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import VERDICTS, Family
 from kproxy.netfilter.iptables.codec import INTERFACE, parse_protocol, parse_uint
-from kproxy.netfilter.iptables.layout import Layout, OtherFamilyError, Part, lay_out, shape_of
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.matches import CommentMatch, Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Extension, Negatable, UnsupportedError
+from kproxy.netfilter.iptables.option_owner import Layout, OtherFamilyError, Part, lay_out, shape_of
 from kproxy.netfilter.iptables.rule import Counters, Head, Rule
 from kproxy.netfilter.iptables.targets import OPAQUE_TARGETS, TARGETS, DnatTarget, Jump, OpaqueTarget, Target, Verdict
 

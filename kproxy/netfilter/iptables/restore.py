@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
 from kproxy.netfilter.iptables.check import find_loop
 from kproxy.netfilter.iptables.errors import RestoreError, RuleSyntaxError
-from kproxy.netfilter.iptables.layout import OtherFamilyError
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.operation import (
     Append,
@@ -35,6 +34,7 @@ from kproxy.netfilter.iptables.operation import (
     TableState,
     ZeroCounters,
 )
+from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.rule import Counters
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
 from kproxy.netfilter.iptables.errors import RuleSyntaxError
-from kproxy.netfilter.iptables.layout import OtherFamilyError
+from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table

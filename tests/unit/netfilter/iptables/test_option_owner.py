@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.layout import Layout, OtherFamilyError, lay_out, shape_of
 from kproxy.netfilter.iptables.lexer import split_words
+from kproxy.netfilter.iptables.option_owner import Layout, OtherFamilyError, lay_out, shape_of
 
 
 def layout(text: str, family: Family = Family.IPV4) -> Layout:
