@@ -8,7 +8,7 @@ and raises all problems of all files together as one `ManifestError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -104,6 +104,11 @@ def required(path: str, detail: str = "") -> FieldError:
 def invalid(path: str, value: object, detail: str) -> FieldError:
     """field.Invalid: a value of the right type that the rules refuse."""
     return FieldError(path, f"Invalid value: {show(value)}: {detail}", ErrorType.INVALID)
+
+
+def refused(path: str, value: object, details: Iterable[str]) -> Iterator[FieldError]:
+    """field.Invalid for each detail that a check of the value gave; none if it is legal."""
+    return (invalid(path, value, detail) for detail in details)
 
 
 def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:

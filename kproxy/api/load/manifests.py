@@ -106,15 +106,16 @@ def _finish(reader: Reader, names: list[str]) -> Manifests:
         reader.problems.append(Problem(where, "no Kubernetes objects found"))
     if reader.problems:
         raise ManifestError(reader.problems)
+    objects = {kind: tuple(values) for kind, values in reader.objects.items()}
     return Manifests(
-        tuple(reader.services),
-        tuple(reader.endpoint_slices),
-        tuple(reader.endpoints),
-        tuple(reader.nodes),
+        objects["Service"],
+        objects["EndpointSlice"],
+        objects["Endpoints"],
+        objects["Node"],
         MappingProxyType(reader.sources),
         MappingProxyType(dict(sorted(reader.skipped.items()))),
         tuple(reader.warnings),
-        tuple(reader.service_cidrs),
+        objects["ServiceCIDR"],
     )
 
 

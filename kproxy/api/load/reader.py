@@ -19,9 +19,6 @@ from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
 from kproxy.api.load.formats import BROKEN, is_flow_yaml, is_json_lines, is_one_json
 from kproxy.api.load.source import SourceLocation
-from kproxy.api.types.core import Endpoints, Node, Service
-from kproxy.api.types.discovery import EndpointSlice
-from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.validation.cluster import collisions
 from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
 from kproxy.api.validation.networking import validate_service_cidr
@@ -30,7 +27,7 @@ from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import spelling_errors, strict_warnings
 from kproxy.api.validation.types import misspelt_fields, overlap, type_errors, without_fields
 from kproxy.api.wire import structs
-from kproxy.api.wire.convert import convert, convert_endpoint_slice, convert_service
+from kproxy.api.wire.convert import Object, convert
 from kproxy.errors import Location
 
 MAX_LISTS: Final = 8
@@ -53,7 +50,13 @@ _ANYTHING: Final = msgspec.json.Decoder()
 RawObject = msgspec.Raw | bytes | dict[str, Any]
 """An object before it is validated: JSON, or a decoded document. Items of Lists have their own kind."""
 
-_Object = Service | EndpointSlice | Endpoints | Node | ServiceCIDR
+_VALIDATORS: Final[dict[str, Callable[[Any], list[FieldError]]]] = {
+    "Service": validate_service,
+    "EndpointSlice": lambda item: validate_endpoint_slice(item) + unusable_ports(item),
+    "Endpoints": validate_endpoints,
+    "Node": validate_node,
+    "ServiceCIDR": validate_service_cidr,
+}
 
 _DECIDING: Final = frozenset(
     {"type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "externalTrafficPolicy"}
@@ -67,11 +70,7 @@ class Reader:
 
     def __init__(self, on_object: Callable[[RawObject], None] | None = None) -> None:
         self._on_object = on_object or _ignore
-        self.services: list[Service] = []
-        self.endpoint_slices: list[EndpointSlice] = []
-        self.endpoints: list[Endpoints] = []
-        self.nodes: list[Node] = []
-        self.service_cidrs: list[ServiceCIDR] = []
+        self.objects: dict[str, list[Any]] = {kind: [] for kind in structs.KINDS}
         self.sources: dict[tuple[str, str], Location] = {}
         self.skipped: Counter[str] = Counter()
         self.warnings: list[str] = []
@@ -294,26 +293,11 @@ class Reader:
         for error in errors:
             self._problem(source.at(error.path), error.message)
 
-    def _validated(self, spelled: structs.WireObject) -> tuple[str, _Object, list[FieldError]]:
+    def _validated(self, spelled: structs.WireObject) -> tuple[str, Object, list[FieldError]]:
         """The kind of an object, its value, and what is wrong in it."""
-        if isinstance(spelled, structs.WireEndpointSlice):
-            endpoint_slice = convert_endpoint_slice(spelled, self._shared)
-            return (
-                "EndpointSlice",
-                endpoint_slice,
-                validate_endpoint_slice(endpoint_slice) + unusable_ports(endpoint_slice),
-            )
-        if isinstance(spelled, structs.WireService):
-            service = convert_service(spelled)
-            return "Service", service, validate_service(service)
-        value = convert(spelled)
-        if isinstance(value, Endpoints):
-            return "Endpoints", value, validate_endpoints(value)
-        if isinstance(value, ServiceCIDR):
-            return "ServiceCIDR", value, validate_service_cidr(value)
-        assert isinstance(spelled, structs.WireNode)
-        assert isinstance(value, Node)
-        return "Node", value, spelling_errors(spelled) + validate_node(value)
+        value = convert(spelled, self._shared)
+        kind = type(value).__name__
+        return kind, value, spelling_errors(spelled) + _VALIDATORS[kind](value)
 
     def _accept(self, spelled: structs.WireObject, source: SourceLocation) -> None:
         """Convert, validate and keep one object."""
@@ -332,26 +316,13 @@ class Reader:
         self._locations[identity] = source
         if errors:
             return
-        self._keep(value)
+        self.objects[kind].append(value)
         for warning in strict_warnings(spelled):
             self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
 
-    def _keep(self, value: _Object) -> None:
-        match value:
-            case Service():
-                self.services.append(value)
-            case EndpointSlice():
-                self.endpoint_slices.append(value)
-            case Endpoints():
-                self.endpoints.append(value)
-            case Node():
-                self.nodes.append(value)
-            case ServiceCIDR():
-                self.service_cidrs.append(value)
-
     def check_between(self) -> None:
         """Rules between objects, once all are read."""
-        for service, error in collisions(self.services, self.sources):
+        for service, error in collisions(self.objects["Service"], self.sources):
             source = self._locations["Service", service.metadata.key]
             self._problem(source.at(error.path), error.message)
 

@@ -8,41 +8,38 @@ dumps assembled by hand do, harmlessly, so only the same number with the same pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from kproxy.api.fielderror import FieldError, invalid
-from kproxy.api.types.core import Service
+from kproxy.api.types.core import Service, ServiceSpec
 
 Claim = tuple[Service, FieldError]
+_HEALTH_CHECK: Final = "spec.healthCheckNodePort"
 
 
 def collisions(services: Iterable[Service], sources: Mapping[tuple[str, str], object]) -> Iterator[Claim]:
     """The Services that claim what an earlier one has, with the error; `sources` says where each key comes from."""
-    ips: dict[str, Service] = {}
-    ports: dict[tuple[str, int], Service] = {}
+    owners: dict[object, Service] = {}
     for service in services:
-        spec = service.spec
-        if spec.type == "ExternalName":
+        if service.spec.type == "ExternalName":
             continue
-        for ip in spec.cluster_ips:
-            if ip == "None":
-                continue
-            owner = ips.setdefault(ip, service)
-            if owner is not service:
-                text = f"provided IP is already allocated to Service {_name(owner, sources)}"
-                yield service, invalid("spec.clusterIPs", spec.cluster_ips, f"failed to allocate IP {ip}: {text}")
-        for index, port in enumerate(spec.ports):
-            if port.node_port:
-                owner = ports.setdefault((port.protocol, port.node_port), service)
-                if owner is not service:
-                    text = f"provided port is already allocated to Service {_name(owner, sources)}"
-                    yield service, invalid(f"spec.ports[{index}].nodePort", port.node_port, text)
-        if spec.health_check_node_port:
-            holder = ports.get(("TCP", spec.health_check_node_port))
-            ports.setdefault(("TCP", spec.health_check_node_port), service)
-            if holder is not None:
-                text = f"provided port is already allocated to Service {_name(holder, sources)}"
-                yield service, invalid("spec.healthCheckNodePort", spec.health_check_node_port, text)
+        for path, value, claimed, text in _claims(service.spec):
+            known = claimed in owners
+            owner = owners.setdefault(claimed, service)
+            # Ports of one Service may share a number, which `validate_service` checks; its health check may not.
+            if owner is not service or (known and path == _HEALTH_CHECK):
+                name = f"{owner.metadata.key} ({sources.get(('Service', owner.metadata.key), 'unknown')})"
+                yield service, invalid(path, value, f"{text} is already allocated to Service {name}")
 
 
-def _name(service: Service, sources: Mapping[tuple[str, str], object]) -> str:
-    return f"{service.metadata.key} ({sources.get(('Service', service.metadata.key), 'unknown')})"
+def _claims(spec: ServiceSpec) -> Iterator[tuple[str, object, object, str]]:
+    """Path, value, what nobody else may have, and how the message begins."""
+    for ip in spec.cluster_ips:
+        if ip != "None":
+            yield "spec.clusterIPs", spec.cluster_ips, ip, f"failed to allocate IP {ip}: provided IP"
+    for index, port in enumerate(spec.ports):
+        if port.node_port:
+            path = f"spec.ports[{index}].nodePort"
+            yield path, port.node_port, (port.protocol, port.node_port), "provided port"
+    if spec.health_check_node_port:
+        yield _HEALTH_CHECK, spec.health_check_node_port, ("TCP", spec.health_check_node_port), "provided port"

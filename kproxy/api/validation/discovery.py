@@ -6,12 +6,12 @@ Order and wording are the API server's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kproxy.api.addresses import check_ip, check_special_ip, ip_family
-from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, required, too_many
-from kproxy.api.types.core import EndpointAddress, Endpoints, EndpointsPort
+from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, refused, required, too_many
+from kproxy.api.types.core import EndpointAddress, Endpoints
 from kproxy.api.types.discovery import Endpoint, EndpointPort, EndpointSlice
 from kproxy.api.validation.meta import NameCheck, validate_meta
 from kproxy.api.validation.names import (
@@ -20,9 +20,8 @@ from kproxy.api.validation.names import (
     check_fqdn,
     check_label_value,
     check_port_number,
-    check_qualified_name,
 )
-from kproxy.api.validation.service import PROTOCOLS
+from kproxy.api.validation.ports import port_errors
 
 MAX_ENDPOINTS: Final = 1000
 MAX_ADDRESSES: Final = 100
@@ -71,22 +70,20 @@ def _validate_endpoint(endpoint: Endpoint, address_type: str, path: str) -> Iter
         at = f"{where}[{index}]"
         if address_type in ("IPv4", "IPv6"):
             if messages := check_ip(address, False):
-                yield from (invalid(at, address, text) for text in messages)
+                yield from refused(at, address, messages)
                 continue
             if ip_family(address) != address_type:
                 yield invalid(where, address, f"must be an {address_type} address")
-            yield from (invalid(at, address, text) for text in check_special_ip(address))
+            yield from refused(at, address, check_special_ip(address))
         elif address_type == "FQDN":
             if not address:
                 yield required(at)
             else:
-                yield from (invalid(at, address, text) for text in check_fqdn(address))
+                yield from refused(at, address, check_fqdn(address))
     if endpoint.node_name is not None:
-        texts = check_dns_subdomain(endpoint.node_name)
-        yield from (invalid(f"{path}.nodeName", endpoint.node_name, text) for text in texts)
+        yield from refused(f"{path}.nodeName", endpoint.node_name, check_dns_subdomain(endpoint.node_name))
     if endpoint.hostname is not None:
-        texts = check_dns_label(endpoint.hostname)
-        yield from (invalid(f"{path}.hostname", endpoint.hostname, text) for text in texts)
+        yield from refused(f"{path}.hostname", endpoint.hostname, check_dns_label(endpoint.hostname))
     if endpoint.hints is not None:
         yield from _validate_hints(endpoint.hints.for_zones, f"{path}.hints.forZones", check_label_value)
         yield from _validate_hints(endpoint.hints.for_nodes, f"{path}.hints.forNodes", check_dns_subdomain)
@@ -100,7 +97,7 @@ def _validate_hints(names: tuple[str, ...], path: str, check: NameCheck) -> Iter
         where = f"{path}[{index}].name"
         if name in names[:index]:
             yield duplicate(where, name)
-        yield from (invalid(where, name, text) for text in check(name))
+        yield from refused(where, name, check(name))
 
 
 def _validate_slice_ports(ports: tuple[EndpointPort, ...]) -> Iterator[FieldError]:
@@ -109,17 +106,7 @@ def _validate_slice_ports(ports: tuple[EndpointPort, ...]) -> Iterator[FieldErro
         return
     names: set[str] = set()
     for index, port in enumerate(ports):
-        path = f"ports[{index}]"
-        if port.name:
-            yield from (invalid(f"{path}.name", port.name, text) for text in check_dns_label(port.name))
-        if port.name in names:
-            yield duplicate(f"{path}.name", port.name)
-        names.add(port.name)
-        if port.protocol not in PROTOCOLS:
-            yield not_supported(f"{path}.protocol", port.protocol, PROTOCOLS)
-        if port.app_protocol is not None:
-            texts = check_qualified_name(port.app_protocol)
-            yield from (invalid(f"{path}.appProtocol", port.app_protocol, text) for text in texts)
+        yield from port_errors(port, f"ports[{index}]", names)
 
 
 def unusable_ports(item: EndpointSlice) -> list[FieldError]:
@@ -128,12 +115,8 @@ def unusable_ports(item: EndpointSlice) -> list[FieldError]:
     The API server does not look at them in an EndpointSlice, but kube-proxy would write them into a rule that
     iptables-restore refuses, and with it the whole restore; so the loader refuses them.
     """
-    return [
-        invalid(f"ports[{index}].port", port.port, text)
-        for index, port in enumerate(item.ports)
-        if port.port is not None
-        for text in check_port_number(port.port)
-    ]
+    ports = [(index, port.port) for index, port in enumerate(item.ports) if port.port is not None]
+    return [error for index, port in ports for error in refused(f"ports[{index}].port", port, check_port_number(port))]
 
 
 def validate_endpoints(item: Endpoints, *, metadata: bool = True) -> list[FieldError]:
@@ -147,29 +130,14 @@ def validate_endpoints(item: Endpoints, *, metadata: bool = True) -> list[FieldE
             for position, address in enumerate(addresses):
                 errors += _validate_address(address, f"{path}.{field}[{position}]")
         for position, port in enumerate(subset.ports):
-            errors += _validate_port(port, f"{path}.ports[{position}]", len(subset.ports) > 1)
+            errors += port_errors(port, f"{path}.ports[{position}]", need_name=len(subset.ports) > 1)
     return errors
 
 
-def _validate_address(address: EndpointAddress, path: str) -> list[FieldError]:
-    errors = [invalid(f"{path}.ip", address.ip, text) for text in check_ip(address.ip, False)]
+def _validate_address(address: EndpointAddress, path: str) -> Iterable[FieldError]:
+    errors = list(refused(f"{path}.ip", address.ip, check_ip(address.ip, False)))
     if address.hostname:
-        texts = check_dns_label(address.hostname)
-        errors += (invalid(f"{path}.hostname", address.hostname, text) for text in texts)
+        errors += refused(f"{path}.hostname", address.hostname, check_dns_label(address.hostname))
     if address.node_name is not None:
-        texts = check_dns_subdomain(address.node_name)
-        errors += (invalid(f"{path}.nodeName", address.node_name, text) for text in texts)
-    return errors or [invalid(f"{path}.ip", address.ip, text) for text in check_special_ip(address.ip)]
-
-
-def _validate_port(port: EndpointsPort, path: str, need_name: bool) -> Iterator[FieldError]:
-    if port.name:
-        yield from (invalid(f"{path}.name", port.name, text) for text in check_dns_label(port.name))
-    elif need_name:
-        yield required(f"{path}.name")
-    yield from (invalid(f"{path}.port", port.port, text) for text in check_port_number(port.port))
-    if port.protocol not in PROTOCOLS:
-        yield not_supported(f"{path}.protocol", port.protocol, PROTOCOLS)
-    if port.app_protocol is not None:
-        texts = check_qualified_name(port.app_protocol)
-        yield from (invalid(f"{path}.appProtocol", port.app_protocol, text) for text in texts)
+        errors += refused(f"{path}.nodeName", address.node_name, check_dns_subdomain(address.node_name))
+    return errors or refused(f"{path}.ip", address.ip, check_special_ip(address.ip))

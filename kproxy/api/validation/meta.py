@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, required, too_long
+from kproxy.api.fielderror import FieldError, forbidden, invalid, refused, required, too_long
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.api.validation.names import check_dns_label, check_label_value, check_qualified_name
 
@@ -18,12 +18,10 @@ def validate_meta(meta: ObjectMeta, check_name: NameCheck, *, namespaced: bool =
     """Errors of metadata, in the API server's order."""
     if not meta.name:
         yield required("metadata.name", "name or generateName is required")
-    elif messages := check_name(meta.name):
-        for message in messages:
-            yield invalid("metadata.name", meta.name, message)
+    else:
+        yield from refused("metadata.name", meta.name, check_name(meta.name))
     if namespaced:
-        for message in check_dns_label(meta.namespace):
-            yield invalid("metadata.namespace", meta.namespace, message)
+        yield from refused("metadata.namespace", meta.namespace, check_dns_label(meta.namespace))
     elif meta.namespace:
         yield forbidden("metadata.namespace", "not allowed on this type")
     if meta.generation < 0:
@@ -37,17 +35,14 @@ def validate_meta(meta: ObjectMeta, check_name: NameCheck, *, namespaced: bool =
 def validate_labels(path: str, labels: Mapping[str, str]) -> Iterator[FieldError]:
     """Errors of labels or of a selector. The API server names the map, not the key, as the field."""
     for key, value in labels.items():
-        for message in check_qualified_name(key):
-            yield invalid(path, key, message)
-        for message in check_label_value(value):
-            yield invalid(path, value, message)
+        yield from refused(path, key, check_qualified_name(key))
+        yield from refused(path, value, check_label_value(value))
 
 
 def _validate_annotations(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     size = 0
     for key, value in annotations.items():
         size += len(key.encode("utf-8", "surrogatepass")) + len(value.encode("utf-8", "surrogatepass"))
-        for message in check_qualified_name(key.lower()):
-            yield invalid("metadata.annotations", key, message)
+        yield from refused("metadata.annotations", key, check_qualified_name(key.lower()))
     if size > _ANNOTATIONS_LIMIT:
         yield too_long("metadata.annotations", _ANNOTATIONS_LIMIT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.api.addresses import check_cidr, ip_family
-from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, invalid, refused, required
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.validation.meta import validate_meta
 from kproxy.api.validation.names import check_dns_subdomain
@@ -16,7 +16,7 @@ def validate_service_cidr(service_cidr: ServiceCIDR) -> list[FieldError]:
     if not cidrs:
         errors.append(required("spec.cidrs", "at least one CIDR required"))
     for index, text in enumerate(cidrs):
-        errors += (invalid(f"spec.cidrs[{index}]", text, message) for message in check_cidr(text, False))
+        errors += refused(f"spec.cidrs[{index}]", text, check_cidr(text, False))
     if len(cidrs) > 2:
         errors.append(invalid("spec.cidrs", cidrs, "may only hold up to 2 values"))
     elif len(cidrs) == 2 and ip_family(cidrs[0]) == ip_family(cidrs[1]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.api.addresses import check_cidr, ip_family
-from kproxy.api.fielderror import FieldError, duplicate, invalid, repeats
+from kproxy.api.fielderror import FieldError, duplicate, invalid, refused, repeats
 from kproxy.api.types.core import Node
 from kproxy.api.validation.meta import validate_meta
 from kproxy.api.validation.names import check_dns_subdomain
@@ -18,7 +18,7 @@ def validate_node(node: Node, *, metadata: bool = True) -> list[FieldError]:
     errors = list(validate_meta(node.metadata, check_dns_subdomain, namespaced=False)) if metadata else []
     cidrs = node.pod_cidrs
     for index, text in enumerate(cidrs):
-        errors += (invalid(f"spec.podCIDRs[{index}]", text, message) for message in check_cidr(text, False))
+        errors += refused(f"spec.podCIDRs[{index}]", text, check_cidr(text, False))
     if len(cidrs) > 1:
         if len(cidrs) > 2 or ip_family(cidrs[0]) == ip_family(cidrs[1]):
             errors.append(invalid("spec.podCIDRs", cidrs, "may specify no more than one CIDR for each IP family"))

@@ -11,19 +11,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.api.addresses import check_cidr, check_ip, check_special_ip, ip_family
-from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, required
+from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_supported, refused, required
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort, ServiceSpec
 from kproxy.api.validation.meta import validate_labels, validate_meta
 from kproxy.api.validation.names import (
     check_dns_label,
     check_dns_subdomain,
-    check_port_name,
     check_port_number,
     check_qualified_name,
 )
+from kproxy.api.validation.ports import PROTOCOLS, port_errors
 from kproxy.api.wire.convert import externally_accessible
 
-PROTOCOLS: Final = frozenset({"TCP", "UDP", "SCTP"})
 SOURCE_RANGES_ANNOTATION: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
 _TYPES: Final = frozenset({"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"})
@@ -46,7 +45,7 @@ def validate_service(service: Service, *, metadata: bool = True) -> list[FieldEr
     names: set[str] = set()
     for index, port in enumerate(spec.ports):
         if not _usual(port, names, len(spec.ports)):
-            errors += _validate_port(port, f"spec.ports[{index}]", names, len(spec.ports) > 1)
+            errors += port_errors(port, f"spec.ports[{index}]", names, len(spec.ports) > 1)
     if spec.selector:
         errors += validate_labels("spec.selector", spec.selector)
     errors += _validate_affinity(spec)
@@ -54,7 +53,7 @@ def validate_service(service: Service, *, metadata: bool = True) -> list[FieldEr
         errors += _validate_cluster_ips(spec)
     for index, ip in enumerate(spec.external_ips):
         path = f"spec.externalIPs[{index}]"
-        errors += (invalid(path, ip, text) for text in check_ip(ip, False) or check_special_ip(ip))
+        errors += refused(path, ip, check_ip(ip, False) or check_special_ip(ip))
     if spec.type not in _TYPES:
         errors.append(not_supported("spec.type", spec.type, _TYPES))
     errors += _validate_port_sets(spec)
@@ -90,7 +89,7 @@ def _validate_type(spec: ServiceSpec) -> Iterator[FieldError]:
         if not name:
             yield required("spec.externalName")
         else:
-            yield from (invalid("spec.externalName", name, text) for text in check_dns_subdomain(name))
+            yield from refused("spec.externalName", name, check_dns_subdomain(name))
 
 
 def _usual(port: ServicePort, names: set[str], count: int) -> bool:
@@ -110,26 +109,6 @@ def _usual(port: ServicePort, names: set[str], count: int) -> bool:
         names.add(port.name)
         return True
     return count == 1
-
-
-def _validate_port(port: ServicePort, path: str, names: set[str], need_name: bool) -> Iterator[FieldError]:
-    if not port.name:
-        if need_name:
-            yield required(f"{path}.name")
-    else:
-        yield from (invalid(f"{path}.name", port.name, text) for text in check_dns_label(port.name))
-        if port.name in names:
-            yield duplicate(f"{path}.name", port.name)
-        names.add(port.name)
-    yield from (invalid(f"{path}.port", port.port, text) for text in check_port_number(port.port))
-    if port.protocol not in PROTOCOLS:
-        yield not_supported(f"{path}.protocol", port.protocol, PROTOCOLS)
-    target = port.target_port
-    texts = check_port_name(target) if isinstance(target, str) else check_port_number(target)
-    yield from (invalid(f"{path}.targetPort", target, text) for text in texts)
-    if port.app_protocol is not None:
-        texts = check_qualified_name(port.app_protocol)
-        yield from (invalid(f"{path}.appProtocol", port.app_protocol, text) for text in texts)
 
 
 def _validate_affinity(spec: ServiceSpec) -> Iterator[FieldError]:
@@ -190,17 +169,12 @@ def _validate_port_sets(spec: ServiceSpec) -> Iterator[FieldError]:
         for index, port in enumerate(spec.ports):
             if port.node_port:
                 yield forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
-    if len(spec.ports) == 1:
-        port = spec.ports[0]
-        if port.node_port and (texts := check_port_number(port.node_port)):
-            yield from (invalid("spec.ports[0].nodePort", port.node_port, text) for text in texts)
-        return
     node_ports: set[tuple[str, int]] = set()
     for index, port in enumerate(spec.ports):
         if not port.node_port:
             continue
         path = f"spec.ports[{index}].nodePort"
-        yield from (invalid(path, port.node_port, text) for text in check_port_number(port.node_port))
+        yield from refused(path, port.node_port, check_port_number(port.node_port))
         if (port.protocol, port.node_port) in node_ports:
             yield duplicate(path, port.node_port)
         node_ports.add((port.protocol, port.node_port))
@@ -222,22 +196,23 @@ def _validate_load_balancer(service: Service) -> Iterator[FieldError]:
         if other:
             yield forbidden(path, _ONLY_LB)
         for index, text in enumerate(spec.load_balancer_source_ranges):
-            yield from (invalid(f"{path}[{index}]", text, message) for message in check_cidr(text, False))
+            yield from refused(f"{path}[{index}]", text, check_cidr(text, False))
     elif SOURCE_RANGES_ANNOTATION in service.metadata.annotations:
         path = f"metadata.annotations[{SOURCE_RANGES_ANNOTATION}]"
         if other:
             yield forbidden(path, _ONLY_LB)
         if listed := service.metadata.annotations[SOURCE_RANGES_ANNOTATION].strip():
             for text in listed.split(","):
-                yield from (invalid(path, text.strip(), message) for message in check_cidr(text.strip(), False))
+                yield from refused(path, text.strip(), check_cidr(text.strip(), False))
     if other and spec.allocate_load_balancer_node_ports is not None:
         yield forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LB)
     if spec.load_balancer_class is not None:
         if other:
             yield forbidden("spec.loadBalancerClass", _ONLY_LB)
         else:
-            texts = check_qualified_name(spec.load_balancer_class)
-            yield from (invalid("spec.loadBalancerClass", spec.load_balancer_class, text) for text in texts)
+            yield from refused(
+                "spec.loadBalancerClass", spec.load_balancer_class, check_qualified_name(spec.load_balancer_class)
+            )
 
 
 def _validate_policies(spec: ServiceSpec) -> Iterator[FieldError]:
@@ -251,7 +226,7 @@ def _validate_policies(spec: ServiceSpec) -> Iterator[FieldError]:
     if port := spec.health_check_node_port:
         path = "spec.healthCheckNodePort"
         if spec.type == "LoadBalancer" and external == "Local":
-            yield from (invalid(path, port, text) for text in check_port_number(port))
+            yield from refused(path, port, check_port_number(port))
         else:
             text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
             yield invalid(path, port, text)
@@ -265,7 +240,7 @@ def _validate_policies(spec: ServiceSpec) -> Iterator[FieldError]:
 def _validate_ingress(item: LoadBalancerIngress, kind: str, path: str) -> Iterator[FieldError]:
     """status.loadBalancer.ingress, which the API server checks when the status is written."""
     if item.ip:
-        yield from (invalid(f"{path}.ip", item.ip, text) for text in check_ip(item.ip, False))
+        yield from refused(f"{path}.ip", item.ip, check_ip(item.ip, False))
     if item.ip_mode is not None:
         if not item.ip:
             yield forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set")
@@ -274,6 +249,6 @@ def _validate_ingress(item: LoadBalancerIngress, kind: str, path: str) -> Iterat
     elif item.ip and kind == "LoadBalancer":
         yield required(f"{path}.ipMode", "must be specified when `ip` is set")
     if item.hostname:
-        yield from (invalid(f"{path}.hostname", item.hostname, text) for text in check_dns_subdomain(item.hostname))
+        yield from refused(f"{path}.hostname", item.hostname, check_dns_subdomain(item.hostname))
         if not check_ip(item.hostname, False):
             yield invalid(f"{path}.hostname", item.hostname, "must be a DNS name, not an IP address")

@@ -31,6 +31,7 @@ from kproxy.api.types.meta import EMPTY, ObjectMeta
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.wire import structs
 
+Shared = dict[str | None, str | None]
 Object = Service | EndpointSlice | Endpoints | Node | ServiceCIDR
 
 _NO_META: Final = structs.WireMeta()
@@ -44,11 +45,11 @@ _CONDITIONS: Final = {
 }
 
 
-def convert(spelled: structs.WireObject) -> Object:
-    """The public value of any wire object."""
+def convert(spelled: structs.WireObject, shared: Shared | None = None) -> Object:
+    """The public value of any wire object. `shared` keeps one copy of each node and zone name across calls."""
     match spelled:
         case structs.WireEndpointSlice():
-            return convert_endpoint_slice(spelled)
+            return convert_endpoint_slice(spelled, shared)
         case structs.WireService():
             return convert_service(spelled)
         case structs.WireEndpoints():
@@ -199,12 +200,9 @@ def _ingress(status: structs.WireServiceStatus | None, kind: str) -> tuple[LoadB
     )
 
 
-_Shared = dict[str | None, str | None]
-
-
-def convert_endpoint_slice(spelled: structs.WireEndpointSlice, shared: _Shared | None = None) -> EndpointSlice:
+def convert_endpoint_slice(spelled: structs.WireEndpointSlice, shared: Shared | None = None) -> EndpointSlice:
     """discovery/v1 EndpointSlice, defaulted. `shared` keeps one copy of each node and zone name across calls."""
-    pool: _Shared = {} if shared is None else shared
+    pool: Shared = {} if shared is None else shared
     once = pool.setdefault
     endpoints = []
     for item in spelled.endpoints or ():
