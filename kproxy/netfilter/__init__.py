@@ -65,21 +65,20 @@ from kproxy.netfilter.iptables.targets import ACCEPT, DROP, QUEUE, RETURN, Jump,
 if TYPE_CHECKING:
     from kproxy.netfilter.nftables.check import NftProblem, check_nft
     from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
-    from kproxy.netfilter.nftables.printer.listing import print_nft, print_table
-    from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
     from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
-    from kproxy.netfilter.nftables.text import parse_nft
+    from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
+    from kproxy.netfilter.nftables.text import parse_nft, print_nft, print_table
 
 _NFTABLES = {
     "NftProblem": "check",
     "check_nft": "check",
     "NftApplyError": "errors",
     "NftSyntaxError": "errors",
-    "print_nft": "printer.listing",
-    "print_table": "printer.listing",
-    "BOOKWORM": "printer.style",
-    "TRIXIE": "printer.style",
-    "Style": "printer.style",
+    "print_nft": "text",
+    "print_table": "text",
+    "BOOKWORM": "style",
+    "TRIXIE": "style",
+    "Style": "style",
     "NftRuleset": "ruleset",
     "TableFamily": "ruleset",
     "parse_nft": "text",

@@ -12,9 +12,9 @@ from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.netfilter import Ruleset
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table
+from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.render import RenderedTable, RenderedTarget
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset

@@ -19,8 +19,8 @@ from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.style import Style
+from kproxy.netfilter.nftables.style import Style
+from kproxy.netfilter.nftables.text import print_nft
 from kproxy.words import counted
 
 MAX_OUTCOMES = 4

@@ -29,12 +29,12 @@ from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.iptables.reader import RuleReader
-from kproxy.netfilter.nftables.printer.expressions import print_element
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import Style
+from kproxy.netfilter.nftables.elements import print_element
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.style import Style
+from kproxy.netfilter.nftables.text import print_nft
 from kproxy.render import Renderer
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
@@ -316,7 +316,7 @@ def _pieces(table: NftTable) -> Iterator[tuple[str, str]]:
     for item in table.sets:
         objects = item.object_kind is not None
         for element in item.elements:
-            text = print_element(element, item.types, item.data_types, _STATELESS, objects=objects)
+            text = print_element(element, item.types, item.data_types, printer, objects=objects)
             yield f"element {item.name} {text.partition(' : ')[0]}", text
 
 

@@ -22,12 +22,12 @@ from kproxy.dataplane.symbolic.nftables.structure import changed_sets, parts_of,
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.nftables.element import Element
+from kproxy.netfilter.nftables.elements import print_element
 from kproxy.netfilter.nftables.expression import Expression, MapLookup, SetReference
-from kproxy.netfilter.nftables.printer.expressions import print_element
-from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.ruleset import Rule
 from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.statement import Match, VerdictMap
+from kproxy.netfilter.nftables.style import Scope
 
 
 class ElementOfOne(NamedTuple):
@@ -110,5 +110,5 @@ def _packets(packet: Packet, outcome: Outcome) -> Iterator[Packet]:
 def _described(side: int, table: NftTable, name: str, element: Element) -> ElementOfOne:
     held = table.table.set(name)
     assert held is not None
-    text = print_element(element, held.types, held.data_types, BOOKWORM, objects=held.object_kind is not None)
+    text = print_element(element, held.types, held.data_types, Scope(), objects=held.object_kind is not None)
     return ElementOfOne(side, name, text, held.is_map)

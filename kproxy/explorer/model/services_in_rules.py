@@ -13,9 +13,9 @@ from typing import Final
 
 from kproxy.cluster.rules import HostRules
 from kproxy.netfilter import Family
-from kproxy.netfilter.nftables.printer.expressions import print_element
-from kproxy.netfilter.nftables.printer.style import Style
+from kproxy.netfilter.nftables.elements import print_element
 from kproxy.netfilter.nftables.ruleset import Table
+from kproxy.netfilter.nftables.style import Scope, Style
 from kproxy.render.iptables.chains import EXTERNAL_SERVICES, NODEPORTS, SERVICES
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import family_of
@@ -100,10 +100,10 @@ def _of_nftables(rules: HostRules) -> Iterator[Door]:
 
 
 def _of_table(table: Table, family: Family) -> Iterator[Door]:
-    style = Style(stateless=True)
+    scope = Scope(Style(stateless=True))
     for each in table.sets:
         for element in each.elements if each.is_verdict_map else ():
-            match = _ELEMENT.fullmatch(print_element(element, each.types, each.data_types, style))
+            match = _ELEMENT.fullmatch(print_element(element, each.types, each.data_types, scope))
             named = (
                 None
                 if match is None

@@ -16,7 +16,8 @@ from typing import Final, NoReturn
 from kproxy.netfilter.nftables.command import Command
 from kproxy.netfilter.nftables.element import Element, Elements
 from kproxy.netfilter.nftables.errors import NftApplyError
-from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
+from kproxy.netfilter.nftables.flowtable import Flowtable
+from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
 from kproxy.netfilter.nftables.sets import Set

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kproxy.netfilter.nftables.element import Elements
-from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
+from kproxy.netfilter.nftables.flowtable import Flowtable
+from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
 

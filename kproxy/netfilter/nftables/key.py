@@ -1,4 +1,5 @@
-"""What `meta`, `ct`, `rt`, `socket`, `ipsec` and `fib` can ask for, with the data type of each answer."""
+"""What `meta`, `ct`, `rt`, `socket`, `ipsec` and `fib` can ask for: a row's word is read and printed, its data type is
+that of the answer."""
 
 from __future__ import annotations
 
@@ -29,6 +30,21 @@ META_KEYS: Final = _keys({
     "ibrvproto": "ether_type", "broute": "integer/1",
 })  # fmt: skip
 """`meta KEY`."""
+
+SHORT_META: Final = frozenset({"iif", "iifname", "iiftype", "oif", "oifname", "oiftype", "iifgroup", "oifgroup"})
+"""Keys that nft prints without `meta`."""
+
+BARE_META: Final = SHORT_META | {
+    "mark", "skuid", "skgid", "nftrace", "rtclassid", "pkttype", "cpu", "cgroup", "ibrname", "obrname", "time", "day",
+    "hour",
+}  # fmt: skip
+"""Keys that nft takes without `meta`."""
+
+META_ALIASES: Final[Mapping[str, str]] = {
+    "ibriport": "ibrname", "obriport": "obrname", "ibriifname": "ibrname", "obrifname": "obrname",
+    "ibridgename": "ibrname", "secpath": "ipsec", "iftype": "iiftype",
+}  # fmt: skip
+"""Other names that nft takes for keys."""
 
 CT_KEYS: Final = _keys({
     "state": "ct_state", "direction": "ct_dir", "status": "ct_status", "mark": "mark", "expiration": "time",

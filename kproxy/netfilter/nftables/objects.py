@@ -1,16 +1,41 @@
-"""Named objects of a table, which rules and maps refer to, and flowtables."""
+"""Named objects of a table, which rules and maps refer to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
+from kproxy.netfilter.nftables.constant import UnknownNameError, write_constant, write_duration
+from kproxy.netfilter.nftables.cursor import Cursor
+from kproxy.netfilter.nftables.datatype import INET_PROTO
+from kproxy.netfilter.nftables.elements import take_atom
+from kproxy.netfilter.nftables.grammar import (
+    COMMENT,
+    DURATION,
+    NUMBER,
+    AnyOrder,
+    Codec,
+    Grammar,
+    Row,
+    one_of,
+    quoted,
+    take_duration,
+)
 from kproxy.netfilter.nftables.stateful import Counter, Limit, Quota
 from kproxy.netfilter.nftables.statement import Synproxy
+from kproxy.netfilter.nftables.style import Scope
 
-OBJECT_WORDS: Final = ("counter", "quota", "limit", "synproxy", "secmark", "ct helper", "ct timeout", "ct expectation")
-"""The kinds of objects, as they are written."""
+
+def _read_protocol(cursor: Cursor) -> int:
+    try:
+        return take_atom(cursor, INET_PROTO)
+    except UnknownNameError as error:
+        cursor.fail(str(error))
+
+
+_PROTOCOL: Final = Codec(_read_protocol, lambda value, scope: write_constant(value, INET_PROTO))
+_L3PROTO: Final = Row("l3proto", "l3proto", one_of("ip, ip6 or inet expected", "ip", "ip6", "inet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +47,30 @@ class CtHelper:
     protocol: int
     l3proto: str | None = None
 
+    GRAMMAR: ClassVar = Grammar("ct helper", AnyOrder(
+        Row("type", "type", quoted("a helper"), then=Row("protocol", "protocol", _PROTOCOL, required=True)), _L3PROTO,
+    ))  # fmt: skip
+
+
+def _read_policy(cursor: Cursor) -> dict[str, int]:
+    cursor.expect("=")
+    cursor.expect("{")
+    policy: dict[str, int] = {}
+    while cursor.next_item():
+        state = cursor.name("a state")
+        if state.endswith(":"):
+            state = state[:-1]
+        else:
+            cursor.expect(":")
+        policy[state] = take_duration(cursor)
+        cursor.end_item()
+    return policy
+
+
+def _policy_text(policy: Mapping[str, int], scope: Scope) -> str:
+    times = ((state, write_duration(time) if scope.newer else str(time // 1000)) for state, time in policy.items())
+    return "= { " + ", ".join(f"{state} : {time}" for state, time in times) + " }"
+
 
 @dataclass(frozen=True, slots=True)
 class CtTimeout:
@@ -31,6 +80,10 @@ class CtTimeout:
     protocol: int
     l3proto: str | None = None
     policy: Mapping[str, int] = field(default_factory=dict)
+
+    GRAMMAR: ClassVar = Grammar("ct timeout", AnyOrder(
+        Row("protocol", "protocol", _PROTOCOL), _L3PROTO, Row("policy", "policy", Codec(_read_policy, _policy_text)),
+    ))  # fmt: skip
 
     def __hash__(self) -> int:
         return hash((self.protocol, self.l3proto, frozenset(self.policy.items())))
@@ -47,6 +100,11 @@ class CtExpectation:
     size: int
     l3proto: str | None = None
 
+    GRAMMAR: ClassVar = Grammar("ct expectation", AnyOrder(
+        Row("protocol", "protocol", _PROTOCOL), Row("dport", "dport", NUMBER), Row("timeout", "timeout", DURATION),
+        Row("size", "size", NUMBER), _L3PROTO,
+    ))  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Secmark:
@@ -54,18 +112,19 @@ class Secmark:
 
     context: str
 
-
-@dataclass(frozen=True, slots=True)
-class OpaqueObject:
-    """An object of a kind that kproxy does not know: the text between its braces (or its JSON)."""
-
-    text: str
-    json: bool = False
+    GRAMMAR: ClassVar = Grammar(
+        "secmark",
+        Row("", "context", Codec(lambda cursor: cursor.name("a security context"), lambda value, scope: f'"{value}"')),
+    )
 
 
-ObjectBody: TypeAlias = (
-    Counter | Quota | Limit | Synproxy | CtHelper | CtTimeout | CtExpectation | Secmark | OpaqueObject
-)
+ObjectBody: TypeAlias = Counter | Quota | Limit | Synproxy | CtHelper | CtTimeout | CtExpectation | Secmark
+
+OBJECTS: Final[Mapping[str, type[ObjectBody]]] = {
+    kind.GRAMMAR.head: kind
+    for kind in (Counter, Quota, Limit, Synproxy, Secmark, CtHelper, CtTimeout, CtExpectation)
+}  # fmt: skip
+"""The kinds of objects, as they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +139,28 @@ class NamedObject:
     line: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Flowtable:
-    """`flowtable NAME { hook ingress priority 0; devices = { eth0, eth1 }; }`: connections that skip the hooks."""
-
-    name: str
-    hook: str | None = None
-    priority: int = 0
-    devices: tuple[str, ...] = ()
-    counter: bool = False
-    flags: frozenset[str] = frozenset()
-    handle: int | None = field(default=None, compare=False)
-    line: int = field(default=0, compare=False)
+def read_object(cursor: Cursor, kind: str, name: str) -> NamedObject:
+    """An object: the block behind its name, or what it says on the same line. Raises UnexpectedError."""
+    line, start = cursor.line_here(), cursor.i
+    grammar = OBJECTS[kind].GRAMMAR
+    rows = grammar.rows[0] if kind.startswith("ct ") else None
+    values: dict[str, Any] = {}
+    handle = comment = None
+    if cursor.peek() != "{" and rows is None:
+        grammar.read_rows(cursor, values)
+    else:
+        handle = cursor.open_block()
+        while cursor.next_line():
+            if cursor.accept("comment"):
+                comment = COMMENT.read(cursor)
+            elif not isinstance(rows, AnyOrder):
+                grammar.read_rows(cursor, values)
+            elif not rows.read_one(cursor, values):
+                *words, last = rows.by_word
+                cursor.fail(f"{', '.join(words)} or {last} expected")
+            cursor.end_line()
+    try:
+        body = OBJECTS[kind](**values)
+    except TypeError:
+        cursor.fail(f"all properties of a {kind} expected", start)
+    return NamedObject(kind, name, body, comment, handle, line)

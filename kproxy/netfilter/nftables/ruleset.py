@@ -10,10 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a trace of iptables' rules needs the families of tables, and nothing of what stands in rules
-    from kproxy.netfilter.nftables.objects import Flowtable, NamedObject
+    from kproxy.netfilter.nftables.flowtable import Flowtable
+    from kproxy.netfilter.nftables.objects import NamedObject
     from kproxy.netfilter.nftables.sets import Set
     from kproxy.netfilter.nftables.statement import Statement
 
@@ -68,9 +69,6 @@ class Chain:
     flags: frozenset[str] = frozenset()
     handle: int | None = field(default=None, compare=False)
     line: int = field(default=0, compare=False)
-
-
-TABLE_FLAGS: Final = frozenset({"dormant", "owner", "persist"})
 
 
 @dataclass(frozen=True, slots=True)

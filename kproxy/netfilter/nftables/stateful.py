@@ -6,8 +6,41 @@ differ in it; the limits do.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
+
+from kproxy.netfilter.nftables.constant import write_duration
+from kproxy.netfilter.nftables.cursor import Cursor
+from kproxy.netfilter.nftables.grammar import NUMBER, Codec, Grammar, Many, Own, Row, literal, reader_of, take_duration
+from kproxy.netfilter.nftables.style import Scope, Style
+
+DEFAULT_BURST: Final = 5
+"""The burst of a packet limit that gives none."""
+
+_BYTE_UNITS: Final = {"mbytes": 1 << 20, "kbytes": 1 << 10, "bytes": 1}
+_TIME_UNITS: Final = frozenset({"second", "minute", "hour", "day", "week"})
+_RATE: Final = re.compile(r"([0-9]{1,18})/([a-z]+)")
+_BYTE_RATE: Final = re.compile(r"([a-z]+)/([a-z]+)")
+
+
+def _read_bytes(cursor: Cursor) -> int:
+    number = cursor.number()
+    factor = _BYTE_UNITS.get(cursor.peek())
+    if factor is None:
+        cursor.fail("bytes, kbytes or mbytes expected")
+    cursor.i += 1
+    return number * factor
+
+
+def _bytes_text(number: int) -> str:
+    """A number of bytes in the largest unit that divides it."""
+    name, factor = next(item for item in _BYTE_UNITS.items() if number % item[1] == 0) if number else ("bytes", 1)
+    return f"{number // factor} {name}"
+
+
+_BYTES: Final = Codec(_read_bytes, lambda value, scope: _bytes_text(value))
+_OVER: Final = Row("over", "over", omit=False, others=("until",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +50,46 @@ class Counter:
     packets: int = field(default=0, compare=False)
     bytes: int = field(default=0, compare=False)
 
+    GRAMMAR: ClassVar = Grammar(
+        "counter", Row("packets", "packets", NUMBER, counted=True, then=Row("bytes", "bytes", NUMBER, required=True))
+    )
 
-DEFAULT_BURST: Final = 5
-"""The burst of a packet limit that gives none."""
+
+def _read_rate(cursor: Cursor, values: dict[str, Any]) -> None:
+    """`N/TIME`, `N UNIT/TIME`, and the burst."""
+    found = _RATE.fullmatch(cursor.peek())
+    factor: int | None = None
+    if found is not None:
+        cursor.i += 1
+        rate, unit = int(found[1]), found[2]
+    else:
+        rate = cursor.number("a rate")
+        units = _BYTE_RATE.fullmatch(cursor.peek())
+        if units is None:
+            cursor.expect("/")
+            unit = cursor.take()
+        else:
+            factor, unit = _BYTE_UNITS.get(units[1]), units[2]
+            cursor.i += 1
+            if factor is None:
+                cursor.fail("bytes, kbytes or mbytes expected", cursor.i - 1)
+    if unit not in _TIME_UNITS:
+        cursor.fail("a rate by second, minute, hour, day or week expected", cursor.i - 1)
+    burst = 0 if factor else DEFAULT_BURST
+    if cursor.accept("burst"):
+        burst = cursor.number()
+        if cursor.peek() in _BYTE_UNITS:
+            burst *= _BYTE_UNITS[cursor.take()]
+        else:
+            cursor.accept("packets")
+    values |= {"rate": rate * (factor or 1), "unit": unit, "burst": burst, "in_bytes": factor is not None}
+
+
+def _rate_text(limit: Limit, scope: Scope) -> str:
+    rate = _bytes_text(limit.rate) if limit.in_bytes else str(limit.rate)
+    burst = _bytes_text(limit.burst) if limit.in_bytes else f"{limit.burst} packets"
+    shown = limit.burst and (limit.in_bytes or scope.newer or limit.burst != DEFAULT_BURST)
+    return f"{rate}/{limit.unit}" + (f" burst {burst}" if shown else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +106,8 @@ class Limit:
     over: bool = False
     in_bytes: bool = False
 
+    GRAMMAR: ClassVar = Grammar("limit", literal("rate"), _OVER, Own(_read_rate, _rate_text))
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -44,6 +116,10 @@ class Quota:
     bytes: int
     over: bool = False
     used: int = field(default=0, compare=False)
+
+    GRAMMAR: ClassVar = Grammar(
+        "quota", _OVER, Row("", "bytes", _BYTES), Row("used", "used", _BYTES, omit=0, counted=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +130,14 @@ class ConnectionLimit:
     count: int
     over: bool = False
 
+    GRAMMAR: ClassVar = Grammar("ct count", _OVER, Row("", "count", NUMBER))
+
+
+_AGO: Final = Codec(
+    lambda cursor: None if cursor.accept("never") else take_duration(cursor),
+    lambda value, scope: "never" if value is None else write_duration(value),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Last:
@@ -61,6 +145,22 @@ class Last:
 
     used: int | None = field(default=None, compare=False)
 
+    GRAMMAR: ClassVar = Grammar("last", Row("used", "used", _AGO, omit=..., counted=True))
+
 
 Stateful: TypeAlias = Counter | Limit | Quota | ConnectionLimit | Last
 """A statement that a set element can hold too."""
+
+_READERS: Final = {
+    word: reader_of(kind)
+    for word, kind in (
+        ("counter", Counter), ("limit", Limit), ("quota", Quota), ("ct", ConnectionLimit), ("last", Last),
+    )
+}  # fmt: skip
+_STATELESS: Final = Scope(Style(stateless=True))
+
+STATEFUL: Final = Many("stateful", _READERS, lambda item, scope: item.GRAMMAR.text(item, scope))
+"""The row of what an element holds of these."""
+
+STATEFUL_OF_NEW: Final = Many("stateful", _READERS, lambda item, scope: item.GRAMMAR.text(item, _STATELESS))
+"""The row of what new elements get, which has no counts."""

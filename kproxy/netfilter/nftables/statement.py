@@ -2,6 +2,7 @@
 
 `Match` holds or not; `Verdict` and `VerdictMap` end the rule; the others do something and go on, apart from those that
 end the packet's way through the base chain as well: nat, reject, queue, tproxy, synproxy, dup's neighbour fwd (`Fwd`).
+Each that does not start with an expression (`matches.py`) has its grammar beside it.
 Stateful ones (counter, limit, quota, ct count, last) are in `stateful.py`.
 """
 
@@ -9,8 +10,20 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
+from kproxy.netfilter.nftables.constant import UnknownNameError, constant_reader, read_number, write_constant
+from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
+from kproxy.netfilter.nftables.datatype import (
+    DATATYPES,
+    IFNAME,
+    INET_SERVICE,
+    INTEGER,
+    IPV4_ADDR,
+    IPV6_ADDR,
+    Form,
+)
+from kproxy.netfilter.nftables.elements import read_elements, read_single, take_atom, take_range
 from kproxy.netfilter.nftables.expression import (
     AnonymousMap,
     Ct,
@@ -21,9 +34,40 @@ from kproxy.netfilter.nftables.expression import (
     Payload,
     RawPayload,
     SetReference,
+    types_of,
 )
-from kproxy.netfilter.nftables.stateful import Stateful
-from kproxy.netfilter.nftables.value import Verdict
+from kproxy.netfilter.nftables.grammar import (
+    COMMENT,
+    DURATION,
+    NUMBER,
+    AnyOrder,
+    Codec,
+    Grammar,
+    Own,
+    Row,
+    literal,
+    members,
+    named,
+    one_of,
+    quoted,
+    reference,
+    some_of,
+)
+from kproxy.netfilter.nftables.lexer import END
+from kproxy.netfilter.nftables.operand import (
+    ADDRESS_TYPES,
+    argument_text,
+    is_expression,
+    print_expression,
+    print_map,
+    read_argument,
+    read_expression,
+    read_key,
+    read_reference,
+)
+from kproxy.netfilter.nftables.stateful import STATEFUL_OF_NEW, Stateful
+from kproxy.netfilter.nftables.style import Scope
+from kproxy.netfilter.nftables.value import Prefix, Range, Single, Verdict
 
 
 class Operator(enum.Enum):
@@ -67,6 +111,164 @@ class Mangle:
     value: Expression
 
 
+_INTERFACE: Final = Codec(
+    lambda cursor: read_argument(cursor, IFNAME), lambda value, scope: argument_text(value, scope, IFNAME)
+)
+
+
+def _read_family(cursor: Cursor) -> str | None:
+    """`ip` or `ip6`, where it stands."""
+    return cursor.take() if cursor.peek() in ADDRESS_TYPES else None
+
+
+def _own_family(cursor: Cursor, family: str | None) -> str | None:
+    """What goes without saying in a table of one family."""
+    return cursor.family if family is None and cursor.family in ADDRESS_TYPES else family
+
+
+def _read_nat(cursor: Cursor, values: dict[str, Any]) -> None:
+    """`[ip|ip6] [addr . port|prefix|interval] to ADDRESS[:PORT]`, and what masquerade and redirect take of it."""
+    family: str | None = None
+    translates = values["kind"] in ("snat", "dnat")
+    if translates:
+        family = _own_family(cursor, _read_family(cursor))
+    concatenated = prefix = interval = False
+    if cursor.accept("addr"):
+        concatenated = True
+        cursor.expect(".")
+        cursor.expect("port")
+    elif cursor.accept("prefix"):
+        prefix = True
+    elif cursor.accept("interval"):
+        interval = True
+    address: Expression | None = None
+    port: Expression | None = None
+    if not translates and cursor.peek() == "to" and is_expression(cursor.tokens[cursor.i + 1]):
+        cursor.i += 1
+        port = read_argument(cursor, INET_SERVICE)
+    elif cursor.accept("to") or (translates and not cursor.at_stop()):
+        address, port, family = _read_target(cursor, family, concatenated=concatenated)
+        concatenated = concatenated or _is_pair(cursor, address)
+    elif translates:
+        cursor.fail("to and an address expected")
+    if not translates and address is not None:
+        cursor.fail("only a port expected", cursor.i - 1)
+    values |= {
+        "family": family, "address": address, "port": port, "concatenated": concatenated, "prefix": prefix,
+        "interval": interval,
+    }  # fmt: skip
+
+
+def _is_pair(cursor: Cursor, address: Expression | None) -> bool:
+    """Whether what stands after `to` yields an address and a port."""
+    if not isinstance(address, MapLookup):
+        return isinstance(address, tuple)
+    found = address.map
+    return len(found.data_types if isinstance(found, AnonymousMap) else cursor.data_types(found.name)) > 1
+
+
+def _read_target(
+    cursor: Cursor, family: str | None, *, concatenated: bool = False
+) -> tuple[Expression | None, Expression | None, str | None]:
+    """`ADDRESS[:PORT]`, `:PORT`, `[ADDRESS]:PORT`, or expressions in their places; with the family that the address
+    shows. Raises UnexpectedError, UnknownNameError."""
+    token = cursor.peek()
+    if token == ":" or (token[:1] == ":" and token[1:2] != ":"):
+        return None, _read_port(cursor), family
+    kind = ADDRESS_TYPES.get(family or "", IPV4_ADDR)
+    address: Expression
+    if is_expression(token) or token == "(":
+        address = read_argument(cursor, kind, *((INET_SERVICE,) if concatenated else ()))
+    elif token == "[":
+        if family == "ip":
+            cursor.fail("an IPv4 address expected")
+        family = family or "ip6"
+        address = _read_bracketed(cursor)
+        if cursor.accept("-"):
+            last = _read_bracketed(cursor)
+            if not isinstance(address, int) or not isinstance(last, int) or address > last:
+                cursor.fail("a range of addresses expected", cursor.i - 1)
+            address = address if address == last else Range(address, last)
+    elif concatenated:
+        first = read_single(cursor, kind)
+        cursor.expect(".")
+        address = (first, read_single(cursor, INET_SERVICE))
+    else:
+        return _read_address_word(cursor, family)
+    port = _read_port(cursor) if cursor.peek()[:1] == ":" else None
+    return address, port, family
+
+
+def _read_bracketed(cursor: Cursor) -> Single:
+    cursor.expect("[")
+    address = read_single(cursor, IPV6_ADDR)
+    cursor.expect("]")
+    return address
+
+
+def _read_address_word(cursor: Cursor, family: str | None) -> tuple[Expression | None, Expression | None, str | None]:
+    """`10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`: the colon of an IPv4 address starts the port."""
+    index = cursor.i
+    token = cursor.take()
+    if cursor.accept("-"):
+        token += "-" + cursor.take()
+    if family is None:
+        family = "ip" if "." in token.split(":")[0] else "ip6" if token.count(":") > 1 else None
+    try:
+        if family == "ip6":
+            return constant_reader(IPV6_ADDR)(token), None, family
+        address, colon, port = token.partition(":")
+        number = constant_reader(IPV4_ADDR)(address)
+        if colon:
+            return number, constant_reader(INET_SERVICE)(port), family
+        return number, _read_port(cursor) if cursor.peek()[:1] == ":" else None, family
+    except ValueError as error:
+        if isinstance(error, UnexpectedError):
+            raise
+        raise UnexpectedError(str(error), index) from None
+
+
+def _read_port(cursor: Cursor) -> Expression:
+    """`:80`, `:80-90`, `: EXPRESSION`."""
+    token = cursor.take()
+    text = token[1:]
+    if not text:
+        return read_argument(cursor, INET_SERVICE)
+    if is_expression(text):
+        cursor.i -= 1
+        cursor.tokens[cursor.i] = text
+        return read_argument(cursor, INET_SERVICE)
+    if cursor.accept("-"):
+        text += "-" + cursor.take()
+    try:
+        return constant_reader(INET_SERVICE)(text)
+    except ValueError as error:
+        raise UnexpectedError(str(error), cursor.i - 1) from None
+
+
+def _nat_text(nat: Nat, scope: Scope) -> str:
+    special = nat.concatenated or nat.prefix or nat.interval
+    parts = [nat.family] if nat.family is not None and (special or scope.family != nat.family) else []
+    parts += ["addr . port"] if nat.concatenated and not isinstance(nat.address, MapLookup) else []
+    parts += ["prefix"] if nat.prefix else ["interval"] if nat.interval else []
+    target = _target_text(nat, scope)
+    return " ".join([*parts, f"to {target}"] if target else parts)
+
+
+def _target_text(item: Nat | Tproxy, scope: Scope) -> str:
+    kind = ADDRESS_TYPES.get(item.family or scope.family, INTEGER)
+    address = item.address
+    text = (
+        ""
+        if address is None
+        else argument_text(address, scope, kind, *((INET_SERVICE,) if isinstance(address, tuple) else ()))
+    )
+    bracketed = isinstance(address, (int, Prefix, Range)) and (item.port is not None or isinstance(item, Tproxy))
+    if bracketed and kind.form is Form.IPV6:
+        text = "-".join(f"[{part}]" for part in text.split("-"))
+    return text if item.port is None else f"{text}:{argument_text(item.port, scope, INET_SERVICE)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Nat:
     """`dnat to 10.0.0.1:80`, `snat`, `masquerade`, `redirect to :8080`; `kind` is the first word.
@@ -87,6 +289,38 @@ class Nat:
     prefix: bool = False
     interval: bool = False
 
+    GRAMMAR: ClassVar = Grammar(
+        "",
+        Row("", "kind", one_of("nat expected", "snat", "dnat", "masquerade", "redirect")),
+        Own(_read_nat, _nat_text),
+        Row("", "flags", some_of("random", "fully-random", "persistent", "netmap"), omit=frozenset()),
+        words=("snat", "dnat", "masquerade", "redirect"),
+    )
+
+
+def _read_reject(cursor: Cursor, values: dict[str, Any]) -> None:
+    if not cursor.accept("with"):
+        plain = DEFAULT_REJECTS[cursor.family]
+        values |= {"kind": plain.kind, "code": plain.code}
+        return
+    kind = cursor.take()
+    if kind == "tcp":
+        cursor.expect("reset")
+        values["kind"] = "tcp reset"
+        return
+    if kind not in ("icmp", "icmpv6", "icmpx"):
+        cursor.fail("tcp reset, icmp, icmpv6 or icmpx expected", cursor.i - 1)
+    cursor.accept("type")
+    values |= {"kind": kind, "code": take_atom(cursor, DATATYPES[f"{kind}_code"])}
+
+
+def _reject_text(reject: Reject, scope: Scope) -> str:
+    if reject.kind == "tcp reset":
+        return "with tcp reset"
+    if reject == DEFAULT_REJECTS[scope.family]:
+        return ""
+    return f"with {reject.kind} {write_constant(reject.code, DATATYPES[f'{reject.kind}_code'])}"
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
@@ -97,12 +331,40 @@ class Reject:
     kind: str
     code: int = 0
 
+    GRAMMAR: ClassVar = Grammar("reject", Own(_read_reject, _reject_text))
+
 
 DEFAULT_REJECTS: Final = {
     "ip": Reject("icmp", 3), "ip6": Reject("icmpv6", 4), "inet": Reject("icmpx", 1), "bridge": Reject("icmpx", 1),
     "netdev": Reject("icmpx", 1), "arp": Reject("icmpx", 1),
 }  # fmt: skip
 """What a plain `reject` does, by the table's family."""
+
+
+_LOG_LEVEL: Final = one_of(
+    "a log level expected", "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"
+)
+_LOG_FLAGS: Final = ("tcp sequence", "tcp options", "ip options", "skuid", "ether")
+
+
+def _read_log_flags(cursor: Cursor) -> frozenset[str]:
+    token = cursor.peek()
+    if token not in ("tcp", "ip", "skuid", "ether", "all"):
+        cursor.fail("tcp, ip, skuid, ether or all expected")
+    cursor.i += 1
+    if token == "all":
+        return frozenset(_LOG_FLAGS)
+    if token in _LOG_FLAGS:
+        return frozenset({token})
+    known = [flag.split()[1] for flag in _LOG_FLAGS if flag.startswith(f"{token} ")]
+    return frozenset(f"{token} {flag}" for flag in some_of(*known).read(cursor))
+
+
+def _log_flags_text(flags: frozenset[str], _scope: Scope) -> str:
+    if flags >= set(_LOG_FLAGS):
+        return "all"
+    tcp = ",".join(flag[4:] for flag in _LOG_FLAGS[:2] if flag in flags)
+    return " flags ".join(([f"tcp {tcp}"] if tcp else []) + [flag for flag in _LOG_FLAGS[2:] if flag in flags])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +378,28 @@ class Log:
     snaplen: int | None = None
     queue_threshold: int | None = None
 
+    GRAMMAR: ClassVar = Grammar("log", AnyOrder(
+        Row("prefix", "prefix", quoted("a prefix")),
+        Row("group", "group", NUMBER),
+        Row("snaplen", "snaplen", NUMBER),
+        Row("queue-threshold", "queue_threshold", NUMBER),
+        Row("level", "level", Codec(lambda cursor: None if (level := _LOG_LEVEL.read(cursor)) == "warn" else level)),
+        Row("flags", "flags", Codec(_read_log_flags, _log_flags_text), omit=frozenset(), merged=True),
+    ))  # fmt: skip
+
+
+_QUEUE_FLAGS: Final = some_of("bypass", "fanout")
+
+
+def _read_queue_number(cursor: Cursor) -> Expression:
+    if is_expression(cursor.peek()):
+        return read_argument(cursor, INTEGER.sized(16))
+    return take_range(cursor, read_number)
+
+
+def _read_more_queue_flags(cursor: Cursor, values: dict[str, Any]) -> None:
+    values["flags"] = values.get("flags", frozenset()) | _QUEUE_FLAGS.read(cursor)
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -123,6 +407,29 @@ class Queue:
 
     number: Expression = 0
     flags: frozenset[str] = frozenset()
+
+    GRAMMAR: ClassVar = Grammar(
+        "queue",
+        Row("flags", "flags", _QUEUE_FLAGS, omit=frozenset()),
+        Row("to", "number", Codec(_read_queue_number, lambda value, scope: argument_text(value, scope, INTEGER)),
+            omit=..., others=("num",)),
+        Own(_read_more_queue_flags),
+    )  # fmt: skip
+
+
+def _read_set_data(cursor: Cursor, values: dict[str, Any]) -> None:
+    kind, *extra = cursor.data_types(values["set"]) or (INTEGER,)
+    values["data"] = read_argument(cursor, kind, *extra)
+
+
+def _set_data_text(update: SetUpdate, scope: Scope) -> str:
+    if update.data is None:
+        return ""
+    return f": {argument_text(update.data, scope, *(scope.data_types(update.set) or (INTEGER,)))}"
+
+
+_KEY: Final = Codec(read_expression, print_expression)
+_TIMEOUT: Final = Row("timeout", "timeout", DURATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +449,38 @@ class SetUpdate:
     stateful: tuple[Stateful, ...] = ()
     comment: str | None = None
 
+    GRAMMAR: ClassVar = Grammar(
+        "",
+        Row("", "operation", one_of("an operation expected", "add", "update", "delete")),
+        Row("", "set", reference("a set")),
+        Row("{", "key", _KEY, required=True),
+        AnyOrder(
+            _TIMEOUT, Row("comment", "comment", COMMENT), STATEFUL_OF_NEW, Own(_read_set_data, _set_data_text, (":",))
+        ),
+        literal("}", "a closing } expected"),
+        words=("add", "update", "delete"),
+    )
+    BEFORE_0_8_1: ClassVar = Grammar(
+        "set",
+        Row("", "operation", one_of("add or update expected", "add", "update")),
+        Row("", "key", _KEY),
+        _TIMEOUT,
+        Row("", "set", reference("a set")),
+    )
+    """`set update KEY [timeout T] @name`, as nft wrote it then."""
+
+
+def _read_tproxy(cursor: Cursor, values: dict[str, Any]) -> None:
+    family = _read_family(cursor)
+    cursor.expect("to")
+    address, port, family = _read_target(cursor, _own_family(cursor, family))
+    values |= {"family": family, "address": address, "port": port}
+
+
+def _tproxy_text(item: Tproxy, scope: Scope) -> str:
+    family = f"{item.family} " if item.family is not None and item.family != scope.family else ""
+    return f"{family}to {_target_text(item, scope)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Tproxy:
@@ -151,10 +490,30 @@ class Tproxy:
     address: Expression | None = None
     port: Expression | None = None
 
+    GRAMMAR: ClassVar = Grammar("tproxy", Own(_read_tproxy, _tproxy_text))
+
 
 @dataclass(frozen=True, slots=True)
 class Notrack:
     """`notrack`: no connection tracking for this packet."""
+
+    GRAMMAR: ClassVar = Grammar("notrack")
+
+
+def _read_dup(cursor: Cursor, values: dict[str, Any]) -> None:
+    if cursor.family != "netdev":
+        values["address"] = read_argument(cursor, ADDRESS_TYPES.get(cursor.family, IPV4_ADDR))
+        if not cursor.accept("device"):
+            return
+    values["device"] = _INTERFACE.read(cursor)
+
+
+def _dup_text(dup: Dup, scope: Scope) -> str:
+    device = "" if dup.device is None else _INTERFACE.text(dup.device, scope)
+    if dup.address is None:
+        return device
+    address = argument_text(dup.address, scope, ADDRESS_TYPES.get(scope.family, INTEGER))
+    return f"{address} device {device}" if device else address
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +524,24 @@ class Dup:
     address: Expression | None = None
     device: Expression | None = None
 
+    GRAMMAR: ClassVar = Grammar("dup", literal("to"), Own(_read_dup, _dup_text))
+
+
+def _read_fwd(cursor: Cursor, values: dict[str, Any]) -> None:
+    family = _read_family(cursor)
+    cursor.expect("to")
+    if family is not None:
+        values |= {"family": family, "address": read_argument(cursor, ADDRESS_TYPES[family])}
+        cursor.expect("device")
+    values["device"] = _INTERFACE.read(cursor)
+
+
+def _fwd_text(fwd: Fwd, scope: Scope) -> str:
+    device = _INTERFACE.text(fwd.device, scope)
+    if fwd.address is None or fwd.family is None:
+        return f"to {device}"
+    return f"{fwd.family} to {argument_text(fwd.address, scope, ADDRESS_TYPES[fwd.family])} device {device}"
+
 
 @dataclass(frozen=True, slots=True)
 class Fwd:
@@ -173,6 +550,8 @@ class Fwd:
     device: Expression
     address: Expression | None = None
     family: str | None = None
+
+    GRAMMAR: ClassVar = Grammar("fwd", Own(_read_fwd, _fwd_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +562,66 @@ class Synproxy:
     wscale: int | None = None
     flags: frozenset[str] = frozenset()
 
+    GRAMMAR: ClassVar = Grammar("synproxy", AnyOrder(
+        Row("mss", "mss", NUMBER), Row("wscale", "wscale", NUMBER), *members("flags", "timestamp", "sack-perm"),
+    ))  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class FlowAdd:
     """`flow add @flowtable`: offloads the connection."""
 
     flowtable: str
+
+    GRAMMAR: ClassVar = Grammar(
+        "flow", Row("add", "flowtable", reference("a flowtable"), required=True, others=("offload",))
+    )
+
+
+OBJECT_WORDS: Final = ("counter", "quota", "limit", "synproxy", "secmark", "ct helper", "ct timeout", "ct expectation")
+"""The kinds of objects, as they are written."""
+
+
+def _joint(kind: str) -> str:
+    """What stands between the kind of an object and its name in a rule."""
+    return "set" if kind.startswith("ct ") else "name"
+
+
+def read_object_reference(cursor: Cursor) -> ObjectReference | None:
+    """`counter name "x"`, `ct helper set "x"`: None, with nothing taken, where something else stands."""
+    first, second, third = cursor.tokens[cursor.i : cursor.i + 3]
+    kind = f"ct {second}" if first == "ct" else first
+    if kind not in OBJECT_WORDS or (third if first == "ct" else second) != _joint(kind):
+        return None
+    cursor.i += 3 if first == "ct" else 2
+    return ObjectReference(kind, _read_object_name(cursor))
+
+
+def _read_object_name(cursor: Cursor) -> str | MapLookup:
+    index = cursor.i
+    following = cursor.tokens[index + 1]
+    if cursor.peek()[:1] == '"' or following in ("\n", ";", "}", END) or following[0] == "#":
+        return cursor.name("the name of an object")
+    try:
+        key = read_key(cursor)
+    except UnknownNameError:
+        cursor.i = index
+        return cursor.name("the name of an object")
+    if not cursor.accept("map"):
+        cursor.fail("map expected")
+    found = read_reference(cursor)
+    types = types_of(key)
+    return MapLookup(key, found or AnonymousMap(read_elements(cursor, types, objects=True), types))
+
+
+def object_text(item: ObjectReference, scope: Scope) -> str:
+    """What nft prints of a reference to an object."""
+    name = item.name
+    if isinstance(name, MapLookup):
+        shown = f"{print_expression(name.key, scope)} map {print_map(name.map, scope, objects=True)}"
+    else:
+        shown = f'"{name}"'
+    return f"{item.kind} {_joint(item.kind)} {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +640,8 @@ class ResetOption:
 
     option: str
 
+    GRAMMAR: ClassVar = Grammar("reset tcp option", Row("", "option", named("a TCP option")))
+
 
 @dataclass(frozen=True, slots=True)
 class Xt:
@@ -220,17 +655,22 @@ class Xt:
     name: str
     text: str = field(default="", compare=False)
 
+    GRAMMAR: ClassVar = Grammar(
+        "xt",
+        Row("", "kind", one_of("match or target expected", "match", "target", "watcher")),
+        Row("", "name", named("the name of an extension")),
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class OpaqueStatement:
-    """A statement that kproxy does not know, and in text the rest of its rule, since nobody knows where it ends.
+    """A statement that kproxy does not know, with the rest of its rule, since nobody knows where it ends.
 
-    `name` is its first word (or JSON key), `text` the whole as it was; `json` says that the text is JSON.
+    `name` is its first word, `text` the whole as it was.
     """
 
     name: str
     text: str
-    json: bool = False
 
 
 Statement: TypeAlias = (

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.netfilter.nftables.apply import apply_commands
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.style import Style
-from kproxy.netfilter.nftables.reader.script import read_script
 from kproxy.netfilter.nftables.ruleset import NftRuleset
+from kproxy.netfilter.nftables.script import read_script
+from kproxy.netfilter.nftables.style import Style
+from kproxy.netfilter.nftables.text import print_nft
 
 RELEASES: Final = {"1.0.6": Style((1, 0, 6)), "1.1.3": Style((1, 1, 3))}
 """The releases of nft whose listing is known: Debian 12's and Debian 13's."""

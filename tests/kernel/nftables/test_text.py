@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.netfilter.nftables.printer.listing import print_nft
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Rule
 from kproxy.netfilter.nftables.statement import OpaqueStatement
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from tests.support.kernel.namespaces import fresh_namespace
 from tests.support.kernel.nft_kernel import listing, load, missing, style
 from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
 from tests.support.kernel.namespaces import run
 
 

@@ -33,9 +33,10 @@ from kproxy.netfilter.nftables.expression import (
     Numgen,
     Payload,
     SetReference,
+    type_of,
 )
-from kproxy.netfilter.nftables.reader.script import read_script
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table, TableFamily
+from kproxy.netfilter.nftables.script import read_script
 from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.statement import (
     Mangle,
@@ -48,7 +49,6 @@ from kproxy.netfilter.nftables.statement import (
     Statement,
     VerdictMap,
 )
-from kproxy.netfilter.nftables.typeof import type_of
 from kproxy.netfilter.nftables.value import CATCH_ALL, InterfacePrefix, Prefix, Range, Value, Verdict
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services import IPFamily

@@ -21,6 +21,8 @@ from kproxy.netfilter.nftables.expression import (
     Numgen,
     Payload,
     Symhash,
+    type_of,
+    types_of,
 )
 from kproxy.netfilter.nftables.protocol import Layer
 from kproxy.netfilter.nftables.references import expressions_of, walk
@@ -37,7 +39,6 @@ from kproxy.netfilter.nftables.statement import (
     Statement,
     VerdictMap,
 )
-from kproxy.netfilter.nftables.typeof import type_of, types_of
 from kproxy.netfilter.nftables.value import ACCEPT, DROP, RETURN, Prefix, Range, Single, Verdict
 
 PAYLOADS = {

@@ -16,8 +16,7 @@ from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_fil
 from kproxy.dataplane import Host, Index, Outcome, make_packet, parse_endpoint, parse_host, trace
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from tests.support import recorded_hosts
 from tests.support.recorded_hosts import HOSTS, SAVES, Question
 

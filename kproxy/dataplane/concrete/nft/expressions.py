@@ -40,8 +40,8 @@ from kproxy.netfilter.nftables.expression import (
     Payload,
     SetReference,
     Symhash,
+    type_of,
 )
-from kproxy.netfilter.nftables.typeof import type_of
 
 MAX_ALTERNATIVES: Final = 64
 _NAME_BYTES: Final = 16

@@ -8,10 +8,10 @@ from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.state import Note, View
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, SetReference
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
 from kproxy.netfilter.nftables.statement import Match, Statement
+from kproxy.netfilter.nftables.style import BOOKWORM
 
 
 class NftTable:

@@ -32,7 +32,6 @@ from kproxy.netfilter.nftables.expression import (
     Ipsec,
     Meta,
     Numgen,
-    OpaqueExpression,
     Osf,
     Payload,
     RawPayload,
@@ -228,9 +227,8 @@ def _extension(item: ExtensionField, view: View) -> Any:
     return _open(item, view)
 
 
-def _open(item: ExtensionField | Rt | Socket | Osf | Ipsec | OpaqueExpression, _view: View) -> Any:
-    name = item.text if isinstance(item, OpaqueExpression) else _name(item)
-    return Open(item, f"{name} is not known")
+def _open(item: ExtensionField | Rt | Socket | Osf | Ipsec, _view: View) -> Any:
+    return Open(item, f"{_name(item)} is not known")
 
 
 def _name(item: ExtensionField | Rt | Socket | Osf | Ipsec) -> str:
@@ -252,6 +250,5 @@ KEYS: Final[dict[type, Callable[[Any, View], Any]]] = {
     Socket: _open,
     Osf: _open,
     Ipsec: _open,
-    OpaqueExpression: _open,
 }
 """What each key evaluates to, by its class."""

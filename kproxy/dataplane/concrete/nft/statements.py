@@ -27,7 +27,7 @@ from kproxy.netfilter.iptables.targets import (
     SnatTarget,
 )
 from kproxy.netfilter.nftables.expression import Ct, ExtensionField, Meta, Payload
-from kproxy.netfilter.nftables.reader.expressions import is_expression
+from kproxy.netfilter.nftables.operand import is_expression
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
 from kproxy.netfilter.nftables.statement import (
     Dup,

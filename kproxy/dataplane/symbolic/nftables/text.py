@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Rule, Table
 from kproxy.netfilter.nftables.statement import Match, Operator, Statement
+from kproxy.netfilter.nftables.style import BOOKWORM
 
 
 def text_of(statement: Statement, table: Table) -> str:

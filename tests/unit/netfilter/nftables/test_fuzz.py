@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.errors import NftSyntaxError
 from kproxy.netfilter.nftables.lexer import tokenize
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of
 
 short = settings(max_examples=100, deadline=None)

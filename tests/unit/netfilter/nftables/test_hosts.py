@@ -8,11 +8,10 @@ import pytest
 
 from kproxy.netfilter.family import BUILTIN_CHAINS
 from kproxy.netfilter.nftables.check import check_nft
-from kproxy.netfilter.nftables.printer.listing import print_nft, print_table
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 from kproxy.netfilter.nftables.statement import OpaqueStatement, Xt
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.text import parse_nft, print_nft, print_table
 from tests.support import paths
 
 HOSTS = paths.TESTS / "reference" / "hosts"

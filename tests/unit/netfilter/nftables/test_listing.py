@@ -8,11 +8,10 @@ import pytest
 
 from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
 from kproxy.netfilter.nftables.statement import OpaqueStatement
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from kproxy.netfilter.nftables.value import Verdict
 from tests.support.netfilter.nft_corpus import TABLES
 from tests.support.recorded import CLUSTERS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.netfilter.nftables.errors import NftSyntaxError
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 
 
 @pytest.mark.parametrize(

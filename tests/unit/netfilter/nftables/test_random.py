@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproxy.netfilter.nftables.check import check_nft
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
-from kproxy.netfilter.nftables.text import parse_nft
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.text import parse_nft, print_nft
 from tests.support.netfilter.nft_random import random_ruleset
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import BOOKWORM, TRIXIE, Style
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Rule, TableFamily
 from kproxy.netfilter.nftables.statement import OpaqueStatement
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
 from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.netfilter.nft_corpus import Recorded, recorded_rules
 

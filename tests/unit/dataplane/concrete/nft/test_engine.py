@@ -13,7 +13,7 @@ from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.values import Uniform
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.element import Element
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.text import parse_nft
 from kproxy.netfilter.nftables.value import Prefix, Range
 

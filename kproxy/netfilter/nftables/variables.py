@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kproxy.netfilter.nftables.cursor import UnexpectedError
 from kproxy.netfilter.nftables.lexer import END, LOOKAHEAD, Source
-from kproxy.netfilter.nftables.reader.cursor import UnexpectedError
 
 _MAX_TOKENS: Final = 5_000_000
 """More than any rule set needs: definitions that double one another stop here."""

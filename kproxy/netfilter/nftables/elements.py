@@ -1,4 +1,4 @@
-"""Reading elements: constants, anonymous sets and maps, the elements of named ones, and element statements.
+"""Reading and printing elements: constants, verdicts, anonymous sets and maps, the elements of named ones.
 
 Large sets are read by columns: when the tokens between the braces repeat with a fixed stride, each part of the key is
 one slice, read by the reader of its type. Everything else goes element by element.
@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from kproxy.netfilter.nftables.constant import (
     UnknownNameError,
     atom_reader,
     constant_reader,
-    read_duration,
     read_number,
     read_range,
     unquote,
+    write_constant,
 )
-from kproxy.netfilter.nftables.datatype import DataType, Form
+from kproxy.netfilter.nftables.cursor import STOPS, Cursor, UnexpectedError
+from kproxy.netfilter.nftables.datatype import INTEGER, DataType, Form
 from kproxy.netfilter.nftables.element import Data, Element, Elements
-from kproxy.netfilter.nftables.reader.cursor import STOPS, Cursor, UnexpectedError
-from kproxy.netfilter.nftables.reader.stateful import STATEFUL
-from kproxy.netfilter.nftables.stateful import Stateful
+from kproxy.netfilter.nftables.grammar import COMMENT, DURATION, AnyOrder, Row
+from kproxy.netfilter.nftables.order import has_intervals, listing_order
+from kproxy.netfilter.nftables.stateful import STATEFUL
+from kproxy.netfilter.nftables.style import Scope
 from kproxy.netfilter.nftables.value import CATCH_ALL, CatchAll, Prefix, Range, Single, Value, Verdict
 
 PLAIN_VERDICTS: Final = frozenset({"accept", "drop", "continue", "return"})
@@ -31,6 +33,13 @@ CHAIN_VERDICTS: Final = frozenset({"jump", "goto"})
 _PUNCTUATION: Final = frozenset("{}(),;=!<>&|^[]") | STOPS | {"==", "!=", "<=", ">=", "<<", ">>", ":", "."}
 _AFTER_VALUES: Final = frozenset({",", ":", ".", "}"})
 _FAST_FROM: Final = 12
+
+
+_EXTRAS: Final = AnyOrder(
+    STATEFUL, Row("timeout", "timeout", DURATION), Row("expires", "expires", DURATION, counted=True),
+    Row("comment", "comment", COMMENT),
+)  # fmt: skip
+"""What may stand at an element."""
 
 
 @lru_cache(maxsize=200_000)
@@ -123,6 +132,18 @@ def _read_joined(cursor: Cursor, kind: DataType, token: str, joint: str) -> Sing
         raise UnexpectedError(str(error), index) from None
 
 
+def take_atom(cursor: Cursor, kind: DataType) -> int:
+    """One number of a type, or its name. Raises UnexpectedError, UnknownNameError."""
+    try:
+        number = atom_reader(kind)(cursor.peek())
+    except UnknownNameError:
+        raise
+    except ValueError as error:
+        cursor.fail(str(error))
+    cursor.i += 1
+    return number
+
+
 def read_value(cursor: Cursor, types: Sequence[DataType]) -> Value:
     """A constant, a tuple when it is a concatenation. Raises UnexpectedError, UnknownNameError."""
     if len(types) == 1:
@@ -167,29 +188,18 @@ def _read_element(
     cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType], *, objects: bool
 ) -> Element:
     key: Value | CatchAll = CATCH_ALL if cursor.accept("*") else read_value(cursor, types)
-    timeout = expires = comment = data = None
-    stateful: tuple[Stateful, ...] = ()
+    data = None
+    more: dict[str, Any] = {}
     while (token := cursor.peek()) not in (",", "}", ":"):
         if token == "\n":
             cursor.i += 1
-        elif token == "comment":
-            cursor.i += 1
-            comment = cursor.string("a comment")
-        elif token == "timeout":
-            cursor.i += 1
-            timeout = take_duration(cursor)
-        elif token == "expires":
-            cursor.i += 1
-            expires = take_duration(cursor)
-        elif token in STATEFUL:
-            stateful += (STATEFUL[token](cursor),)
-        else:
+        elif not _EXTRAS.read_one(cursor, more):
             cursor.fail(", or } expected")
     if cursor.accept(":"):
         data = _read_data(cursor, data_types, objects=objects)
     elif data_types or objects:
         cursor.fail(": and the data of the map expected")
-    return Element(key, data, timeout, expires, comment, stateful)
+    return Element(key, data, **more)
 
 
 def _read_data(cursor: Cursor, data_types: Sequence[DataType], *, objects: bool) -> Data:
@@ -201,16 +211,6 @@ def _read_data(cursor: Cursor, data_types: Sequence[DataType], *, objects: bool)
     if data_types[0].form is Form.VERDICT:
         return read_verdict(cursor)
     return read_value(cursor, data_types)
-
-
-def take_duration(cursor: Cursor) -> int:
-    """A duration in milliseconds. Raises UnexpectedError."""
-    try:
-        duration = read_duration(cursor.peek())
-    except ValueError as error:
-        cursor.fail(str(error))
-    cursor.i += 1
-    return duration
 
 
 def _read_columns(cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType]) -> Elements | None:
@@ -285,3 +285,66 @@ def take_range(cursor: Cursor, reader: Callable[[str], int] = read_number) -> in
         return Range(low, reader(last)) if dash else low
     except ValueError as error:
         raise UnexpectedError(str(error), index) from None
+
+
+def print_verdict(verdict: Verdict) -> str:
+    """A verdict."""
+    return verdict.kind if verdict.chain is None else f"{verdict.kind} {verdict.chain}"
+
+
+def print_value(value: Value, types: Sequence[DataType], *, separator: str = ",") -> str:
+    """A constant; the parts of a concatenation have a type each."""
+    if isinstance(value, tuple):
+        kinds = types if len(types) == len(value) else [INTEGER] * len(value)
+        return " . ".join(
+            write_constant(part, kind, separator=separator) for part, kind in zip(value, kinds, strict=True)
+        )
+    return write_constant(value, types[0] if types else INTEGER, separator=separator)
+
+
+def has_extras(element: Element) -> bool:
+    """Whether something stands at an element besides its data."""
+    return (
+        bool(element.stateful)
+        or element.timeout is not None
+        or element.expires is not None
+        or element.comment is not None
+    )
+
+
+def print_element(
+    element: Element, types: Sequence[DataType], data_types: Sequence[DataType], scope: Scope, *, objects: bool = False
+) -> str:
+    """An element of a set or map."""
+    key, data = element.key, element.data
+    if not scope.newer and isinstance(key, Range) and types[0].name == "mark":
+        key = _mark_prefix(key)
+    text = "*" if key is CATCH_ALL else print_value(key, types, separator=" | ")
+    if has_extras(element) and (extras := _EXTRAS.text(element, scope)):
+        text += f" {extras}"
+    if data is None:
+        return text
+    if isinstance(data, Verdict):
+        return f"{text} : {print_verdict(data)}"
+    return f"{text} : " + (f'"{data}"' if objects else print_value(data, data_types, separator=" | "))
+
+
+def _mark_prefix(key: Range) -> Range | Prefix:
+    """A range of marks as 1.0.6 prints it: as a prefix if it is one."""
+    size = key.last - key.first + 1
+    if size & (size - 1) or key.first % size:
+        return key
+    return Prefix(key.first, 33 - size.bit_length(), 32)
+
+
+def print_elements(
+    elements: Elements,
+    types: Sequence[DataType],
+    data_types: Sequence[DataType],
+    scope: Scope,
+    *,
+    objects: bool = False,
+) -> str:
+    """An anonymous set or map, in braces."""
+    ordered = listing_order(elements, types, interval=has_intervals(elements))
+    return "{ " + ", ".join(print_element(item, types, data_types, scope, objects=objects) for item in ordered) + " }"

@@ -1,44 +1,60 @@
-"""Reading expressions: a dispatch on the first word, then the bitwise operators, concatenation and maps."""
+"""Expressions as a whole: what joins keys (operators, concatenation, maps), and the values beside them, which their
+types give a meaning."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kproxy.netfilter.nftables.bitwise import combine
-from kproxy.netfilter.nftables.constant import UnknownNameError, atom_reader
-from kproxy.netfilter.nftables.datatype import DATATYPES, INET_SERVICE, INTEGER, DataType, Form
+from kproxy.netfilter.nftables.constant import atom_reader, write_constant
+from kproxy.netfilter.nftables.cursor import Cursor
+from kproxy.netfilter.nftables.datatype import INET_SERVICE, INTEGER, IPV4_ADDR, IPV6_ADDR, DataType, Form
+from kproxy.netfilter.nftables.elements import (
+    print_elements,
+    print_value,
+    read_elements,
+    read_single,
+    read_value,
+    take_atom,
+)
 from kproxy.netfilter.nftables.expression import (
+    KEY_READERS,
+    KEY_TEXTS,
+    LAYERS,
     AnonymousMap,
     AnonymousSet,
+    Binary,
     Concat,
     Expression,
     Jhash,
     MapLookup,
+    Payload,
+    RawPayload,
     SetReference,
+    type_of,
+    types_of,
+    unknown_name,
 )
 from kproxy.netfilter.nftables.lexer import END
-from kproxy.netfilter.nftables.reader.cursor import Cursor, UnexpectedError
-from kproxy.netfilter.nftables.reader.elements import read_elements, read_single, read_value
-from kproxy.netfilter.nftables.reader.keys import KEYS, LAYERS, read_modulus, read_offset, unknown_name
-from kproxy.netfilter.nftables.typeof import type_of, types_of
+from kproxy.netfilter.nftables.style import Scope
+from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range, Single
 
-_OPERATORS: Final = {
-    "&": ("&", 3), "and": ("&", 3), "^": ("^", 2), "xor": ("^", 2), "|": ("|", 1), "or": ("|", 1), "<<": ("<<", 4),
-    "lshift": ("<<", 4), ">>": (">>", 4), "rshift": (">>", 4),
+ADDRESS_TYPES: Final = {"ip": IPV4_ADDR, "ip6": IPV6_ADDR}
+CONSTANTS: Final = (int, str, Prefix, Range, InterfacePrefix, tuple)
+_PRECEDENCE: Final = {"|": 1, "^": 2, "&": 3, "<<": 4, ">>": 4}
+_OPERATORS: Final = {word: word for word in _PRECEDENCE} | {
+    "and": "&", "xor": "^", "or": "|", "lshift": "<<", "rshift": ">>",
 }  # fmt: skip
 
 
 def _read_jhash(cursor: Cursor) -> Expression:
     cursor.i += 1
-    key = read_expression(cursor)
-    modulus = read_modulus(cursor)
-    seed = cursor.number() if cursor.accept("seed") else None
-    return Jhash(key, modulus, seed, read_offset(cursor))
+    return Jhash(read_expression(cursor), **Jhash.GRAMMAR.read_rows(cursor))
 
 
-_READERS: Final[Mapping[str, Callable[[Cursor], Expression]]] = MappingProxyType({**KEYS, "jhash": _read_jhash})
+_READERS: Final[Mapping[str, Callable[[Cursor], Expression]]] = MappingProxyType({**KEY_READERS, "jhash": _read_jhash})
 """The readers of expressions by the first word."""
 
 
@@ -73,15 +89,22 @@ def read_map(cursor: Cursor, key: Expression, data_types: Sequence[DataType] | N
     """`map @name`, `map { ... }`; `data_types` are what the statement wants. Where it wants an address, the data may
     hold a port as well."""
     cursor.expect("map")
-    name = cursor.set_reference()
-    if name is not None:
-        return MapLookup(key, SetReference(name))
-    cursor.expect("{")
+    if (found := read_reference(cursor)) is not None:
+        return MapLookup(key, found)
     types = types_of(key)
     data = tuple(data_types) if data_types else (INTEGER,)
     if len(data) == 1 and data[0].form in (Form.IPV4, Form.IPV6) and _data_is_concatenated(cursor):
         data = (*data, INET_SERVICE)
     return MapLookup(key, AnonymousMap(read_elements(cursor, types, data), types, data))
+
+
+def read_reference(cursor: Cursor) -> SetReference | None:
+    """`@NAME`, or else None with the opening brace taken that has to stand here. Raises UnexpectedError."""
+    name = cursor.set_reference()
+    if name is None:
+        cursor.expect("{")
+        return None
+    return SetReference(name)
 
 
 def _data_is_concatenated(cursor: Cursor) -> bool:
@@ -94,13 +117,12 @@ def _data_is_concatenated(cursor: Cursor) -> bool:
 def _read_bitwise(cursor: Cursor, kind: DataType, level: int) -> Expression:
     """Operators that bind tighter than `level`; `kind` is the type of constants."""
     left = _read_primary(cursor, kind)
-    while (found := _OPERATORS.get(cursor.peek())) is not None and found[1] > level:
+    while (operator := _OPERATORS.get(cursor.peek())) is not None and _PRECEDENCE[operator] > level:
         cursor.i += 1
-        operator, binding = found
         if not isinstance(left, (int, str)):
             kind = type_of(left)
         shift = operator in ("<<", ">>")
-        right = _read_bitwise(cursor, INTEGER if shift else kind, binding)
+        right = _read_bitwise(cursor, INTEGER if shift else kind, _PRECEDENCE[operator])
         left = combine(operator, left, right, kind.bits)
     return left
 
@@ -119,17 +141,9 @@ def _read_primary(cursor: Cursor, kind: DataType) -> Expression:
         if token[:1].isalpha():
             raise unknown_name(cursor)
         cursor.fail("an expression expected")
-    index = cursor.i
     if not token or token in "{},;:.\n":
         cursor.fail("a value expected")
-    try:
-        number = atom_reader(kind)(token)
-    except UnknownNameError:
-        raise
-    except ValueError as error:
-        raise UnexpectedError(str(error), index) from None
-    cursor.i += 1
-    return number
+    return take_atom(cursor, kind)
 
 
 def _is_constant(token: str, kind: DataType) -> bool:
@@ -202,10 +216,87 @@ def read_argument(cursor: Cursor, kind: DataType, *extra: DataType) -> Expressio
     if kind.form is Form.FLAGS:
         return _read_flags(cursor, kind)
     value: Expression = read_single(cursor, kind)
-    while isinstance(value, int) and (found := _OPERATORS.get(cursor.peek())) is not None:
+    while isinstance(value, int) and (operator := _OPERATORS.get(cursor.peek())) is not None:
         cursor.i += 1
-        value = combine(found[0], value, _read_bitwise(cursor, kind, found[1]), kind.bits)
+        value = combine(operator, value, _read_bitwise(cursor, kind, _PRECEDENCE[operator]), kind.bits)
     return value
 
 
-ADDRESS_TYPES: Final = {"ip": DATATYPES["ipv4_addr"], "ip6": DATATYPES["ipv6_addr"]}
+def argument_text(value: Expression, scope: Scope, *kinds: DataType) -> str:
+    """A constant of a type, or of several when it is a concatenation, or an expression."""
+    return print_value(value, kinds) if isinstance(value, CONSTANTS) else print_expression(value, scope)
+
+
+def _print_raw_constant(value: Single) -> str:
+    if isinstance(value, int):
+        return f"0x{value:x}"
+    if isinstance(value, Range):
+        return f"0x{value.first:x}-0x{value.last:x}"
+    return write_constant(value, INTEGER)
+
+
+def _is_raw(base: Expression, scope: Scope, *, computed: bool) -> bool:
+    """Whether numbers beside an expression are hexadecimal; 1.1.3 prints them so, too, when it computes with a header's
+    field."""
+    if isinstance(base, RawPayload):
+        return True
+    return scope.newer and computed and isinstance(base, Payload) and type_of(base).name == "integer"
+
+
+def print_operand(value: Expression, beside: Expression, scope: Scope, *, inside: bool = False) -> str:
+    """What stands on the right of an operator, a constant of the left side's type or an expression."""
+    if isinstance(value, CONSTANTS):
+        base = beside
+        while isinstance(base, Binary):
+            base = base.left
+        if _is_raw(base, scope, computed=base is not beside or inside) and not isinstance(value, tuple):
+            return _print_raw_constant(value)
+        return print_value(value, types_of(beside))
+    return print_expression(value, scope)
+
+
+def print_map(found: SetReference | AnonymousMap, scope: Scope, *, objects: bool = False) -> str:
+    """The map of a look-up."""
+    if isinstance(found, SetReference):
+        return f"@{found.name}"
+    return print_elements(found.elements, found.types, found.data_types, scope, objects=objects)
+
+
+def _print_binary(expression: Binary, scope: Scope) -> str:
+    level = _PRECEDENCE[expression.operator]
+    left = print_expression(expression.left, scope)
+    if isinstance(expression.left, Binary) and _PRECEDENCE[expression.left.operator] < level:
+        left = f"({left})"
+    right = expression.right
+    if isinstance(right, int) and expression.operator in ("<<", ">>"):
+        shown = str(right)
+    elif isinstance(right, int) and type_of(expression.left).form is Form.FLAGS:
+        shown = print_value(right, types_of(expression.left), separator=" | ")
+        shown = f"({shown})" if " | " in shown else shown
+    else:
+        shown = print_operand(right, expression.left, scope, inside=True)
+        if isinstance(right, Binary) and _PRECEDENCE[right.operator] <= level:
+            shown = f"({shown})"
+    return f"{left} {expression.operator} {shown}"
+
+
+_PRINTERS: Final[Mapping[type, Callable[[Any, Scope], str]]] = MappingProxyType(
+    {
+        **KEY_TEXTS,
+        Jhash: lambda item, scope: f"jhash {print_expression(item.key, scope)} {Jhash.GRAMMAR.rows_text(item, scope)}",
+        Binary: _print_binary,
+        Concat: lambda item, scope: " . ".join(print_expression(part, scope) for part in item.parts),
+        MapLookup: lambda item, scope: f"{print_expression(item.key, scope)} map {print_map(item.map, scope)}",
+        SetReference: lambda item, scope: f"@{item.name}",
+        AnonymousSet: lambda item, scope: print_elements(item.elements, item.types, (), scope),
+        AnonymousMap: print_map,
+    }
+)
+
+
+def print_expression(expression: Expression, scope: Scope) -> str:
+    """An expression as nft prints it; a constant without a type beside it as a number."""
+    printer = _PRINTERS.get(type(expression))
+    if printer is None:
+        return print_value(expression, (INTEGER,))  # type: ignore[arg-type]
+    return printer(expression, scope)

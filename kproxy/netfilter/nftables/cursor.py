@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from kproxy.netfilter.nftables.constant import unquote
+from kproxy.netfilter.nftables.datatype import DataType
 from kproxy.netfilter.nftables.lexer import END, Source
-from kproxy.netfilter.nftables.ruleset import TableFamily
-from kproxy.netfilter.nftables.sets import Set
 
 _NAME: Final = re.compile(r'[^\s{}(),;=!<>&|^"#\[\]@$\\]+')
 
@@ -27,17 +26,17 @@ class UnexpectedError(ValueError):
 
 
 class Cursor:
-    """A source's tokens and the place of the next one, `i`. `family` and `find_set` are of the table that is being
-    read."""
+    """A source's tokens and the place of the next one, `i`. Of the table that is being read, `family` is the family's
+    name, and `data_types` gives the data types of a map by name, () for a set and for what is not there."""
 
-    __slots__ = ("counted", "family", "find_set", "i", "joined", "line", "source", "tokens")
+    __slots__ = ("counted", "data_types", "family", "i", "joined", "line", "source", "tokens")
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.tokens = source.tokens
         self.i = 0
-        self.family = TableFamily.IP
-        self.find_set: Callable[[str], Set | None] = lambda name: None
+        self.family = "ip"
+        self.data_types: Callable[[str], Sequence[DataType]] = lambda name: ()
         self.counted = 0
         self.line = 1
         self.joined = source.positions is not None or "\\\n" in source.text
@@ -75,6 +74,41 @@ class Cursor:
         tokens = self.tokens
         while tokens[self.i] == "\n":
             self.i += 1
+
+    def end_line(self) -> None:
+        """The end of a line inside a block. Raises UnexpectedError."""
+        token = self.tokens[self.i]
+        if token in ("\n", ";"):
+            self.i += 1
+        elif token != "}":
+            self.fail("the end of the line expected")
+
+    def next_line(self) -> bool:
+        """Go on to the next line of a block: False when the block has ended, with its brace taken. Raises
+        UnexpectedError."""
+        while self.tokens[self.i] in ("\n", ";"):
+            self.i += 1
+        if self.accept("}"):
+            return False
+        if not self.tokens[self.i]:
+            self.fail("a closing } expected")
+        return True
+
+    def open_block(self) -> int | None:
+        """The opening brace, and the handle behind it."""
+        self.expect("{")
+        return self.handle()
+
+    def next_item(self) -> bool:
+        """Go on to the next item of a list in braces: False when it has ended, with its brace taken."""
+        self.skip_lines()
+        return not self.accept("}")
+
+    def end_item(self) -> None:
+        """The end of an item of a list in braces. Raises UnexpectedError."""
+        self.skip_lines()
+        if not self.accept(",") and self.tokens[self.i] != "}":
+            self.fail(", or } expected")
 
     def at_stop(self) -> bool:
         """Whether the statement ends here."""

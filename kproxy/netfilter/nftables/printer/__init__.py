@@ -1,1 +1,0 @@
-"""Printing nft's text. `listing.py` prints rule sets; below it one module for each part of the language."""
