@@ -168,7 +168,7 @@ def test_every_hop_of_every_cell(root: Path, mode: str, capsys: pytest.CaptureFi
         wanted = list(cells(cluster))
         if mode == "nftables":
             wanted = wanted[::EVERY]
-        # Cells that wait for silence wait together.
+        # IntervalPartition that wait for silence wait together.
         wanted.sort(key=lambda cell: (cell[0], cell[2].kind, cell[2].node))
         counts, wrong = run(lab, LabModel(lab.directory.running().spec, cluster), wanted)
     with capsys.disabled():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kproxy.cluster.audit.kinds import KINDS
+from kproxy.cluster.audit.finding_kinds import KINDS
 from kproxy.netfilter.iptables.matches import MATCH_CLASSES
 from kproxy.netfilter.iptables.option import Extension
 from kproxy.netfilter.iptables.targets import TARGET_CLASSES

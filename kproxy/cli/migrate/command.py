@@ -123,12 +123,14 @@ def command(
         report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
-    from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, NodeFacts, analyse, build_report
+    from kproxy.cluster.equivalence.services import Alike
+    from kproxy.cluster.migrate import Analysis, ForeignRules, analyse, build_report
+    from kproxy.cluster.node import NodeFacts
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
 
-    alike = {family: Alike(missing.known(cluster, family)) for family in families}
+    alike = {family: Alike(missing.known(cluster, family), family) for family in families}
     to_nftables, confirm = to == MODE_NFTABLES, None
 
     def analyses() -> Iterator[Analysis]:

@@ -10,9 +10,9 @@ import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate import Finding, KernelAnswer, Report
-from kproxy.cluster.migrate.absent import Absent
 from kproxy.cluster.migrate.reason import Effort
 from kproxy.cluster.migrate.report import Fate, NotDecided, WitnessRecord
+from kproxy.cluster.migrate.ruled_out import Absent
 from kproxy.words import counted
 
 MAX_SERVICES: Final = 4

@@ -16,7 +16,7 @@ audit        all of it
 """
 
 from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.kinds import KINDS, Severity
+from kproxy.cluster.audit.finding_kinds import KINDS, Severity
 from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
 from kproxy.cluster.audit.report import Finding, Gap, Report
 

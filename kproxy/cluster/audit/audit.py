@@ -17,7 +17,7 @@ from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
 from kproxy.cluster.audit.settle import settle
-from kproxy.cluster.audit.wires import observe_wires
+from kproxy.cluster.audit.underlay import observe_wires
 from kproxy.cluster.evidence.unseen import CONFIGURATION, ENDPOINTS, SERVICES, Unseen, suspect
 from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
 from kproxy.cluster.snapshot.cluster import Cluster

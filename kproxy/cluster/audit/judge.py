@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.audit.alike import Alike
 from kproxy.cluster.audit.dump import Dump, line_of_nft, line_of_policy
+from kproxy.cluster.audit.expected_actual import Rendered, Sides, sides_of
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import BlamedRule, Fate, Observation, Witness
+from kproxy.cluster.audit.question_sampling import Alike
 from kproxy.cluster.audit.questions import (
     ENDPOINT,
     FROM_OUTSIDE,
@@ -23,7 +24,6 @@ from kproxy.cluster.audit.questions import (
     Question,
     Questions,
 )
-from kproxy.cluster.audit.sides import Rendered, Sides, sides_of
 from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, Unseen, suspected
 from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace

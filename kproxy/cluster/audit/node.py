@@ -20,8 +20,8 @@ from kproxy.cluster.evidence.signs import lost_in_words
 from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import is_ours
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.pods import ENDED, Pod
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster

@@ -16,8 +16,8 @@ from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, LOCAL, SYN, TCP, parse_ip
 from kproxy.family import join_host_port

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.cluster.audit.kinds import KINDS, Severity
+from kproxy.cluster.audit.finding_kinds import KINDS, Severity
 from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
 from kproxy.cluster.evidence.unseen import Unseen
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from kproxy.cluster.audit.kinds import KINDS, Severity
+from kproxy.cluster.audit.finding_kinds import KINDS, Severity
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.motion import TIMES
 

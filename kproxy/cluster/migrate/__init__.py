@@ -1,8 +1,6 @@
 """What changes for packets when kube-proxy's mode is switched: the comparison of both modes for a cluster.
 
-facts      what of the cluster decides how the modes differ on a node
 reasons    the known differences: one row each, with what to say and what to do
-alike      the Services that stand for all in a large cluster
 packets    candidates that should show each of them
 witness    sending these through both modes' rules
 steps      taking known differences out of the rules, so that what is left can be compared completely
@@ -10,20 +8,16 @@ analysis   all of it, for one node and family
 report     findings of all nodes and families, grouped
 """
 
-from kproxy.cluster.migrate.alike import Alike
 from kproxy.cluster.migrate.analysis import Analysis, Found, analyse
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.report import Finding, KernelAnswer, Report, WitnessRecord, build_report
 
 __all__ = [
-    "Alike",
     "Analysis",
     "Finding",
     "ForeignRules",
     "Found",
     "KernelAnswer",
-    "NodeFacts",
     "Report",
     "WitnessRecord",
     "analyse",

@@ -16,16 +16,16 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
+from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.evidence.unseen import IPVS, Unseen
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.alike import Alike
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.foreign import ForeignRules, NamedRule, are_met
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reason import Reason
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, marks_differ, sources_differ
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Difference, Undecided, compare
 from kproxy.dataplane.model.unseen import thing_of_reason
@@ -124,12 +124,12 @@ def analyse(
 
     Args:
         foreign: other programs' rules on this node, from its dump.
-        alike: the shapes of the cluster's Services; without, each Service is compared.
+        alike: which Services stand for all; without, each Service is compared.
         tell: gets what is being done, in a few words.
     """
     if any(gap.what == IPVS for gap in facts.unseen):
         return Analysis(facts, ())  # IPVS is not modelled
-    fewer = alike.facts(facts, foreign) if alike is not None else None
+    fewer = None if alike is None else alike.facts(facts, () if foreign is None else (foreign.named,))
     if fewer is not None:
         short = analyse(fewer, to_nftables=to_nftables, foreign=foreign, tell=tell)
         # What has no reason is said of each Service in the comparison's own words.

@@ -13,9 +13,9 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Final
 
+from kproxy.cluster.equivalence.rule_constants import RuleConstants
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.unseen import Unseen, suspected
-from kproxy.cluster.named import Named
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
@@ -140,7 +140,7 @@ class ForeignRules:
         return "\n".join(parts)
 
     @property
-    def named(self) -> Named | None:
+    def named(self) -> RuleConstants | None:
         """What the rules name, by which they could tell Services apart; None: by more than that."""
         rules = (
             rule
@@ -150,7 +150,7 @@ class ForeignRules:
             if not is_ours(table.name, chain.name)
             for rule in chain.rules
         )
-        return Named.of(rules, self.nftables, SERVICE_PORT_CHAIN_PREFIXES)
+        return RuleConstants.of(rules, self.nftables, SERVICE_PORT_CHAIN_PREFIXES)
 
     @property
     def interfaces(self) -> tuple[str, ...]:

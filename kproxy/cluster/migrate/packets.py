@@ -9,8 +9,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.cluster.migrate.facts import NodeFacts
 from kproxy.cluster.migrate.witness import Candidate
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup

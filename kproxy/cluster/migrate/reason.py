@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kproxy.cluster.migrate.concerns import Names, Words, nobody
-from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.migrate.affected_services import Names, Words, nobody
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.witness import Candidate, Differs, ends_differ
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import Packet
 from kproxy.netfilter.address import format_address
 

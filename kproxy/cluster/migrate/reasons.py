@@ -11,7 +11,7 @@ from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.concerns import (
+from kproxy.cluster.migrate.affected_services import (
     all_ports,
     answering,
     concerned_by_refusal,

@@ -15,12 +15,12 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.evidence.unseen import IPVS
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.absent import Absent, absent, hidden
 from kproxy.cluster.migrate.analysis import Analysis, Found
-from kproxy.cluster.migrate.facts import AddressKind, NodeFacts
 from kproxy.cluster.migrate.reason import Advice, Effort
 from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
+from kproxy.cluster.migrate.ruled_out import Absent, absent, hidden
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
+from kproxy.cluster.node import AddressKind, NodeFacts
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table

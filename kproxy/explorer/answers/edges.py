@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE
-from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.clients import Client

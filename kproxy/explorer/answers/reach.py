@@ -11,7 +11,7 @@ import msgspec
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey
-from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError
 from kproxy.errors import InputError

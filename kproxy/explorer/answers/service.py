@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kproxy.api.types.core import Service
-from kproxy.cluster.migrate import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out, shares_of, state_of, whose, why_not
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of

@@ -12,7 +12,8 @@ from functools import partial
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cluster.migrate import Alike, Analysis, ForeignRules, analyse, build_report
+from kproxy.cluster.equivalence.services import Alike
+from kproxy.cluster.migrate import Analysis, ForeignRules, analyse, build_report
 from kproxy.cluster.migrate import Report as MigrateReport
 from kproxy.cluster.migrate.report import Finding as MigrateFinding
 from kproxy.cluster.migrate.report import NotDecided
@@ -286,7 +287,7 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
     """Why nodes treat packets differently in the other mode. Raises Refusal: nobody waits any more."""
     hosts = model.cluster.hosts
     to_nftables = to == MODE_NFTABLES
-    alike = {family: Alike(model.rendering.lacking.known(model.manifests, family)) for family in families}
+    alike = {family: Alike(model.rendering.lacking.known(model.manifests, family), family) for family in families}
 
     def analysed(host: HostFacts, family: Family) -> Analysis:
         work.check()

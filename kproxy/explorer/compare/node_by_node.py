@@ -2,7 +2,7 @@
 
 A change of a few Services is compared on their rules alone: kube-proxy's rules of other Services are the same on both
 sides, and no packet meets rules of two Services. Where all rules may differ, as with another mode, and there are many
-Services, those that stand for all are compared (`cluster.shapes`, which says why that is enough, with rules of other
+Services, those that stand for all are compared (`cluster.equivalence.services`, which says why that is enough, with rules of other
 programs, too). Nodes whose rules read alike, or differ only in the nodes' own addresses, are compared once.
 """
 
@@ -17,11 +17,11 @@ from typing import Final
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.equivalence.services import FEW, EquivalentServices, Parts, Representatives, service_of
 from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import Unseen, suspected
-from kproxy.cluster.migrate import NodeFacts
-from kproxy.cluster.shapes import FEW, Chosen, Parts, Shapes, service_of
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
@@ -43,7 +43,7 @@ EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
 @dataclass(frozen=True)
 class Compared:
     """What a node's rules do differently; `first` is the node that was compared for it and for others that differ in
-    nothing but their own addresses, and `stands_for` as in `Chosen`. `gaps`: what was not seen of what was compared."""
+    nothing but their own addresses, and `stands_for` as in `Representatives`. `gaps`: what was not seen of what was compared."""
 
     found: Comparison
     first: str
@@ -53,7 +53,7 @@ class Compared:
 
 class NodeByNode:
     """Compares the nodes of two clusters: those whose rules read alike once, and of many Services those that stand for
-    all (`cluster.shapes`)."""
+    all (`cluster.equivalence.services`)."""
 
     def __init__(self, one: Model, other: Model, count: int, work: Work) -> None:
         """`count`: how many nodes are compared."""
@@ -63,7 +63,7 @@ class NodeByNode:
         self._some = [each.of(self._changed.services) for each in self._parts]
         self._count = count
         self._work = work
-        self._shapes: dict[Family, Shapes] = {}
+        self._shapes: dict[Family, EquivalentServices] = {}
         self._seen: dict[tuple[object, ...], tuple[Comparison, str]] = {}
 
     def compared(self, name: str, family: Family) -> Compared:
@@ -93,7 +93,7 @@ class NodeByNode:
             self._seen[key] = found if chosen is None else self._once(found, chosen), name
         return Compared(*self._seen[key], {} if chosen is None else chosen.stands_for, gaps)
 
-    def _once(self, found: Comparison, chosen: Chosen) -> Comparison:
+    def _once(self, found: Comparison, chosen: Representatives) -> Comparison:
         """Without what says of Services' twins what is said of them."""
         differences = []
         for item in found.differences:
@@ -102,11 +102,11 @@ class NodeByNode:
                 differences.append(dataclasses.replace(item, places=tuple(left)))
         return dataclasses.replace(found, differences=tuple(differences))
 
-    def _is_of_twins(self, place: Place, chosen: Chosen) -> bool:
+    def _is_of_twins(self, place: Place, chosen: Representatives) -> bool:
         services = {name for model in self._models for name in services_of(model, place)}
         return bool(services) and all(name.removeprefix("svc/") in chosen.twins for name in services)
 
-    def _chosen(self, name: str, family: Family, host: Host | None) -> Chosen | None:
+    def _chosen(self, name: str, family: Family, host: Host | None) -> Representatives | None:
         """The Services that stand for all on a node; None if all count."""
         if max(len(model.manifests.services) for model in self._models) <= FEW:
             return None
@@ -121,7 +121,7 @@ class NodeByNode:
             options.append(facts.nftables if model.rendering.mode_of(node) == MODE_NFTABLES else facts.iptables)
         if family not in self._shapes:
             sides = [model.manifests for model in self._models]
-            self._shapes[family] = Shapes(sides if self._changed.services else sides[:1], family)
+            self._shapes[family] = EquivalentServices(sides if self._changed.services else sides[:1], family)
             self._work.check()
         shapes = self._shapes[family]
         addresses, networks = _of_host(host, family)

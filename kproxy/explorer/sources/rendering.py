@@ -25,7 +25,8 @@ from kproxy.cluster.evidence.manifests import Lacking, open_services, with_endpo
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
-from kproxy.cluster.migrate import ForeignRules, NodeFacts
+from kproxy.cluster.migrate import ForeignRules
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.api import load_config
-from kproxy.cluster.migrate import NodeFacts, analyse
+from kproxy.cluster.migrate import analyse
+from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 from tests.support.migrate_expected import Expected

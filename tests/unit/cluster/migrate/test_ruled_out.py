@@ -8,8 +8,9 @@ import pytest
 
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import ForeignRules, NodeFacts, Report, analyse, build_report, ids
-from kproxy.cluster.migrate.absent import (
+from kproxy.cluster.migrate import ForeignRules, Report, analyse, build_report, ids
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.ruled_out import (
     KUBELET_GUARDS,
     NO_OTHER_RULES,
     NO_PACKET,
@@ -17,7 +18,7 @@ from kproxy.cluster.migrate.absent import (
     NOT_CONFIGURED,
     OWN_FIREWALL,
 )
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target

@@ -6,7 +6,10 @@ import pytest
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.cluster.migrate import Alike, ForeignRules, NodeFacts, Report, alike, analyse, build_report
+from kproxy.cluster.equivalence import services
+from kproxy.cluster.equivalence.services import Alike
+from kproxy.cluster.migrate import ForeignRules, Report, analyse, build_report
+from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target
 from tests.support.cluster.alike_services import NODES, random_cluster
@@ -28,10 +31,10 @@ def _report(
 @pytest.mark.parametrize("family", list(Family))
 @pytest.mark.parametrize("seed", [103, 104, 107])
 def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alike, "FEW", 0)
+    monkeypatch.setattr(services, "FEW", 0)
     cluster = random_cluster(seed, family, 16)
     whole, _ = _report(cluster, family, None)
-    short, fewer = _report(cluster, family, Alike(cluster))
+    short, fewer = _report(cluster, family, Alike(cluster, family))
     assert short == whole
     assert any(fewer)
 
@@ -41,16 +44,16 @@ def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.M
 def test_the_report_is_the_same_among_rules_of_others(
     seed: int, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alike, "FEW", 0)
+    monkeypatch.setattr(services, "FEW", 0)
     cluster = random_cluster(seed, family, 16)
     foreign = random_rules(seed, cluster, family)
     whole, _ = _report(cluster, family, None, foreign)
-    short, fewer = _report(cluster, family, Alike(cluster), foreign)
+    short, fewer = _report(cluster, family, Alike(cluster, family), foreign)
     assert short == whole
     assert any(fewer)
 
 
 def test_few_services_are_compared_each() -> None:
     cluster = random_cluster(1, Family.IPV4, 5)
-    _, fewer = _report(cluster, Family.IPV4, Alike(cluster))
+    _, fewer = _report(cluster, Family.IPV4, Alike(cluster, Family.IPV4))
     assert not any(fewer)

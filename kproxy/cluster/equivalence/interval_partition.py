@@ -23,7 +23,7 @@ def bounds(network: Network) -> Interval:
     return first, first | (network.family.full_mask & ~network.mask)
 
 
-class Cells:
+class IntervalPartition:
     """Which of some ranges numbers are in.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.render import RenderOptions
 from kproxy.services.serviceport import ServicePort
 

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
+from kproxy.cluster.audit.expected_actual import Sides
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.audit.sides import Sides
-from kproxy.cluster.migrate.facts import NodeFacts
+from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.services.serviceport import ServicePort
 

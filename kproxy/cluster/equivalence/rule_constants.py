@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from kproxy.cluster.cells import Interval, bounds
+from kproxy.cluster.equivalence.interval_partition import Interval, bounds
 from kproxy.netfilter import Jump, Rule
 from kproxy.netfilter.address import AddressRange, Network
 from kproxy.netfilter.iptables.codec import Range
@@ -47,7 +47,7 @@ class _UnfitError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class RuleConstants:
     """What some rules name, as ranges of numbers.
 
     Attributes:
@@ -60,7 +60,7 @@ class Named:
     written: frozenset[Interval]
 
     @classmethod
-    def of(cls, rules: Iterable[Rule], native: NftRuleset, unfit: tuple[str, ...]) -> Named | None:
+    def of(cls, rules: Iterable[Rule], native: NftRuleset, unfit: tuple[str, ...]) -> RuleConstants | None:
         """What rules of iptables and native tables name.
 
         Args:

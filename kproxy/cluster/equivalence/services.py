@@ -28,7 +28,7 @@ With the rules of other programs on a node, where these are known (`on`, `foreig
    whose address, endpoint or node port a rule names by itself is alike to none; and what rules put together of such
    questions, with marks or sets, holds of both groups or of none. Rules that tell addresses or ports apart by more
    than ranges (a mask with holes, a network mapped to another), or jump to the chains of one Service, leave no two
-   Services alike (`named.Named.of`).
+   Services alike (`rule_constants.RuleConstants.of`).
 4. A packet may meet rules of more groups than the one that it was sent to, since other programs may rewrite it on its
    way. What they write is a number in a rule. The group that has it, as an address or a node port, is of a shape of
    its own, and all groups in a range from which an address or a port is taken are kept. Where only the address is
@@ -51,8 +51,9 @@ from typing import Final
 import msgspec
 
 from kproxy.api import EndpointSlice, Manifests, Service
-from kproxy.cluster.cells import Cells, Interval, bounds, interval_of
-from kproxy.cluster.named import Named
+from kproxy.cluster.equivalence.interval_partition import Interval, IntervalPartition, bounds, interval_of
+from kproxy.cluster.equivalence.rule_constants import RuleConstants
+from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, parse_address
 from kproxy.netfilter.iptables.codec import UINT16
@@ -80,7 +81,7 @@ Group = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Representatives:
     """What stands for all Services on one node.
 
     Attributes:
@@ -97,16 +98,16 @@ class Chosen:
 
 
 class Parts:
-    """A state of a cluster from which some of the Services are taken."""
+    """A state of a cluster from which some of the Services are taken. `slices`: its EndpointSlices by Service."""
 
     def __init__(self, manifests: Manifests) -> None:
         self._all = manifests
         self._services: dict[str, list[Service]] = {}
-        self._slices: dict[str, list[EndpointSlice]] = {}
+        self.slices: dict[str, list[EndpointSlice]] = {}
         for service in manifests.services:
             self._services.setdefault(service.metadata.key, []).append(service)
         for item in manifests.endpoint_slices:
-            self._slices.setdefault(service_of(item), []).append(item)
+            self.slices.setdefault(service_of(item), []).append(item)
 
     def of(self, wanted: Collection[str]) -> Manifests:
         """The Services that are wanted and their EndpointSlices, with all other objects."""
@@ -114,11 +115,11 @@ class Parts:
         return dataclasses.replace(
             self._all,
             services=tuple(each for name in names for each in self._services.get(name, ())),
-            endpoint_slices=tuple(each for name in names for each in self._slices.get(name, ())),
+            endpoint_slices=tuple(each for name in names for each in self.slices.get(name, ())),
         )
 
 
-class Shapes:
+class EquivalentServices:
     """The shapes of one or two states of a cluster, for one family. They are found node by node: what is the same on
     all nodes is looked at once."""
 
@@ -149,9 +150,9 @@ class Shapes:
         options: Sequence[Sequence[RenderOptions]],
         addresses: Iterable[str] = (),
         networks: Iterable[Network] = (),
-        foreign: Sequence[Named] = (),
+        foreign: Sequence[RuleConstants] = (),
         pod_networks: Iterable[Network] = (),
-    ) -> Chosen:
+    ) -> Representatives:
         """What stands for all on a node.
 
         Args:
@@ -182,16 +183,20 @@ class Shapes:
         return self._chosen(shapes, (marks.beside, of_own, tuple(_plain(each, own, cells) for each in every)))
 
     def _marks(
-        self, fixed: set[Interval], foreign: Sequence[Named], singles: set[Interval], pod_networks: Iterable[Network]
+        self,
+        fixed: set[Interval],
+        foreign: Sequence[RuleConstants],
+        singles: set[Interval],
+        pod_networks: Iterable[Network],
     ) -> _Marks:
         """What rules name on a node, beside its own addresses, which are `singles`."""
         asked = {each for one in foreign for each in (*one.asked, *one.written)} - singles
         wide = {each for one in foreign for each in one.written if each[0] < each[1]}
         rest = fixed | {each for each in asked if each[0] <= self._family.full_mask}
         own = [each for each in map(bounds, pod_networks) if each in asked - fixed - wide and _is_apart(each, rest)]
-        ports = Cells(each for each in asked if each[0] <= UINT16)
+        ports = IntervalPartition(each for each in asked if each[0] <= UINT16)
         kept = {number for each in wide for number in self._meeting(each)}
-        return _Marks(Cells(rest, own), len(own), ports, frozenset(kept | self._kept))
+        return _Marks(IntervalPartition(rest, own), len(own), ports, frozenset(kept | self._kept))
 
     def _meeting(self, numbers: Interval) -> Iterator[int]:
         """The groups with an address or a node port in a range."""
@@ -238,7 +243,7 @@ class Shapes:
                 parts.append(None)
         return self._ids.setdefault(tuple(parts), len(self._ids))
 
-    def _chosen(self, shapes: Sequence[int], beside: Hashable) -> Chosen:
+    def _chosen(self, shapes: Sequence[int], beside: Hashable) -> Representatives:
         members: dict[int, list[int]] = {}
         for number, shape in enumerate(shapes):
             members.setdefault(shape, []).append(number)
@@ -250,7 +255,33 @@ class Shapes:
                 stands_for |= zip(self._groups[number], columns, strict=True)
             twins.update(name for number in numbers[1:STAND] for name in self._groups[number])
         counted = frozenset((shape, min(len(numbers), STAND)) for shape, numbers in members.items())
-        return Chosen(frozenset(stands_for), stands_for, frozenset(twins), (beside, counted))
+        return Representatives(frozenset(stands_for), stands_for, frozenset(twins), (beside, counted))
+
+
+class Alike:
+    """Those Services of a cluster that stand for all, for all its nodes and one family."""
+
+    def __init__(self, cluster: Manifests, family: Family) -> None:
+        self.cluster = cluster
+        self._parts = Parts(cluster)
+        self._family = family
+
+    @cached_property
+    def _classes(self) -> EquivalentServices:
+        return EquivalentServices([self.cluster], self._family)
+
+    def facts(self, facts: NodeFacts, foreign: Sequence[RuleConstants | None] = ()) -> NodeFacts | None:
+        """A node's facts with the Services that stand for all: what the modes do differently with them is what they do
+        differently with all. None if there are few, or if rules of other programs, which name `foreign`, leave none
+        alike."""
+        named = [each for each in foreign if each is not None]
+        if len(facts.service_ports) <= FEW or len(named) < len(foreign):
+            return None
+        name, options = facts.target.node_name, [facts.iptables, facts.nftables]
+        chosen = self._classes.on(name, [options], facts.own_addresses, foreign=named)
+        part = self._parts.of(chosen.services)
+        state = ServiceState.of(facts.family, name, part.services, part.endpoint_slices)
+        return dataclasses.replace(facts, state=state)
 
 
 class _Side:
@@ -259,10 +290,7 @@ class _Side:
     def __init__(self, manifests: Manifests, family: Family) -> None:
         self.state = ServiceState.of(family, "", manifests.services, manifests.endpoint_slices)
         self.ports = _by_service(self.state.service_ports.values())
-        self._services: dict[str, list[Service]] = {}
-        for service in manifests.services:
-            self._services.setdefault(service.metadata.key, []).append(service)
-        self._slices: dict[str, list[EndpointSlice]] = {}
+        self.parts = Parts(manifests)
         self.local: dict[str, set[str]] = {}
         # Those that depend on the node in other ways: on its zone or name by hints, on its address by source ranges.
         self.narrowed = {
@@ -270,7 +298,6 @@ class _Side:
         }
         for each in manifests.endpoint_slices:
             name = service_of(each)
-            self._slices.setdefault(name, []).append(each)
             for entry in each.endpoints:
                 if entry.node_name:
                     self.local.setdefault(entry.node_name, set()).add(name)
@@ -292,7 +319,7 @@ class _Side:
         """The Services of endpoints of which it is not agreed on which node they are, by address."""
         nodes: dict[str, set[str | None]] = {}
         services: dict[str, set[str]] = {}
-        for name, slices in self._slices.items():
+        for name, slices in self.parts.slices.items():
             for entry in (entry for each in slices for entry in each.endpoints if entry.addresses):
                 nodes.setdefault(entry.addresses[0], set()).add(entry.node_name)
                 services.setdefault(entry.addresses[0], set()).add(name)
@@ -300,9 +327,8 @@ class _Side:
 
     def state_of(self, names: Iterable[str], family: Family, node: str) -> ServiceState:
         """Some of the Services, as a node sees them."""
-        chosen = list(dict.fromkeys(names))
-        services = [each for name in chosen for each in self._services.get(name, ())]
-        return ServiceState.of(family, node, services, [each for name in chosen for each in self._slices.get(name, ())])
+        part = self.parts.of(set(names))
+        return ServiceState.of(family, node, part.services, part.endpoint_slices)
 
 
 @dataclass(frozen=True)
@@ -351,9 +377,9 @@ class _Marks:
         kept: the groups that are always compared.
     """
 
-    addresses: Cells
+    addresses: IntervalPartition
     own: int
-    ports: Cells
+    ports: IntervalPartition
     kept: frozenset[int]
 
     @property
@@ -491,7 +517,7 @@ def _is_apart(one: Interval, others: Iterable[Interval]) -> bool:
     )
 
 
-def _plain(options: RenderOptions, own: Mapping[str, int], cells: Cells) -> Hashable:
+def _plain(options: RenderOptions, own: Mapping[str, int], cells: IntervalPartition) -> Hashable:
     """Options with numbers for the node's own addresses, and without what only chooses endpoints."""
 
     def token(text: str) -> Hashable:

@@ -9,8 +9,8 @@ import msgspec
 
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, IPVS, NODE_ADDRESSES, NODE_PORTS
 from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.affected_services import nobody
 from kproxy.cluster.migrate.analysis import Analysis
-from kproxy.cluster.migrate.concerns import nobody
 from kproxy.cluster.migrate.reason import Reason
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 

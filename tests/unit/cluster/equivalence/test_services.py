@@ -10,9 +10,10 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
-from kproxy.cluster.migrate import ForeignRules, NodeFacts
+from kproxy.cluster.equivalence.services import STAND, EquivalentServices, Representatives, addresses_of
+from kproxy.cluster.migrate import ForeignRules
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
-from kproxy.cluster.shapes import STAND, Chosen, Shapes, addresses_of
+from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.compare.compare import deep_recursion
 from kproxy.dataplane.symbolic.build import set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
@@ -95,8 +96,8 @@ def _points(facts: NodeFacts, service: str) -> Iterator[tuple[str, str, int]]:
             yield each.ip, protocol, 4242
 
 
-def _chosen(cluster: Manifests, facts: NodeFacts, name: str) -> Chosen:
-    return Shapes([cluster], facts.family).on(name, [[facts.iptables, facts.nftables]])
+def _chosen(cluster: Manifests, facts: NodeFacts, name: str) -> Representatives:
+    return EquivalentServices([cluster], facts.family).on(name, [[facts.iptables, facts.nftables]])
 
 
 @pytest.mark.parametrize("family", list(Family))
@@ -130,7 +131,7 @@ def test_what_stands_for_a_service_is_treated_as_it_is_among_rules_of_others(see
     facts = _facts(cluster, NODES[seed % 3], family, _config())
     networks = [Network.parse("10.244.0.0/24" if family is Family.IPV4 else "fd00:10:244::/120", family)]
     options = [[facts.iptables, facts.nftables]]
-    chosen = Shapes([cluster], family).on(NODES[seed % 3], options, (), (), [named], networks)
+    chosen = EquivalentServices([cluster], family).on(NODES[seed % 3], options, (), (), [named], networks)
     fewer = _facts(_part(cluster, chosen.services), NODES[seed % 3], family, _config())
     whole, part = Functions(facts, foreign), Functions(fewer, foreign)
     assert {each for found in chosen.stands_for.values() for each in found} == {
@@ -166,8 +167,8 @@ def _nodes(*more: str) -> tuple[object, ...]:
     return tuple(make_node(name, ips=(f"192.168.0.{number + 2}",)) for number, name in enumerate((*NODES, *more)))
 
 
-def _on(cluster: Manifests, *names: str, config: KubeProxyConfiguration | None = None) -> list[Chosen]:
-    shapes = Shapes([cluster], Family.IPV4)
+def _on(cluster: Manifests, *names: str, config: KubeProxyConfiguration | None = None) -> list[Representatives]:
+    shapes = EquivalentServices([cluster], Family.IPV4)
     found = []
     for name in names:
         facts = _facts(cluster, name, Family.IPV4, config or _config())
