@@ -63,12 +63,14 @@ class NodeFacts:
         host: Host | None = None,
         lacking: Sequence[Unseen] = (),
         assumed: Assumed = NOTHING,
+        state: ServiceState | None = None,
     ) -> NodeFacts:
         """Reads the cluster as kube-proxy on the node would, in either mode. `addresses`: see `render_options`; by
-        default the host's, if it tells them. `assumed`: what `--assume` says of what is lacking."""
+        default the host's, if it tells them. `assumed`: what `--assume` says of what is lacking. `state`: of the
+        cluster's Services there, if it is made already."""
         if addresses is None and host is not None and host.local_addresses is not None:
             addresses = [format_address(value, kind) for kind, value in sorted(host.local_addresses) if kind is family]
-        state = ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
+        state = state or ServiceState.of(family, target.node_name, cluster.services, cluster.endpoint_slices)
         node = target.node
         configs = [msgspec.structs.replace(config, mode=mode) for mode in (MODE_IPTABLES, MODE_NFTABLES)]
         first, second = (

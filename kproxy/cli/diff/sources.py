@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
 from kproxy.cli.output import report_note, working
@@ -23,16 +22,16 @@ from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, families_of, 
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NFTABLES, NODE_ADDRESSES, NOTHING, VARIANTS, Assumed, Unseen, suspect
+from kproxy.cluster.rendered import render_node, rules_of
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
-from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter import Family
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, Target, render_table, render_target, select_target
-from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render import Features, Target, select_target
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.files import Files
@@ -186,7 +185,7 @@ class SideInput:
             )
         self.mode = config.mode
         with working(f"rendering {label(self._text)}"):
-            found = _rendered(target, family, cluster, config, self._choices.features or Features())
+            found = rules_of(render_node(target, family, cluster, config, self._choices.features or Features()))
         found = opened_side(found, family, self.unseen(family), same)
         return replace(found, iptables=open_services(found.iptables, family, cluster, lacking, on_any_host=True))
 
@@ -355,21 +354,6 @@ def _read_namespace(name: str, choices: Choices) -> HostRules:
     if not name:
         raise InputError("netns: the name of a namespace expected")
     return read_live_rules(name, choices.variant, assumed=choices.assumed)
-
-
-def _rendered(
-    target: Target, family: Family, cluster: Manifests, config: KubeProxyConfiguration, features: Features
-) -> SideRules:
-    """What kube-proxy would program."""
-    services, slices = cluster.services, cluster.endpoint_slices
-    if config.mode == MODE_NFTABLES:
-        table = render_table(target, family, services, slices, config, features, cluster.service_cidrs)
-        from kproxy.render.nftables.save import nft_ruleset
-
-        return SideRules((), nft_ruleset(table.restore_text))
-    rendered = render_target(target, family, services, slices, config, features)
-    ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-    return SideRules.of(Ruleset(family, ruleset.tables))
 
 
 def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:

@@ -33,9 +33,9 @@ from kproxy.cluster.evidence.unseen import (
     suspect,
 )
 from kproxy.cluster.hosts import node_host
+from kproxy.cluster.rendered import note_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Host, Index, IpSet, index_ruleset
-from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -51,9 +51,7 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, Target, render_table, render_target
-from kproxy.render.iptables.base import jump_origins
-from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render import Features, Target
 from kproxy.services.claims import Door, claim_in_words, claimed_twice
 from kproxy.services.serviceport import ServicePort, service_ports
 
@@ -256,55 +254,15 @@ class ManifestSource:
         found = (*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices), *self._lacking.unseen(name))
         return self._assumed.left(found)
 
-    def _render_table(self, family: Family, favoured: str) -> Index:
-        cluster = self._cluster
-        rendered = render_table(
-            self._target,
-            family,
-            cluster.services,
-            cluster.endpoint_slices,
-            self._config,
-            self._features,
-            cluster.service_cidrs,
-            favoured,
-        )
-        from kproxy.render.nftables.save import nft_ruleset
-
-        table = self._tables[family] = nft_ruleset(rendered.restore_text)
-        origins = rendered.rule_origins()
-
-        def note(_table: str, chain: str, number: int) -> str | None:
-            found = origins.get(chain, ())
-            return str(found[number - 1]) if number <= len(found) else None
-
-        opened = self._opened((), family)
-        return index_ruleset(opened, note, nftables=table, family=family)
-
     def _render(self, family: Family, favoured: str) -> Index:
-        if self._config.mode == MODE_NFTABLES:
-            return self._render_table(family, favoured)
-        cluster = self._cluster
-        rendered = render_target(
-            self._target,
-            family,
-            cluster.services,
-            cluster.endpoint_slices,
-            self._config,
-            self._features,
-            favoured,
-        )
-        ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
-        origins = jump_origins() | rendered.renderer.origins(rendered.state)
-
-        def note(table: str, chain: str, number: int) -> str | None:
-            found = origins.get((table, chain), ())
-            return str(found[number - 1]) if number <= len(found) else None
-
-        return index_ruleset(self._opened((IptablesRules.of(ruleset),), family), note, family=family)
-
-    def _opened(self, rules: Sequence[IptablesRules], family: Family) -> tuple[IptablesRules, ...]:
-        opened = open_rules(rules, family, self._suspected)
-        return open_services(opened, family, self._cluster, self._lacking)
+        rendered = render_node(self._target, family, self._cluster, self._config, self._features, favoured)
+        rules = rules_of(rendered)
+        native = rules.nftables if self._config.mode == MODE_NFTABLES else None
+        if native is not None:
+            self._tables[family] = native
+        opened = open_rules(rules.iptables, family, self._suspected)
+        opened = open_services(opened, family, self._cluster, self._lacking)
+        return index_ruleset(opened, note_of(rendered), nftables=native, family=family)
 
 
 class LiveSource:

@@ -19,9 +19,9 @@ from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
 from kproxy.cluster.audit.node import AuditedNode, dispatches, without_clients
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.unseen import suspected
-from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.cluster.migrate.steps import nftables_text
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Index
 from kproxy.dataplane.compare.observe import index_rules

@@ -25,7 +25,8 @@ from kproxy.cluster.audit.questions import (
     Questions,
 )
 from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, Unseen, suspected
-from kproxy.cluster.migrate.foreign import is_ours
+from kproxy.cluster.fates import shares
+from kproxy.cluster.rendered import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace
 from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
@@ -341,15 +342,10 @@ def _astray(question: Question, outcome: Outcome, translated: bool) -> Differenc
 
 
 def _uneven(alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
-    shares: list[dict[str, Fraction]] = []
-    for each in (alone, found):
-        counted: dict[str, Fraction] = {}
-        for outcome in each.outcomes:
-            counted[outcome.dst] = counted.get(outcome.dst, Fraction(0)) + outcome.probability
-        shares.append(counted)
-    odd = [dst for dst, share in shares[1].items() if abs(share - shares[0].get(dst, Fraction(0))) > _TOLERANCE]
+    one, other = (shares(each, lambda outcome: outcome.dst) for each in (alone, found))
+    odd = [dst for dst, share in other.items() if abs(share - one.get(dst, Fraction(0))) > _TOLERANCE]
     if odd:
-        shown = ", ".join(f"{dst} {float(shares[1][dst]):.0%}" for dst in sorted(odd))
+        shown = ", ".join(f"{dst} {float(other[dst]):.0%}" for dst in sorted(odd))
         yield "share-uneven", None, shown
 
 
@@ -364,21 +360,20 @@ def _witness(node: str, question: Question, alone: TraceResult, found: TraceResu
 
 def _fates(result: TraceResult) -> tuple[Fate, ...]:
     """What becomes of the packet, what is alike once."""
-    found: dict[tuple[str, str, str], Fraction] = {}
-    for each in result.outcomes:
-        key = (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
-        found[key] = found.get(key, Fraction(0)) + each.probability
-    return tuple(Fate(exact(share), *key) for key, share in found.items())
+
+    def key(each: Outcome) -> tuple[str, str, str]:
+        return (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
+
+    return tuple(Fate(exact(share), *ends) for ends, share in shares(result, key).items())
 
 
 def _words(result: TraceResult) -> tuple[str, ...]:
     """What becomes of the packet, in words."""
-    found: dict[str, Fraction] = {}
-    for outcome in result.outcomes:
+
+    def text(outcome: Outcome) -> str:
         if outcome.verdict == ACCEPT:
-            text = f"to {outcome.dst}" + (", masqueraded" if outcome.snat else "")
-        else:
-            text = outcome.verdict.lower() + (f" ({outcome.reason})" if outcome.reason else "")
-        found[text] = found.get(text, Fraction(0)) + outcome.probability
-    ordered = sorted(found.items(), key=lambda each: -each[1])
-    return tuple(text if share == 1 else f"{float(share):.0%} {text}" for text, share in ordered)
+            return f"to {outcome.dst}" + (", masqueraded" if outcome.snat else "")
+        return outcome.verdict.lower() + (f" ({outcome.reason})" if outcome.reason else "")
+
+    ordered = sorted(shares(result, text).items(), key=lambda each: -each[1])
+    return tuple(words if share == 1 else f"{float(share):.0%} {words}" for words, share in ordered)

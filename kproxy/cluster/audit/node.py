@@ -10,8 +10,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from kproxy.api import Node
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.audit.dump import ChainKey, Dump
@@ -20,9 +18,9 @@ from kproxy.cluster.evidence.signs import lost_in_words
 from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, suspected
 from kproxy.cluster.facts.kubeproxy import metric
 from kproxy.cluster.hosts import node_addresses
-from kproxy.cluster.migrate.foreign import is_ours
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.pods import ENDED, Pod
+from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts
@@ -39,7 +37,7 @@ from kproxy.netfilter.hooks import Table
 from kproxy.netfilter.nftables.element import NO_ELEMENTS
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
-from kproxy.render import Target, render_options
+from kproxy.render import Features, Target
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.claims import Door, doors_of
@@ -312,18 +310,15 @@ class AuditedNode:
     def facts(self, family: Family) -> NodeFacts:
         """The Services as this node's kube-proxy sees them."""
         if family not in self._facts:
-            manifests = self.cluster.manifests
-            state = self._shared.states.of(family, self.name)
-            addresses = self.host.addresses(family) or None
-            first, second = (
-                render_options(
-                    msgspec.structs.replace(self.config, mode=mode), family, self.name, self.node,
-                    addresses=addresses,
-                    service_cidrs=manifests.service_cidrs if mode == MODE_NFTABLES else (),
-                )
-                for mode in (MODE_IPTABLES, MODE_NFTABLES)
-            )  # fmt: skip
-            self._facts[family] = NodeFacts(Target(self.name, self.node), family, state, first, second)
+            self._facts[family] = NodeFacts.of(
+                self.cluster.manifests,
+                self.config,
+                Target(self.name, self.node),
+                family,
+                Features(),
+                self.host.addresses(family) or None,
+                state=self._shared.states.of(family, self.name),
+            )
         return self._facts[family]
 
     @cached_property

@@ -20,7 +20,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One cause.
 
     Attributes:
-        kind, severity, title, hint: see `kinds`.
+        kind, severity, title, hint: see `finding_kinds`.
         nodes, services: where it is, and which are concerned; sorted. services: `namespace/name:port`.
         clients, addresses: who asked, and by which addresses of Services.
         details: what exactly, each once.

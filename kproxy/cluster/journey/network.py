@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
+
 from kproxy.cluster.facts.links import Link
 from kproxy.dataplane import Host, Index, Packet
 from kproxy.netfilter import Family
@@ -45,8 +47,7 @@ class NetworkHost:
         return found is not None and any(format_address(item.value, item.family) == address for item in found.addresses)
 
 
-@dataclass(frozen=True, slots=True)
-class Outer:
+class Outer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The header that a tunnel puts around a packet: underlay addresses, UDP port and identifier.
 
     Attributes:
@@ -54,12 +55,12 @@ class Outer:
         kind: the kind of the link, `vxlan` or another one of `TUNNELS`; `port` and `vni` are 0 where it has none.
     """
 
+    kind: str
     src: str
     dst: str
-    port: int
-    vni: int
     device: str
-    kind: str = "vxlan"
+    vni: int = 0
+    port: int = 0
 
     def __str__(self) -> str:
         vni = f" {self.vni}" if self.vni else ""

@@ -22,17 +22,6 @@ from kproxy.netfilter import Family
 from kproxy.words import exact
 
 
-class OuterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a packet travels in."""
-
-    kind: str
-    src: str
-    dst: str
-    device: str
-    vni: int = 0
-    port: int = 0
-
-
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened on a host, in order: `kind` is rule, policy, conntrack, route, translate or end; the
     other fields are as in `RuleStep`; `src` and `dst` are the packet's after a step that rewrote it."""
@@ -79,7 +68,7 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
     out_interface: str = ""
     via: str = ""
     reason: str = ""
-    outer: OuterRecord | None = None
+    outer: Outer | None = None
     rules: tuple[RuleStep, ...] = ()
     error: str = ""
     held: bool = False
@@ -195,7 +184,7 @@ def _hop(hop: Hop, steps: bool) -> HopRecord:
         out_interface=(left.out_interface or "") if hop.outcome.via == "out" else "",
         via=hop.outcome.via,
         reason=hop.outcome.reason or "; ".join(hop.outcome.reasons),
-        outer=None if hop.outer is None else _outer(hop.outer),
+        outer=hop.outer,
         rules=tuple(rule_step(step) for step in hop.outcome.path),
         error=error_name(came),
         held=hop.held,
@@ -224,7 +213,3 @@ def _entry(entry: Connection, family: Family) -> EntryRecord | None:
 
 def _ends(flow: FlowTuple, family: Family) -> tuple[str, str]:
     return format_endpoint(family, flow.src, flow.sport), format_endpoint(family, flow.dst, flow.dport)
-
-
-def _outer(outer: Outer) -> OuterRecord:
-    return OuterRecord(outer.kind, outer.src, outer.dst, outer.device, outer.vni, outer.port)

@@ -86,10 +86,10 @@ def _carried(network: Network, host: NetworkHost, link: Link, tunnel: Tunnel, re
     family, value = parse_ip(remote)
     way = lookup(host.host, Query(family, value))
     if not isinstance(way, RouteResult) or way.device is None:
-        outer = Outer(tunnel.local, remote, tunnel.port, tunnel.vni, "", tunnel.kind)
+        outer = Outer(tunnel.kind, tunnel.local, remote, "", tunnel.vni, tunnel.port)
         return Arrival("", outer=outer, reason=f"no route to the tunnel endpoint {remote} is known", unknown=True)
     gateway = remote if way.gateway is None else format_address(way.gateway, family)
-    outer = Outer(tunnel.local or _source(host, way, family), remote, tunnel.port, tunnel.vni, way.device, tunnel.kind)
+    outer = Outer(tunnel.kind, tunnel.local or _source(host, way, family), remote, way.device, tunnel.vni, tunnel.port)
     carrier = network.station(host, way.device, gateway, remote)
     if not carrier.host:
         return dataclasses.replace(carrier, outer=outer, refused=False)

@@ -16,9 +16,11 @@ from typing import Final
 from kproxy.cluster.equivalence.rule_constants import RuleConstants
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.unseen import Unseen, suspected
+from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
+from kproxy.dataplane.symbolic.nftables.marks import changed_bits, read_bits
 from kproxy.dataplane.symbolic.nftables.structure import interfaces_of
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
@@ -27,16 +29,16 @@ from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch
 from kproxy.netfilter.iptables.rule import Head
 from kproxy.netfilter.iptables.save import print_save
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
-from kproxy.netfilter.nftables.expression import Binary, Ct, Expression, Meta
-from kproxy.netfilter.nftables.references import expressions_of, walk
-from kproxy.netfilter.nftables.rule import RulePrinter
+from kproxy.netfilter.nftables.expression import Ct, Expression, Meta
+from kproxy.netfilter.nftables.printer.listing import print_nft
+from kproxy.netfilter.nftables.printer.statements import RulePrinter
+from kproxy.netfilter.nftables.printer.style import BOOKWORM
+from kproxy.netfilter.nftables.references import expressions_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.statement import Mangle
-from kproxy.netfilter.nftables.style import BOOKWORM
-from kproxy.netfilter.nftables.text import print_nft
-from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES
-from kproxy.render.iptables.chains import CANARY, FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.iptables.base import JUMP_RULES
+from kproxy.render.iptables.chains import FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.nftables.names import TABLE
 
 _KUBELET: Final = "KUBE-KUBELET-CANARY"
@@ -218,13 +220,6 @@ class ForeignRules:
         return SideRules(self.iptables, NftRuleset((*self.nftables.tables, *own.nftables.tables)))
 
 
-def is_ours(table: str, chain: str) -> bool:
-    """Whether a chain of iptables is kube-proxy's, by its name."""
-    if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
-        return True
-    return chain == CANARY or chain in BASE_CHAINS.get(table, ())
-
-
 def _holds_ours(ruleset: Ruleset) -> bool:
     return any(is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
 
@@ -359,33 +354,11 @@ def _native_bits(rule: NftRule) -> int:
     bits = 0
     for statement in rule.statements:
         if isinstance(statement, Mangle) and _is_mark(statement.target):
-            bits |= _changed_bits(statement.value)
+            bits |= changed_bits(statement.value, Meta)
         else:
             for expression in expressions_of(statement):
-                bits |= _asked_bits(expression)
+                bits |= read_bits(expression, Meta) | read_bits(expression, Ct)
     return bits
-
-
-def _asked_bits(expression: Expression) -> int:
-    """The bits of a mark that a value depends on."""
-    match expression:
-        case Binary("&", left, int(mask)) | Binary("&", int(mask), left):
-            return _asked_bits(left) & mask
-        case Binary(_, left, right):
-            return _asked_bits(left) | _asked_bits(right)
-    return _ALL_BITS if any(map(_is_mark, walk(expression))) else 0
-
-
-def _changed_bits(expression: Expression) -> int:
-    """The bits of a mark that are others once it is set to this value."""
-    match expression:
-        case Meta("mark"):
-            return 0
-        case Binary("|" | "^", left, int(bits)):
-            return _changed_bits(left) | bits
-        case Binary("&", left, int(mask)):
-            return _changed_bits(left) | _ALL_BITS & ~mask
-    return _ALL_BITS
 
 
 def _is_mark(expression: Expression) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from kproxy.cluster.migrate.affected_services import Names, Words, nobody
 from kproxy.cluster.migrate.packets import Packets
@@ -24,22 +24,27 @@ class Advice:
 
     Attributes:
         effort: when, and how much.
-        do: in a few words; a function where it depends on the node. sentences: the whole.
+        do: in a few words; a function where it depends on the node. sentences: the whole, if that is more.
         config: a line that does it: of KubeProxyConfiguration, or a command; a function where it depends on the node.
     """
 
     effort: Effort
     do: str | Words
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
     config: str | Words = ""
 
-    def do_for(self, facts: NodeFacts) -> str:
-        """A few words for a node."""
-        return self.do if isinstance(self.do, str) else self.do(facts)
 
-    def config_for(self, facts: NodeFacts) -> str:
-        """The line for a node; "" if there is none."""
-        return self.config if isinstance(self.config, str) else self.config(facts)
+def said(words: str | Words, facts: NodeFacts) -> str:
+    """Words for a node."""
+    return words if isinstance(words, str) else words(facts)
+
+
+def nothing(sentence: str) -> Advice:
+    """Nothing has to be done, but for what the sentence says."""
+    return Advice("none", "Nothing to do.", (sentence,))
+
+
+NOTHING: Final = Advice("none", "Nothing to do.")
 
 
 def _no_packets(_packets: Packets) -> Iterable[Candidate]:
@@ -83,15 +88,6 @@ class Reason:
             return self
         address = format_address(packet.dst, packet.family)
         return self.to_cluster_ip if address in facts.cluster_ips else self
-
-    def title_for(self, facts: NodeFacts) -> str:
-        """What changes on a node, in one line."""
-        return self.title if self.case is None else self.case(facts)
-
-    def words(self, facts: NodeFacts) -> tuple[str, str]:
-        """What happens on a node in iptables mode, and in nftables mode."""
-        first, second = (each if isinstance(each, str) else each(facts) for each in (self.iptables, self.nftables))
-        return first, second
 
     def advice(self, *, to_nftables: bool) -> Advice:
         """What to do about a switch."""

@@ -43,7 +43,7 @@ from kproxy.cluster.migrate.affected_services import (
     with_remote_endpoints,
 )
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.reason import Advice, Reason
+from kproxy.cluster.migrate.reason import NOTHING, Advice, Reason, nothing
 from kproxy.cluster.migrate.witness import fates_differ, returns_differ, sources_differ
 
 ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rules do."
@@ -57,16 +57,8 @@ FOREIGN: Final = (
         nftables=(
             "The chains are not there: kube-proxy removes what it can, and what still jumps to them fails to load."
         ),
-        to_nftables=Advice(
-            "act",
-            "Take these rules out before the switch.",
-            ("Take these rules out, or have their program write them for nftables mode, before the switch.",),
-        ),
-        to_iptables=Advice(
-            "look",
-            "See what these rules do then.",
-            ("They find their chains again; see that they still mean what they say.",),
-        ),
+        to_nftables=Advice("act", "Take these rules out before the switch, or have them written for nftables mode."),
+        to_iptables=Advice("look", "See that these rules still mean what they say: they find their chains again."),
     ),
     Reason(
         id=ids.FOREIGN_MARK,
@@ -75,16 +67,8 @@ FOREIGN: Final = (
         nftables=(
             "They meet a packet's mark at other moments than today: nftables mode masquerades at its own priority."
         ),
-        to_nftables=Advice(
-            "act",
-            "Choose another bit for the mark.",
-            ("Choose another bit, here or there: nftables.masqueradeBit.",),
-        ),
-        to_iptables=Advice(
-            "act",
-            "Choose another bit for the mark.",
-            ("Choose another bit, here or there: iptables.masqueradeBit.",),
-        ),
+        to_nftables=Advice("act", "Choose another bit, here or there: nftables.masqueradeBit."),
+        to_iptables=Advice("act", "Choose another bit, here or there: iptables.masqueradeBit."),
     ),
     Reason(
         id=ids.FOREIGN_ORDER,
@@ -93,11 +77,7 @@ FOREIGN: Final = (
         nftables=(
             "They stand in chains of their own, called in the order of priorities, before or after those of others."
         ),
-        to_nftables=Advice(
-            "look",
-            "See what these rules do to the packet then.",
-            ("Look at the packet: another program's rule meets it in another order, or no longer.",),
-        ),
+        to_nftables=Advice("look", "See what these rules do to the packet then: in another order, or no longer."),
     ),
 )
 """Reasons that only a dump of the node shows."""
@@ -138,16 +118,7 @@ REASONS: Final = (
         ),
         iptables="The Service whose name comes first, by namespace and name, gets the traffic.",
         nftables="kube-proxy writes them in random order, and the last one gets it: it can change with every restart.",
-        to_nftables=Advice(
-            "act",
-            "Give each Service an address or port of its own.",
-            ("Give each Service an address or port of its own before the switch.",),
-        ),
-        to_iptables=Advice(
-            "act",
-            "Give each Service an address or port of its own.",
-            ("Give each Service an address or port of its own.",),
-        ),
+        to_nftables=Advice("act", "Give each Service an address or port of its own."),
     ),
     Reason(
         id=ids.NODE_PORT_ADDRESSES,
@@ -217,11 +188,7 @@ REASONS: Final = (
                 ASK_FOR_RULES,
             ),
         ),
-        to_iptables=Advice(
-            "act",
-            "See what the host's firewall lets in then.",
-            ("Nodes whose firewall relied on the stricter behaviour let more in: look at the packets below.",),
-        ),
+        to_iptables=Advice("act", "See what the host's firewall lets in then: look at the packets below."),
         firewall=True,
     ),
     Reason(
@@ -288,11 +255,7 @@ REASONS: Final = (
         services=services_of(answering),
         iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
         nftables="masquerade fully-random: the port on the wire is a random one.",
-        to_nftables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do, unless something counts on source ports being kept.",),
-        ),
+        to_nftables=nothing("Nothing to do, unless something counts on source ports being kept."),
         differs=fates_differ,
         applies=lambda facts: not facts.iptables.features.random_fully,
     ),
@@ -304,16 +267,8 @@ REASONS: Final = (
         addresses=lambda facts: (f"{door.address}:{door.port}/{door.protocol}" for door, _, _ in facts.restricted),
         iptables="Sources are checked after translation, and only where there are endpoints.",
         nftables="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
-        to_nftables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do: clients that are not allowed time out where they were refused.",),
-        ),
-        to_iptables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do: clients that are not allowed are refused where they timed out.",),
-        ),
+        to_nftables=nothing("Nothing to do: clients that are not allowed time out where they were refused."),
+        to_iptables=nothing("Nothing to do: clients that are not allowed are refused where they timed out."),
     ),
     Reason(
         id=ids.REFUSED_HOOKS,
@@ -357,11 +312,7 @@ REASONS: Final = (
                 "time-outs.",
             ),
         ),
-        to_iptables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do, but for clients that count on an error at once.",),
-        ),
+        to_iptables=nothing("Nothing to do, but for clients that count on an error at once."),
     ),
     Reason(
         id=ids.UNALLOCATED_CLUSTER_IPS,
@@ -370,16 +321,8 @@ REASONS: Final = (
         addresses=lambda facts: facts.nftables.service_cidrs,
         iptables="The packet is passed on by the node's routes, out of the cluster perhaps.",
         nftables="It is dropped.",
-        to_nftables=Advice(
-            "look",
-            "See that nothing else uses addresses of the ServiceCIDRs.",
-            ("See that nothing else uses addresses of the ServiceCIDRs: a VPN, a load balancer, another cluster.",),
-        ),
-        to_iptables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do.",),
-        ),
+        to_nftables=Advice("look", "See that nothing else uses addresses of the ServiceCIDRs."),
+        to_iptables=NOTHING,
     ),
     Reason(
         id=ids.INVALID_PACKETS,
@@ -396,11 +339,7 @@ REASONS: Final = (
             ),
             "conntrack: {tcpBeLiberal: true}",
         ),
-        to_iptables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead.",),
-        ),
+        to_iptables=nothing("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead."),
     ),
     Reason(
         id=ids.MASQUERADE_MARK,
@@ -447,11 +386,7 @@ REASONS: Final = (
             ),
             "sysctl -w net.ipv4.conf.all.route_localnet=0",
         ),
-        to_iptables=Advice(
-            "none",
-            "Nothing to do.",
-            ("Nothing to do: kube-proxy sets it, and guards these addresses.",),
-        ),
+        to_iptables=nothing("Nothing to do: kube-proxy sets it, and guards these addresses."),
     ),
 )
 """Most traffic first: what clients of Services meet, then what strays, then what nobody should send."""

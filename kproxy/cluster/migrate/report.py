@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
 from typing import Final
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.evidence.unseen import IPVS
+from kproxy.cluster.fates import shares
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis, Found
-from kproxy.cluster.migrate.reason import Advice, Effort
+from kproxy.cluster.migrate.reason import Advice, Effort, said
 from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
 from kproxy.cluster.migrate.ruled_out import Absent, absent, hidden
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
@@ -283,14 +283,16 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
 def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
     reason, difference = found.reason, found.difference
     if reason is not None:
-        title, services, addresses = reason.title_for(facts), reason.services(facts), reason.addresses(facts)
-        words, advice = reason.words(facts), reason.advice(to_nftables=to_nftables)
+        title, advice = said(reason.case or reason.title, facts), reason.advice(to_nftables=to_nftables)
+        services, addresses = reason.services(facts), reason.addresses(facts)
+        words = (said(reason.iptables, facts), said(reason.nftables, facts))
     else:
         assert difference is not None
         where = f"{', '.join(difference.destinations)} from {difference.sources}"
         title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), OTHER_ADVICE
         words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
-    sentences = advice.sentences
+    do = said(advice.do, facts)
+    sentences = advice.sentences or (do,)
     today, then = words if to_nftables else words[::-1]
     setting = ""
     if found.with_dump:
@@ -310,8 +312,8 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         sentences,
         None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
         advice.effort,
-        advice.do_for(facts),
-        advice.config_for(facts),
+        do,
+        said(advice.config, facts),
     )
 
 
@@ -384,21 +386,21 @@ def situation_text(situation: Situation) -> str:
 def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = False) -> tuple[Fate, ...]:
     """What becomes of the packet, likeliest first; outcomes that read alike are one. `by_device` says by which
     interface it leaves, `by_marks` with which marks it ends."""
-    chances: dict[tuple[str, str], Fraction] = {}
     first: dict[tuple[str, str], Outcome] = {}
-    for outcome in result.outcomes:
+
+    def key(outcome: Outcome) -> tuple[str, str]:
         text = _outcome_text(outcome)
         if by_device and (devices := _devices(outcome)):
             text += f", by {devices}"
         if by_marks and outcome.verdict == ACCEPT:
             text += f", {_marks_text(outcome)}"
-        key = (outcome.verdict, text)
-        chances[key] = chances.get(key, Fraction(0)) + outcome.probability
-        first.setdefault(key, outcome)
-    rounded = {key: chance.limit_denominator(10_000) for key, chance in chances.items()}
+        first.setdefault((outcome.verdict, text), outcome)
+        return outcome.verdict, text
+
+    rounded = {each: chance.limit_denominator(10_000) for each, chance in shares(result, key).items()}
     return tuple(
-        _fate(first[key], str(chance), key[1])
-        for key, chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
+        _fate(first[each], str(chance), each[1])
+        for each, chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
     )
 
 

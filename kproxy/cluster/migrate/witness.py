@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from kproxy.cluster.fates import shares
 from kproxy.dataplane import ACCEPT, Index, Outcome, TraceResult, trace
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.compare.witness import Situation
@@ -123,10 +124,7 @@ def returns_differ(first: TraceResult, second: TraceResult) -> bool:
 
 
 def _summed(result: TraceResult, key: Callable[[Outcome], tuple[object, ...]]) -> dict[tuple[object, ...], Fraction]:
-    found: dict[tuple[object, ...], Fraction] = {}
-    for outcome in result.outcomes:
-        found[key(outcome)] = found.get(key(outcome), Fraction(0)) + outcome.probability
-    return {name: chance.limit_denominator(_DENOMINATOR) for name, chance in found.items()}
+    return {name: chance.limit_denominator(_DENOMINATOR) for name, chance in shares(result, key).items()}
 
 
 def _end(outcome: Outcome) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from kproxy.cluster.redact.names import HOST, NODE
 from kproxy.cluster.redact.objects import REDACTED_KINDS, redact_object
 from kproxy.cluster.redact.words import UnredactableError, Words
 from kproxy.cluster.snapshot import layout
-from kproxy.cluster.snapshot.cluster import is_objects
+from kproxy.cluster.snapshot.cluster import object_contents, value_of_object
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_info
 from kproxy.errors import InputError
@@ -59,14 +59,11 @@ class _Snapshot:
         self._files = files
         self._paths = files.paths()
         self._info = read_info(files)
-        self._objects: list[dict[str, Any]] = []
         raw: list[RawObject] = []
-        contents = {path: files.read(path) or b"" for path in self._paths if is_objects(path)}
-        labelled = {f"{files.label}: {path}": data for path, data in contents.items() if data.strip()}
-        if labelled:
-            load_contents(labelled, on_object=raw.append)
-        for each in raw:
-            self._objects.append(each if isinstance(each, dict) else msgspec.json.decode(each))
+        contents = object_contents(files)
+        if contents:
+            load_contents(contents, on_object=raw.append)
+        self._objects = list(map(value_of_object, raw))
         if not raw and self._info is UNKNOWN and not self._hosts():
             raise InputError(f"{files.label}: not a snapshot: no objects/*.json and no nodes/NAME/ in it")
         self._nodes = {

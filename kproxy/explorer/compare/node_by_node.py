@@ -2,8 +2,9 @@
 
 A change of a few Services is compared on their rules alone: kube-proxy's rules of other Services are the same on both
 sides, and no packet meets rules of two Services. Where all rules may differ, as with another mode, and there are many
-Services, those that stand for all are compared (`cluster.equivalence.services`, which says why that is enough, with rules of other
-programs, too). Nodes whose rules read alike, or differ only in the nodes' own addresses, are compared once.
+Services, those that stand for all are compared (`cluster.equivalence.services`, which says why that is enough, with
+rules of other programs, too). Nodes whose rules read alike, or differ only in the nodes' own addresses, are compared
+once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import Unseen, suspected
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import rules_of
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
@@ -30,7 +32,6 @@ from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.compare.findings import services_of
 from kproxy.explorer.compare.present_rules import EXAMINED, host_of
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.sources.rendering import own_rules
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address
 from kproxy.render import RenderedTable, RenderedTarget
@@ -43,7 +44,8 @@ EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
 @dataclass(frozen=True)
 class Compared:
     """What a node's rules do differently; `first` is the node that was compared for it and for others that differ in
-    nothing but their own addresses, and `stands_for` as in `Representatives`. `gaps`: what was not seen of what was compared."""
+    nothing but their own addresses, and `stands_for` as in `Representatives`. `gaps`: what was not seen of what was
+    compared."""
 
     found: Comparison
     first: str
@@ -246,7 +248,7 @@ class _Side:
         return self.rendered.restore_text, "" if foreign is None else foreign.text
 
     def rules(self) -> SideRules:
-        own, _ = own_rules(self.rendered, self.family)
+        own = rules_of(self.rendered)
         rendering = self.model.rendering
         found = opened_side(rendering.with_foreign(own, self.host, self.family), self.family, self.unseen)
         return rendering.with_open(found, self.family, self.lacking)

@@ -27,6 +27,7 @@ from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
 from kproxy.cluster.migrate import ForeignRules
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import note_of, render_state, rules_of
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files
@@ -36,15 +37,12 @@ from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.side import SideRules
-from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
-from kproxy.render import Features, RenderedTable, RenderedTarget, RenderOptions, Target
+from kproxy.render import Features, RenderedTable, RenderedTarget, Target
 from kproxy.render.explain import objects_of
-from kproxy.render.iptables.base import jump_origins
-from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.nftables.table import RenderedObject
 from kproxy.render.origin import RenderedRule
-from kproxy.services.tracker import ServiceState
 
 Made = TypeVar("Made")
 
@@ -146,7 +144,7 @@ class Rendering:
         """The rules of the Services that the facts have."""
         mode = self.mode_of(host)
         options = facts.nftables if mode == MODE_NFTABLES else facts.iptables
-        return render(facts.state, msgspec.structs.replace(options, favoured=self._favoured), mode)
+        return render_state(facts.state, msgspec.structs.replace(options, favoured=self._favoured), mode)
 
     def explained(self, host: HostFacts, family: Family) -> Explained:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""
@@ -171,8 +169,7 @@ class Rendering:
             return lazy.get(lambda: self._index(rendered, host, family))
 
     def _index(self, rendered: RenderedTarget | RenderedTable, host: HostFacts, family: Family) -> Index:
-        own, note = own_rules(rendered, family)
-        found = self.with_foreign(own, host, family)
+        found, note = self.with_foreign(rules_of(rendered), host, family), note_of(rendered)
         native = found.nftables if found.nftables.tables else None
         opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), native)
         found = self.with_open(replace(found, iptables=opened), family, self.lacking)
@@ -181,8 +178,9 @@ class Rendering:
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
         with collector_paused():
-            own, note = own_rules(self.rendered(host, family), family)
-            return self.with_open(self.with_foreign(own, host, family), family, self.lacking), note
+            rendered = self.rendered(host, family)
+            found = self.with_foreign(rules_of(rendered), host, family)
+            return self.with_open(found, family, self.lacking), note_of(rendered)
 
     def unseen(self, host: HostFacts, lacking: Lacking) -> tuple[Unseen, ...]:
         """What was not seen of the objects that decide a node's rules."""
@@ -220,33 +218,6 @@ class Explained:
     def of(self, service: str) -> Sequence[RenderedRule | RenderedObject]:
         """Those of `namespace/name`."""
         return self._by_service.get(service, ())
-
-
-def render(state: ServiceState, options: RenderOptions, mode: str) -> RenderedTarget | RenderedTable:
-    """kube-proxy's rules in a mode, from scratch."""
-    return (RenderedTable if mode == MODE_NFTABLES else RenderedTarget).of(state, options)
-
-
-def own_rules(rendered: RenderedTarget | RenderedTable, family: Family) -> tuple[SideRules, Note]:
-    """Rendered rules for the engines, and their provenance."""
-    if isinstance(rendered, RenderedTable):
-        from kproxy.render.nftables.save import nft_ruleset
-
-        of_chains = rendered.rule_origins()
-
-        def note_of_table(_table: str, chain: str, number: int) -> str | None:
-            found = of_chains.get(chain, ())
-            return str(found[number - 1]) if number <= len(found) else None
-
-        return SideRules((), nft_ruleset(rendered.restore_text)), note_of_table
-    origins = jump_origins() | rendered.renderer.origins(rendered.state)
-
-    def note(table: str, chain: str, number: int) -> str | None:
-        found = origins.get((table, chain), ())
-        return str(found[number - 1]) if number <= len(found) else None
-
-    ruleset = saved_ruleset(rendered.restore_text, family)
-    return SideRules.of(Ruleset(family, ruleset.tables)), note
 
 
 class RenderedHost(HostFacts):

@@ -188,7 +188,7 @@ def _dissect(frame: Frame) -> Iterator[Read]:
     packet, outer = _ip(Ether(frame.data)), None
     if packet is not None and isinstance(packet.payload, UDP) and _is_vxlan(packet[UDP].dport, _body(packet[UDP])):
         wrapped = VXLAN(_body(packet[UDP]))
-        outer = Outer(packet.src, packet.dst, packet[UDP].dport, wrapped.vni, frame.device)
+        outer = Outer("vxlan", packet.src, packet.dst, frame.device, wrapped.vni, packet[UDP].dport)
         packet = _ip(Ether(bytes(wrapped.payload)))
     if packet is None:
         return
