@@ -78,18 +78,12 @@ class AuditedCluster:
         self.networks = Networks(cidr for node in cluster.manifests.nodes for cidr in node.pod_cidrs)
 
         self.owners = {address: name for name, node in self.nodes.items() for address in node_addresses(node)}
-        self._dumps: dict[str, Dump] = {}
         self.triggers: dict[str, str] = {}
         for each in cluster.manifests.endpoint_slices:
             metadata = each.metadata
             service = f"{metadata.namespace}/{metadata.labels.get(LABEL_SERVICE_NAME, '')}"
             time = metadata.annotations.get(_TRIGGERED, "")
             self.triggers[service] = max(time, self.triggers.get(service, ""))
-
-    def dump(self, name: str, label: str, text: str, family: Family) -> Dump:
-        """A node's dump, cut with the help of the last one that is called the same."""
-        found = self._dumps[name] = Dump(label, text, family, self._dumps.get(name))
-        return found
 
     @cached_property
     def routes_to_pods(self) -> bool:
@@ -215,7 +209,7 @@ class AuditedNode:
                 if recognise(text) is RuleKind.IPTABLES:
                     name = label.rpartition("/")[2]
                     other = Family.IPV6 if name.startswith("ip6") else Family.IPV4
-                    dump, found = self._shared.dump(name, label, text, other), self._dumps[other]
+                    dump, found = Dump(label, text, other), self._dumps[other]
                     if dump.has_effect and not any(_is_repeated(dump, each) for each in found):
                         found.append(dump)
         return tuple(self._dumps[family])
@@ -363,7 +357,8 @@ def _is_repeated(dump: Dump, other: Dump) -> bool:
 def dispatches(dump: Dump) -> bool:
     """Whether a dump has rules of kube-proxy's iptables mode: a dispatch chain that something jumps to."""
     return dump.declares((Table.NAT.value, SERVICES)) and any(
-        key[0] == Table.NAT.value and not is_ours(*key) and SERVICES in block for key, block in dump.chains.items()
+        key[0] == Table.NAT.value and not is_ours(*key) and any(SERVICES in rule for rule in rules)
+        for key, rules in dump.chains.items()
     )
 
 

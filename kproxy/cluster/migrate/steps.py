@@ -10,7 +10,6 @@ Rules that a step adds stand in chains of their own, `MIGRATE-...`, or in front 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +21,7 @@ from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table
+from kproxy.netfilter.text import chain_of, destination_of, key_of, target_of
 from kproxy.render import Renderer, RenderOptions
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
@@ -43,11 +43,7 @@ _NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
 _CLUSTER_IPS: Final = "MIGRATE-CLUSTER-IPS"
 _MASQUERADED: Final = "MIGRATE-MASQ"
 _UNALLOCATED: Final = "MIGRATE-UNALLOCATED"
-_HAIRPIN: Final = re.compile(r"-A (KUBE-SEP-\S+) .*-s (\S+) -j KUBE-MARK-MASQ")
-_ELEMENT: Final = re.compile(r"add element \S+ \S+ (\S+) \{ (?:(\S+) \. )?(\S+) \. (\d+)[ }]")
-_DISPATCH: Final = re.compile(
-    rf"-A (?:{SERVICES}|{EXTERNAL_SERVICES}|{PROXY_FIREWALL}|{NODEPORTS}) .*-p (\S+)(?: -d (\S+))?.* --dport (\d+)"
-)
+_DISPATCH: Final = (SERVICES, EXTERNAL_SERVICES, PROXY_FIREWALL, NODEPORTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,8 @@ def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     text = nftables_text(facts)
     if ids.SHARED_ADDRESS in steps:
         shared = facts.shared_doors.keys()
-        text = "".join(line for line in text.splitlines(keepends=True) if _element_door(line) not in shared)
+        keys = ((line, key_of(line.partition(" { ")[2])) for line in text.splitlines(keepends=True))
+        text = "".join(line for line, key in keys if key is None or Door(*key) not in shared)
     return SideRules((), nft_ruleset(text))
 
 
@@ -153,11 +150,7 @@ def _remote_hairpin(facts: NodeFacts) -> Callable[[str], bool]:
         if f"{endpoint.address}/{port.protocol}" not in facts.hairpin
     }
 
-    def drops(line: str) -> bool:
-        found = _HAIRPIN.match(line)
-        return found is not None and found[1] in remote
-
-    return drops
+    return lambda line: target_of(line) == MARK_MASQ and chain_of(line) in remote
 
 
 def _firewall_lines(_facts: NodeFacts) -> Callable[[str], bool]:
@@ -265,15 +258,10 @@ def _shared_line(facts: NodeFacts) -> Callable[[str], bool]:
     shared = facts.shared_doors.keys()
 
     def drops(line: str) -> bool:
-        found = _DISPATCH.match(line)
-        return found is not None and Door((found[2] or "").partition("/")[0], found[1], int(found[3])) in shared
+        door = destination_of(line.rstrip()) if chain_of(line) in _DISPATCH else None
+        return door is not None and Door(door.address.partition("/")[0], *door[1:]) in shared
 
     return drops
-
-
-def _element_door(line: str) -> Door | None:
-    found = _ELEMENT.match(line)
-    return None if found is None else Door(found[2] or "", found[3], int(found[4]))
 
 
 __all__ = ["STEPS", "Step", "iptables_rules", "nftables_rules", "nftables_text"]

@@ -12,7 +12,8 @@ import re
 from typing import Final
 
 from kproxy.dataplane.compare.causes import Cause
-from kproxy.linux.iptables.ownership import is_owned, is_service_chain, service_of_rule, target_of
+from kproxy.linux.iptables.ownership import is_owned, is_service_chain
+from kproxy.netfilter.text import service_of, target_of
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.nftables.names import TABLE
 
@@ -60,7 +61,7 @@ def _may_be_old(cause: Cause) -> bool:
     if not is_owned(cause.table, cause.chain):
         return bool(cause.set) or "goto" in cause.action or "jump" in cause.action
     leads_on = is_owned(cause.table, target_of(cause.text))
-    return leads_on or is_service_chain(cause.chain) or bool(service_of_rule(cause.text))
+    return leads_on or is_service_chain(cause.chain) or bool(service_of(cause.text))
 
 
 def _when(cause: Cause) -> str:

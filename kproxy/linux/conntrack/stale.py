@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,23 +9,19 @@ from kproxy.cluster.stale_flows import Address, Addresses, StaleFlow, stale_flow
 from kproxy.linux.conntrack.barrier import wait_for_packets
 from kproxy.linux.conntrack.flows import delete_flows, read_flows
 from kproxy.linux.host.addresses import interface_addresses
-from kproxy.linux.iptables.dump import ChainDump, Dump
-from kproxy.linux.iptables.ownership import is_service_chain, service_of_rule, target_of
+from kproxy.linux.iptables.ownership import is_service_chain
 from kproxy.linux.namespace import Namespace
+from kproxy.netfilter.text import ChainText, SaveText, destination_of, endpoint_of, service_of, target_of
 from kproxy.render.iptables.chains import NAT, NODEPORTS, SERVICES
 from kproxy.services.names import IPFamily
 
 PASSES: Final = 3
 """Reading the table gives no snapshot, and where entries come and go one can be missed: so it is read again after
 entries were deleted."""
-
-_DESTINATION: Final = re.compile(r"(?:^| )-d (\S+?)/(?:32|128) ")
-_PROTOCOL: Final = re.compile(r"(?:^| )-p (udp|sctp) ")
-_PORT: Final = re.compile(r" --dport (\d+)(?: |$)")
-_DNAT: Final = re.compile(r" --to-destination (\S+)")
+_PROTOCOLS: Final = ("udp", "sctp")
 
 
-def programmed_addresses(dump: Dump) -> Addresses:
+def programmed_addresses(dump: SaveText) -> Addresses:
     """The addresses and endpoints that rules in the kernel stand for, by the rules alone."""
     services: dict[Address, str] = {}
     leads_to: dict[Address, frozenset[str]] = {}
@@ -34,20 +29,18 @@ def programmed_addresses(dump: Dump) -> Addresses:
     reach = _Reach(nat)
     for chain in (SERVICES, NODEPORTS):
         for rule in nat[chain].rules if chain in nat else ():
-            protocol, port = _PROTOCOL.search(rule), _PORT.search(rule)
-            destination = _DESTINATION.search(rule)
-            if protocol is None or port is None or not is_service_chain(target_of(rule)):
+            to = destination_of(rule)
+            if to is None or to.protocol not in _PROTOCOLS or not is_service_chain(target_of(rule)):
                 continue
-            ip = destination[1] if destination is not None and chain == SERVICES else ""
-            address = (protocol[1].upper(), ip, int(port[1]))
-            services.setdefault(address, service_of_rule(rule))
+            address = (to.protocol.upper(), to.address if chain == SERVICES else "", to.port)
+            services.setdefault(address, service_of(rule))
             leads_to[address] = leads_to.get(address, frozenset()) | reach.endpoints(target_of(rule))
     endpoints = frozenset(
-        found[1]
+        found
         for name, held in nat.items()
         if is_service_chain(name)
         for rule in held.rules
-        if (found := _DNAT.search(rule)) is not None and _PROTOCOL.search(rule) is not None
+        if (found := endpoint_of(rule)) and any(f"-p {protocol} " in rule for protocol in _PROTOCOLS)
     )
     return Addresses(services, leads_to, endpoints)
 
@@ -55,7 +48,7 @@ def programmed_addresses(dump: Dump) -> Addresses:
 class _Reach:
     """Which endpoints a chain leads to, at once or through others."""
 
-    def __init__(self, nat: Mapping[str, ChainDump]) -> None:
+    def __init__(self, nat: Mapping[str, ChainText]) -> None:
         self._nat = nat
         self._known: dict[str, frozenset[str]] = {}
 
@@ -65,10 +58,9 @@ class _Reach:
             held = self._nat.get(chain)
             found: set[str] = set()
             for rule in held.rules if held is not None else ():
-                dnat = _DNAT.search(rule)
-                target = target_of(rule)
-                if dnat is not None:
-                    found.add(dnat[1])
+                dnat, target = endpoint_of(rule), target_of(rule)
+                if dnat:
+                    found.add(dnat)
                 elif is_service_chain(target):
                     found |= self.endpoints(target)
             self._known[chain] = frozenset(found)

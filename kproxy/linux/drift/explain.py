@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.linux.iptables.ownership import target_of
+from kproxy.netfilter.text import target_of
 from kproxy.render.iptables.chains import (
     CANARY,
     EXTERNAL_SERVICES,

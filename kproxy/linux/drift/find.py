@@ -30,10 +30,9 @@ from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, Linux
 from kproxy.linux.host.rules import output_of
 from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
-from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.nfacct import NFACCT_NAMES
-from kproxy.linux.iptables.ownership import TABLES, service_of_rule, services_of_chains
+from kproxy.linux.iptables.ownership import TABLES, services_of_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program
@@ -46,6 +45,7 @@ from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_
 from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_host, render_family
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import SaveText, service_of
 from kproxy.render.iptables.chains import CANARY, FILTER, FORWARD, NAT, NODEPORTS
 from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin
@@ -171,7 +171,7 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
     return report, mend
 
 
-def _prepare(request: NodeRequest, namespace: Namespace, writes: bool) -> tuple[PreparedNode, dict[IPFamily, Dump]]:
+def _prepare(request: NodeRequest, namespace: Namespace, writes: bool) -> tuple[PreparedNode, dict[IPFamily, SaveText]]:
     """What each family's tables should hold and what they hold. Rules that count packets, which changes none, are as
     right as those that do not, unless the request says which are wanted: kube-proxy and `kproxy run` write them where
     the kernel can count."""
@@ -190,7 +190,7 @@ def _prepare(request: NodeRequest, namespace: Namespace, writes: bool) -> tuple[
     return PreparedNode(host, tuple(render_family(request, family) for family in host.families)), dumps
 
 
-def _counts(dump: Dump) -> bool:
+def _counts(dump: SaveText) -> bool:
     """Whether kube-proxy's rules name its nfacct counters."""
     chains = (dump.chain(FILTER, FORWARD), dump.chain(NAT, NODEPORTS))
     return any(name in rule for chain in chains if chain is not None for rule in chain.rules for name in NFACCT_NAMES)
@@ -348,7 +348,7 @@ def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
             )
 
 
-def family_findings(desired: DesiredRules, dump: Dump, difference: Difference, variant: Variant) -> list[Finding]:
+def family_findings(desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> list[Finding]:
     """All findings of one family, in the order of tables and chains."""
     if not difference and not difference.faults:
         return []
@@ -356,7 +356,7 @@ def family_findings(desired: DesiredRules, dump: Dump, difference: Difference, v
 
 
 class _Finder:
-    def __init__(self, desired: DesiredRules, dump: Dump, difference: Difference, variant: Variant) -> None:
+    def __init__(self, desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> None:
         self._desired = desired
         self._dump = dump
         self._difference = difference
@@ -426,7 +426,7 @@ class _Finder:
         if origin is not None:
             service = str(origin.service_port) if origin.service_port else ""
         else:
-            service = service_of_rule(found) or self._owner(ref[1])
+            service = service_of(found) or self._owner(ref[1])
         return self._make(kind, ref, text, service, number, desired, found)
 
     def _owner(self, chain: str) -> str:
@@ -461,7 +461,7 @@ class _Finder:
                 yield self._rule("rule-missing", ref, index + 1, rule, "", explain.missing_rule(origin), origin)
             for number in range(j1 + both, j2):
                 found = real[number]
-                service = service_of_rule(found) or self._owner(ref[1])
+                service = service_of(found) or self._owner(ref[1])
                 text = explain.extra_rule(ref[1], found, service)
                 yield self._rule("rule-extra", ref, number + 1, "", found, text, None)
 

@@ -26,13 +26,13 @@ from kproxy.errors import KproxyError
 from kproxy.family import join_host_port
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.ownership import is_owned, is_service_chain, target_of
+from kproxy.linux.iptables.ownership import is_owned, is_service_chain
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.prepare import PreparedFamily
 from kproxy.netfilter import parse_save
+from kproxy.netfilter.text import SaveText, target_of
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.render.iptables.chains import NAT
 from kproxy.services import Endpoint, IPFamily, ServicePort
@@ -63,7 +63,7 @@ class Sample(NamedTuple):
 def packet_effects(
     family: PreparedFamily,
     namespace: Namespace,
-    found: Dump,
+    found: SaveText,
     difference: Difference,
     services: Iterable[str],
 ) -> list[str]:
@@ -80,7 +80,7 @@ def rule_effects(
     rendered: RenderedTarget,
     desired: DesiredRules,
     local_addresses: Iterable[str],
-    found: Dump,
+    found: SaveText,
     difference: Difference,
     services: Iterable[str],
 ) -> list[str]:
@@ -241,7 +241,7 @@ def _fates_text(fates: Mapping[_Fate, Fraction]) -> str:
 
 
 def _indexes(
-    kept: DesiredRules, found: Dump, difference: Difference, ports: Iterable[ServicePort]
+    kept: DesiredRules, found: SaveText, difference: Difference, ports: Iterable[ServicePort]
 ) -> tuple[Index, Index]:
     """The rules as found, and as they are once the difference is mended."""
     real: Rules = {
@@ -260,7 +260,7 @@ def _indexes(
     return indexes[0], indexes[1]
 
 
-def mended(desired: DesiredRules, found: Dump, difference: Difference) -> Rules:
+def mended(desired: DesiredRules, found: SaveText, difference: Difference) -> Rules:
     """The rules as they would be once the difference is mended."""
     tables: dict[str, dict[str, tuple[str, Sequence[str]]]] = {
         table: {

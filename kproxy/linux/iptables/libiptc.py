@@ -17,11 +17,11 @@ import msgspec
 
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.canonical import same_rule
-from kproxy.linux.iptables.dump import ChainDump, Dump
 from kproxy.linux.iptables.executor import TIMEOUT
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
+from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.services.names import IPFamily
 
 MAX_RULES: Final = 2000
@@ -48,7 +48,7 @@ class _ChainLine(msgspec.Struct):
     rules: list[list[tuple[str, Any]]]
 
 
-def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFAULT_WAIT) -> Dump:
+def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFAULT_WAIT) -> SaveText:
     """The legacy tables of a namespace as libiptc tells them, with counters.
 
     Rules are spelled as restore input; `compare_read_back` knows what is the same.
@@ -62,7 +62,7 @@ def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFA
     if done.code:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
         raise ReadBackError(f"legacy tables cannot be read through libiptc: {lines[-1]}")
-    tables: dict[str, dict[str, ChainDump]] = {}
+    tables: dict[str, dict[str, ChainText]] = {}
     for text in done.stdout.splitlines():
         line = msgspec.convert(json.loads(text), _ChainLine)
         rules, counters = [], []
@@ -71,8 +71,8 @@ def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFA
             packets, size = rule.pop("counters")
             counters.append(f"[{packets}:{size}]")
             rules.append(rule_text(rule))
-        tables.setdefault(line.table, {})[line.chain] = ChainDump(line.policy, rules, counters)
-    return Dump(tables)
+        tables.setdefault(line.table, {})[line.chain] = ChainText(line.policy, rules, counters)
+    return SaveText(tables)
 
 
 def rule_text(rule: Mapping[str, object]) -> str:
@@ -121,7 +121,7 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-def compare_read_back(saved: Dump, read: Dump, family: IPFamily) -> list[str]:
+def compare_read_back(saved: SaveText, read: SaveText, family: IPFamily) -> list[str]:
     """Where two readings of the same tables differ, a sentence each; counters are compared if both have them."""
     differences = []
     refs = {(table, chain) for dump in (saved, read) for table, chains in dump.tables.items() for chain in chains}

@@ -11,12 +11,11 @@ rule and keeps its own KUBE-KUBELET-CANARY, by which one sees that there is a ku
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import Dump
+from kproxy.netfilter.text import SaveText, service_of, target_of
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, MANGLE, NAT, SERVICE_PORT_CHAIN_PREFIXES
 
@@ -64,10 +63,6 @@ TABLES: Final = (FILTER, NAT, MANGLE)
 KUBELET_CANARY: Final = "KUBE-KUBELET-CANARY"
 KUBELET_HINT: Final = "KUBE-IPTABLES-HINT"
 
-_COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
-_SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")
-_TARGET: Final = re.compile(r"(?:^| )-[jg] (\S+)")
-
 
 def is_owned(table: str, chain: str) -> bool:
     """Whether a chain is kube-proxy's."""
@@ -80,24 +75,17 @@ def is_service_chain(chain: str) -> bool:
     return chain.startswith(_NAT_PREFIXES)
 
 
-def target_of(rule: str) -> str:
-    """The chain or target that a rule leads to; "" if it has none."""
-    # A comment may hold " -j ", and the target stands after every match: the last one outside of quotes counts.
-    found = _TARGET.findall(re.sub(r'"(?:[^"\\]|\\.)*"', '""', rule) if '"' in rule else rule)
-    return found[-1] if found else ""
-
-
-def kubelet_present(dump: Dump) -> bool:
+def kubelet_present(dump: SaveText) -> bool:
     """Whether a kubelet keeps rules here."""
     return any(KUBELET_CANARY in chains for chains in dump.tables.values())
 
 
-def owned_chains(dump: Dump) -> list[tuple[str, str]]:
+def owned_chains(dump: SaveText) -> list[tuple[str, str]]:
     """Every owned chain that exists."""
     return [(table, chain) for table, chains in dump.tables.items() for chain in chains if is_owned(table, chain)]
 
 
-def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
+def foreign_references(dump: SaveText) -> dict[tuple[str, str], str]:
     """Owned chains that a rule in a user-defined chain of others jumps to, each with one such chain's name.
 
     The kernel refuses to delete a chain that is jumped to.
@@ -113,7 +101,7 @@ def foreign_references(dump: Dump) -> dict[tuple[str, str], str]:
     return found
 
 
-def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], dump: Dump) -> dict[ChainRef, str]:
+def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], dump: SaveText) -> dict[ChainRef, str]:
     """Stale chains that cannot be deleted: rules of others lead to them, at once or through others."""
     doomed = set(stale)
     kept: dict[ChainRef, str] = {}
@@ -128,7 +116,7 @@ def keep_reachable(stale: list[ChainRef], references: Mapping[ChainRef, str], du
     return kept
 
 
-def removable_chains(dump: Dump) -> tuple[list[ChainRef], dict[ChainRef, str]]:
+def removable_chains(dump: SaveText) -> tuple[list[ChainRef], dict[ChainRef, str]]:
     """What there is of kube-proxy's to remove, and the owned chains that have to stay, each with what keeps it: a
     chain whose rules lead to it, or the kubelet, with whom KUBE-FIREWALL is shared."""
     owned = owned_chains(dump)
@@ -138,16 +126,7 @@ def removable_chains(dump: Dump) -> tuple[list[ChainRef], dict[ChainRef, str]]:
     return [ref for ref in owned if ref not in kept], kept
 
 
-def service_of_rule(rule: str) -> str:
-    """The `namespace/name[:port]` that kube-proxy wrote into a rule's comment; "" if there is none."""
-    for quoted, plain in _COMMENT.findall(rule):
-        found = _SERVICE.search(quoted or plain)
-        if found is not None:
-            return found[1]
-    return ""
-
-
-def services_of_chains(dump: Dump) -> dict[str, str]:
+def services_of_chains(dump: SaveText) -> dict[str, str]:
     """The Service of each nat chain of a ServicePort as the rules' comments tell, in large-cluster mode too.
 
     There endpoint chains have no comments, but the chains that jump to them are known by their own comments or by
@@ -157,7 +136,7 @@ def services_of_chains(dump: Dump) -> dict[str, str]:
     pending: list[tuple[str, str]] = []
     for name, chain in dump.tables.get(NAT, {}).items():
         for rule in chain.rules:
-            service = service_of_rule(rule) if "--comment" in rule else ""
+            service = service_of(rule) if "--comment" in rule else ""
             target = target_of(rule)
             if is_service_chain(name):
                 if service:

@@ -18,12 +18,13 @@ import msgspec
 from kproxy.linux.errors import LinuxError, LockHeldError, PrivilegeError, ToolMissingError, UnreadableDumpError
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import Dump, parse_dump
+from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import KUBELET_CANARY, KUBELET_HINT, owned_chains, removable_chains
 from kproxy.linux.namespace import Namespace
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import SaveText
 from kproxy.render.iptables.chains import MANGLE
 from kproxy.services.names import IPFamily
 
@@ -68,7 +69,7 @@ def choose_variant(
     families = list(families)
     notes: list[str] = []
     locked: list[str] = []
-    dumps: dict[tuple[IPFamily, Variant], Dump] = {}
+    dumps: dict[tuple[IPFamily, Variant], SaveText] = {}
     for family in families:
         for variant, found in installed(family).items():
             # What is asked for is read later anyway, and may be long.
@@ -116,7 +117,7 @@ def _read(
     lock_wait: float,
     notes: list[str],
     locked: list[str],
-) -> Dump | None:
+) -> SaveText | None:
     """What a variant holds; None, with a note, if its iptables does not work here.
 
     Args:
@@ -142,7 +143,7 @@ def _read(
 
 
 def _held_by_other(
-    dumps: Mapping[tuple[IPFamily, Variant], Dump], variant: Variant, notes: list[str]
+    dumps: Mapping[tuple[IPFamily, Variant], SaveText], variant: Variant, notes: list[str]
 ) -> dict[IPFamily, tuple[ChainRef, ...]]:
     """For each family, kube-proxy's chains in the variant that is not programmed, if any; each gives a note."""
     others = {
@@ -158,7 +159,7 @@ def _held_by_other(
     return others
 
 
-def _weight(dumps: Mapping[tuple[IPFamily, Variant], Dump], variant: Variant) -> tuple[int, int]:
+def _weight(dumps: Mapping[tuple[IPFamily, Variant], SaveText], variant: Variant) -> tuple[int, int]:
     hints = chains = 0
     for (_, each), dump in dumps.items():
         if each is variant:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from kproxy.linux.nftables.table import TableText
+from kproxy.netfilter.text import owner_of
 
 _CHAINS: Final = frozenset(
     (
@@ -28,30 +29,24 @@ _SETS: Final = frozenset(
         *("no-endpoint-nodeports", "no-endpoint-services", "service-ips", "service-nodeports"),
     )
 )
-_OF_SERVICE: Final = re.compile(
-    r"(?:service|local|external|firewall|endpoint|affinity)-[A-Z2-7]{8}-([^/]+)/([^/]+)/([^/]+)/([^/]*?)(?:__.*)?"
-)
 _LEADS_TO: Final = re.compile(r"\b(?:goto|jump) ([^\s,}]+)")
 _JSON_LEADS_TO: Final = re.compile(r'"target":"([^"]+)"')
 
 
 def is_our_chain(name: str) -> bool:
     """Whether kube-proxy, of this or an older release, gives chains such a name."""
-    return name in _CHAINS or _OF_SERVICE.match(name) is not None
+    return name in _CHAINS or owner_of(name) is not None
 
 
 def is_our_set(name: str) -> bool:
     """Whether kube-proxy gives sets or maps such a name."""
-    return name in _SETS or (name.startswith("affinity-") and _OF_SERVICE.match(name) is not None)
+    return name in _SETS or (name.startswith("affinity-") and owner_of(name) is not None)
 
 
 def service_of(name: str) -> str:
     """`namespace/name[:port]` of the Service whose chain or affinity set has this name; "" if it belongs to none."""
-    found = _OF_SERVICE.fullmatch(name)
-    if found is None:
-        return ""
-    namespace, service, _, port = found.groups()
-    return f"{namespace}/{service}:{port}" if port else f"{namespace}/{service}"
+    found = owner_of(name)
+    return "" if found is None else found.service_port
 
 
 def targets_of(rule: str) -> set[str]:

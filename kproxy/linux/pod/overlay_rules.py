@@ -16,13 +16,13 @@ from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError, U
 from kproxy.linux.iptables.binaries import Iptables, find_iptables, installed
 from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import lock_held_error
-from kproxy.linux.iptables.ownership import target_of
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.refusing import Rules, Verdict, iptables_verdict, nft_verdict, refuses
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import target_of
 from kproxy.overlay.plan import Change, difference
 from kproxy.overlay.rules import (
     FORWARD_CHAIN,

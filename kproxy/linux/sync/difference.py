@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from kproxy.linux.iptables.canonical import ChainRef, same_rules
-from kproxy.linux.iptables.dump import Dump
 from kproxy.linux.iptables.ownership import foreign_references, is_owned, keep_reachable, kubelet_present
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.jumps import JumpEdit, JumpFault, ensure_jumps
+from kproxy.netfilter.text import SaveText
 from kproxy.render.iptables.chains import FILTER, FIREWALL
 
 
@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True):
         return bool(self.writes or self.deletions or self.edits or self.dormant)
 
 
-def find_difference(desired: DesiredRules, dump: Dump) -> Difference:
+def find_difference(desired: DesiredRules, dump: SaveText) -> Difference:
     """Compares the kernel's rules with the desired ones, chain by chain."""
     writes: dict[ChainRef, str] = {}
     missing: set[ChainRef] = set()

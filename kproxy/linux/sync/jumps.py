@@ -20,8 +20,8 @@ from typing import Final
 import msgspec
 
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
-from kproxy.linux.iptables.dump import ChainDump, Dump
-from kproxy.linux.iptables.ownership import TABLES, is_owned, kubelet_present, target_of
+from kproxy.linux.iptables.ownership import TABLES, is_owned, kubelet_present
+from kproxy.netfilter.text import ChainText, SaveText, target_of
 from kproxy.render.iptables.chains import FIREWALL
 from kproxy.services.names import IPFamily
 
@@ -79,7 +79,7 @@ def takes_everything(rule: str) -> bool:
 
 
 def ensure_jumps(
-    dump: Dump, family: IPFamily, desired: Mapping[ChainRef, Sequence[str]]
+    dump: SaveText, family: IPFamily, desired: Mapping[ChainRef, Sequence[str]]
 ) -> tuple[list[JumpEdit], list[JumpFault]]:
     """The edits that put every jump rule right, and what was wrong.
 
@@ -189,7 +189,7 @@ def _longest_increasing(ranks: Sequence[int]) -> list[int]:
     return best[-1] if best else []
 
 
-def remove_jumps(dump: Dump, keep: Mapping[ChainRef, object] | None = None) -> list[JumpEdit]:
+def remove_jumps(dump: SaveText, keep: Mapping[ChainRef, object] | None = None) -> list[JumpEdit]:
     """The edits that remove every jump of kube-proxy's from built-in chains.
 
     Args:
@@ -210,14 +210,14 @@ def remove_jumps(dump: Dump, keep: Mapping[ChainRef, object] | None = None) -> l
     return edits
 
 
-def return_jumps(before: Dump, now: Dump) -> list[JumpEdit]:
+def return_jumps(before: SaveText, now: SaveText) -> list[JumpEdit]:
     """The edits that bring the jump rules back to where, and as often as, they stood before."""
     edits = []
     for table in TABLES:
         for name, chain in now.tables.get(table, {}).items():
             if not chain.is_builtin:
                 continue
-            old = before.chain(table, name) or ChainDump(chain.policy, [], [])
+            old = before.chain(table, name) or ChainText(chain.policy, [], [])
             ours = [rule for rule in chain.rules if is_our_jump(table, rule)]
             if _standing(table, old) == _standing(table, chain):
                 continue
@@ -230,5 +230,5 @@ def return_jumps(before: Dump, now: Dump) -> list[JumpEdit]:
     return edits
 
 
-def _standing(table: str, chain: ChainDump) -> list[tuple[int, str]]:
+def _standing(table: str, chain: ChainText) -> list[tuple[int, str]]:
     return [(number, rule) for number, rule in enumerate(chain.rules) if is_our_jump(table, rule)]

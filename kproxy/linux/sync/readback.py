@@ -16,10 +16,11 @@ from typing import Final
 import msgspec
 
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import ChainDump, Dump, is_comment, parse_dump
+from kproxy.linux.iptables.dump import is_comment, parse_dump
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.netfilter import BUILTIN_CHAINS
+from kproxy.netfilter.text import ChainText, SaveText
 
 CHAINS_PER_BLOCK: Final = 100
 
@@ -73,10 +74,10 @@ def find_left(desired: DesiredRules, text: str, what: str, blocks: Blocks) -> Di
     return find_difference(msgspec.structs.replace(desired, chains=chains), dump)
 
 
-def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[ChainRef]] | None:
+def _without_expected(text: str, blocks: Blocks) -> tuple[SaveText, set[ChainRef]] | None:
     """A dump without the chains that are as expected, and which those are; None if the text is not laid out as expected
     or needs a closer look."""
-    tables: dict[str, dict[str, ChainDump]] = {}
+    tables: dict[str, dict[str, ChainText]] = {}
     expected: set[ChainRef] = set()
     *parts, rest = text.split("\nCOMMIT\n")
     if not is_comment(rest):
@@ -90,11 +91,11 @@ def _without_expected(text: str, blocks: Blocks) -> tuple[Dump, set[ChainRef]] |
         tables[name] = {}
         if not _split(name, f"{declarations.rstrip()}\n", f"-{rules}" if rules else "", blocks, tables[name], expected):
             return None
-    return Dump(tables), expected
+    return SaveText(tables), expected
 
 
 def _split(
-    table: str, declarations: str, rules: str, blocks: Blocks, chains: dict[str, ChainDump], expected: set[ChainRef]
+    table: str, declarations: str, rules: str, blocks: Blocks, chains: dict[str, ChainText], expected: set[ChainRef]
 ) -> bool:
     """Splits the chains of one table that are not as expected; False if they cannot be separated."""
     at_declaration = at_rule = 0
@@ -120,7 +121,7 @@ def _split(
             end = rules.index("\n", at_rule)
             own.append(rules[at_rule + len(prefix) : end])
             at_rule = end + 1
-        chains[chain] = ChainDump(policy.partition(" ")[0], own, [""] * len(own))
+        chains[chain] = ChainText(policy.partition(" ")[0], own, [""] * len(own))
         at_declaration += len(line) + 1
     # Rules that are left over stand where they are not expected: those of a chain that should have none, say.
     return at_rule == len(rules)

@@ -11,6 +11,7 @@ deleted once the old rules are back.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Sized
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from kproxy.linux.errors import (
     failure_message,
 )
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import ChainDump, Dump, parse_dump
+from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.namespace import Namespace
@@ -40,6 +41,7 @@ from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
 from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
+from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.render.iptables.chains import FILTER, NAT
 from kproxy.words import listed
 
@@ -57,14 +59,14 @@ class Outcome(msgspec.Struct, frozen=True):
     """
 
     report: FamilyReport
-    before: Dump
+    before: SaveText
     difference: Difference
 
 
-def read_dump(executor: Executor, *, counters: bool) -> Dump:
+def read_dump(executor: Executor, *, counters: bool) -> SaveText:
     """What the kernel holds. Raises LinuxError."""
     dump = parse_dump(executor.save(counters=counters), f"iptables-{executor.variant.value}-save")
-    return msgspec.structs.replace(dump, dormant=executor.dormant())
+    return dataclasses.replace(dump, dormant=executor.dormant())
 
 
 def reconcile_rules(
@@ -138,7 +140,7 @@ def _reconcile(
     return Outcome(report, before, difference)
 
 
-def change_of(difference: Difference, desired: DesiredRules, before: Dump) -> Change:
+def change_of(difference: Difference, desired: DesiredRules, before: SaveText) -> Change:
     """A difference as something to write."""
     previous = {
         ref: _spelled(ref[1], chain.rules, zip(desired.rules(ref), text.splitlines(keepends=True), strict=True))
@@ -157,7 +159,7 @@ def _spelled(name: str, rules: list[str], known: Iterable[tuple[str, str]]) -> s
 def write_verified(
     executor: Executor,
     desired: DesiredRules,
-    before: Dump,
+    before: SaveText,
     runs: list[list[Batch]],
     watch: Stopwatch,
     progress: Progress | None,
@@ -205,7 +207,7 @@ def _expect(desired: DesiredRules) -> Blocks:
     return expected_blocks(desired)
 
 
-def roll_back(executor: Executor, before: Dump, what: str) -> ApplyFailedError:
+def roll_back(executor: Executor, before: SaveText, what: str) -> ApplyFailedError:
     """Brings back what was there before, and makes the error that says how that went."""
     try:
         now = read_dump(executor, counters=False)
@@ -234,12 +236,12 @@ def clean_after_failure(executor: Executor, tried: DesiredRules, namespace: Name
     return clean_flows(namespace, executor.family, now, then, endpoints=then.all_endpoints)
 
 
-def desired_dump(desired: DesiredRules) -> Dump:
+def desired_dump(desired: DesiredRules) -> SaveText:
     """The desired nat table, as if it had been read."""
-    return Dump(
+    return SaveText(
         {
             NAT: {
-                chain: ChainDump("-", desired.rules((NAT, chain)), [])
+                chain: ChainText("-", desired.rules((NAT, chain)), [])
                 for table, chain in desired.chains
                 if table == NAT
             }
@@ -247,7 +249,7 @@ def desired_dump(desired: DesiredRules) -> Dump:
     )
 
 
-def _which(executor: Executor, before: Dump) -> str:
+def _which(executor: Executor, before: SaveText) -> str:
     try:
         left = reverse_change(before, read_dump(executor, counters=False))
     except LinuxError:
@@ -255,7 +257,7 @@ def _which(executor: Executor, before: Dump) -> str:
     return f"; not as before: {_chain_names([*left.writes, *left.deletions])}"
 
 
-def reverse_change(before: Dump, now: Dump) -> Change:
+def reverse_change(before: SaveText, now: SaveText) -> Change:
     """What brings owned chains and jump rules back to what they were, their counters included."""
     writes: dict[ChainRef, str] = {}
     previous: dict[ChainRef, str] = {}
@@ -271,7 +273,7 @@ def reverse_change(before: Dump, now: Dump) -> Change:
     return Change(writes, deletions, return_jumps(before, now), {}, previous)
 
 
-def _with_counters(name: str, chain: ChainDump) -> list[str]:
+def _with_counters(name: str, chain: ChainText) -> list[str]:
     return [
         f"{f'{counters} ' if counters else ''}-A {name}{f' {rule}' if rule else ''}\n"
         for rule, counters in zip(chain.rules, chain.counters, strict=True)

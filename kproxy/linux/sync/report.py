@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import msgspec
 
 from kproxy.linux.iptables.canonical import ChainRef
-from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.ownership import service_of_rule, services_of_chains
+from kproxy.linux.iptables.ownership import services_of_chains
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.jumps import JumpFault
+from kproxy.netfilter.text import SaveText, service_of
 from kproxy.render.iptables.chains import NAT
 
 
@@ -117,7 +117,7 @@ class _Tally:
         self.written = self.deleted = self.added = self.removed = 0
 
 
-def service_changes(desired: DesiredRules, before: Dump, difference: Difference) -> tuple[ServiceChange, ...]:
+def service_changes(desired: DesiredRules, before: SaveText, difference: Difference) -> tuple[ServiceChange, ...]:
     """What a difference means for each Service, sorted by name."""
     tallies: dict[str, _Tally] = {}
     old_names: dict[str, str] | None = None
@@ -137,9 +137,9 @@ def service_changes(desired: DesiredRules, before: Dump, difference: Difference)
             continue
         tally("").written += 1
         for rule, count in added.items():
-            tally(service_of_rule(rule)).added += count
+            tally(service_of(rule)).added += count
         for rule, count in removed.items():
-            tally(service_of_rule(rule)).removed += count
+            tally(service_of(rule)).removed += count
     for ref in difference.deletions:
         if old_names is None:
             old_names = services_of_chains(before)

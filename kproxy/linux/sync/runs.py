@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from kproxy.linux.iptables.ownership import is_service_chain, target_of
+from kproxy.linux.iptables.ownership import is_service_chain
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import target_of
 from kproxy.render.iptables.chains import NAT
 from kproxy.render.iptables.plan import CHAINS_PER_BATCH, Batch, Change, order_batches
 

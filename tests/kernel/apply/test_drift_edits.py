@@ -22,8 +22,9 @@ from kproxy.cli.main import main
 from kproxy.linux.iptables.binaries import COMMAND
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.ownership import is_owned, target_of
+from kproxy.linux.iptables.ownership import is_owned
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import target_of
 from kproxy.services import IPFamily
 from tests.support.kernel.drift_edits import KINDS, Edit, Editor, is_edit_of_ours
 from tests.support.kernel.namespaces import fresh_namespace, run, split_tables

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from kproxy.linux.errors import LinuxError, LockHeldError, ToolFailedError
-from kproxy.linux.iptables.dump import ChainDump
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.nftables.readback import Listing, parse_listing
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.jumps import is_our_jump
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import ChainText
 from kproxy.services import IPFamily
 from tests.support.kernel.table_edits import TABLE_KINDS, TableEditor
 from tests.support.linux.fake import MemoryExecutor, refused, transactions
@@ -182,7 +182,7 @@ class FaultyTables(MemoryNft):
             raise ToolFailedError("nft is broken")
 
 
-def _emptied(chains: Mapping[str, ChainDump], table: str) -> str:
+def _emptied(chains: Mapping[str, ChainText], table: str) -> str:
     """A flush: every chain without rules, and those that are not built in gone."""
     flushed = "".join(f"-F {name}\n" for name in chains)
     gone = "".join(f"-X {name}\n" for name, chain in chains.items() if not chain.is_builtin)

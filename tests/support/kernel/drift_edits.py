@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from kproxy.linux.iptables.dump import Dump
-from kproxy.linux.iptables.ownership import is_owned, owned_chains, target_of
+from kproxy.linux.iptables.ownership import is_owned, owned_chains
 from kproxy.linux.sync.jumps import is_our_jump
+from kproxy.netfilter.text import SaveText, target_of
 from kproxy.services import IPFamily
 
 Place = tuple[str, str]
@@ -60,7 +60,7 @@ def _transaction(table: str, lines: Iterable[str], declared: Iterable[str] = ())
 class Editor:
     """Makes edits of what a dump holds, by chance."""
 
-    def __init__(self, dump: Dump, family: IPFamily, rng: random.Random) -> None:
+    def __init__(self, dump: SaveText, family: IPFamily, rng: random.Random) -> None:
         self._dump = dump
         self._family = family
         self._rng = rng

@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.linux.drift.find import family_findings
 from kproxy.linux.errors import ApplyFailedError, KernelState
-from kproxy.linux.iptables.dump import Dump, parse_dump
+from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.sync import reconcile
@@ -21,6 +21,7 @@ from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.progress import NOTHING, WOULD_CHANGE
 from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.text import SaveText
 from kproxy.services import IPFamily
 from tests.support.linux.fake import Faulty, Killed, refused
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
@@ -86,7 +87,7 @@ def rules_of(executor: Executor) -> dict[str, dict[str, list[str]]]:
     return rules_in(read_dump(executor, counters=False))
 
 
-def rules_in(dump: Dump) -> dict[str, dict[str, list[str]]]:
+def rules_in(dump: SaveText) -> dict[str, dict[str, list[str]]]:
     return {
         table: {name: list(chain.rules) for name, chain in sorted(chains.items())}
         for table, chains in sorted(dump.tables.items())
@@ -319,7 +320,7 @@ def _undated(text: str) -> str:
     return re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
 
 
-def random_edit(rng: random.Random, dump: Dump) -> str:
+def random_edit(rng: random.Random, dump: SaveText) -> str:
     """Restore input that changes one thing of kube-proxy's."""
     places = owned_chains(dump)
     full = [place for place in places if (chain := dump.chain(*place)) is not None and chain.rules]

@@ -6,8 +6,9 @@ import pytest
 
 from kproxy.linux.errors import ToolFailedError, UnreadableDumpError
 from kproxy.linux.iptables.dump import parse_dump
-from kproxy.linux.iptables.ownership import service_of_rule, services_of_chains
+from kproxy.linux.iptables.ownership import services_of_chains
 from kproxy.netfilter import parse_save
+from kproxy.netfilter.text import service_of
 from tests.support.recorded import MINIKUBE
 
 
@@ -50,10 +51,10 @@ def test_what_is_no_dump(text: str, told: str) -> None:
 
 
 def test_services_by_comments() -> None:
-    assert service_of_rule('-m comment --comment "shop/web:http -> 10.0.0.1:80" -j X') == "shop/web:http"
-    assert service_of_rule("-m comment --comment shop/web -j X") == "shop/web"
-    assert service_of_rule('-m comment --comment "masquerade traffic for shop/web external destinations"') == "shop/web"
-    assert service_of_rule('-m comment --comment "kubernetes service portals" -j X') == ""
+    assert service_of('-m comment --comment "shop/web:http -> 10.0.0.1:80" -j X') == "shop/web:http"
+    assert service_of("-m comment --comment shop/web -j X") == "shop/web"
+    assert service_of('-m comment --comment "masquerade traffic for shop/web external destinations"') == "shop/web"
+    assert service_of('-m comment --comment "kubernetes service portals" -j X') == ""
     dump = parse_dump(
         "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-SEP-A - [0:0]\n"
         '-A KUBE-SERVICES -m comment --comment "shop/web cluster IP" -j KUBE-SVC-A\n'

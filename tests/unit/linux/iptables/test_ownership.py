@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.iptables.ownership import is_owned, target_of
+from kproxy.linux.iptables.ownership import is_owned
+from kproxy.netfilter.text import target_of
 from kproxy.render.iptables.plan import height
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.iptables.dump import ChainDump, Dump
 from kproxy.linux.sync.jumps import JumpEdit, ensure_jumps, takes_everything
+from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.services import IPFamily
 
 A, B, C = "-j KUBE-FIREWALL", "-j KUBE-SERVICES", "-j KUBE-FORWARD"
@@ -13,9 +13,9 @@ THEIRS = "-s 192.0.2.1/32 -j ACCEPT"
 WANTED = {("filter", "INPUT"): (A, B, C)}
 
 
-def edit(*rules: str, others: dict[str, ChainDump] | None = None) -> JumpEdit | None:
-    chain = ChainDump("ACCEPT", list(rules), [""] * len(rules))
-    edits, _ = ensure_jumps(Dump({"filter": {"INPUT": chain, **(others or {})}}), IPFamily.IPV4, WANTED)
+def edit(*rules: str, others: dict[str, ChainText] | None = None) -> JumpEdit | None:
+    chain = ChainText("ACCEPT", list(rules), [""] * len(rules))
+    edits, _ = ensure_jumps(SaveText({"filter": {"INPUT": chain, **(others or {})}}), IPFamily.IPV4, WANTED)
     return edits[0] if edits else None
 
 
@@ -57,7 +57,7 @@ def test_the_fewest_edits_put_it_right(rules: tuple[str, ...], after: tuple[str,
 
 
 def test_a_kubelet_places_the_firewall_jump_itself() -> None:
-    kubelet = {"KUBE-KUBELET-CANARY": ChainDump("-", [], [])}
+    kubelet = {"KUBE-KUBELET-CANARY": ChainText("-", [], [])}
     assert edit(B, C, THEIRS, A, others=kubelet) is None
     assert edit(B, C, THEIRS, A) is not None
 
