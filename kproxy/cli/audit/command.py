@@ -85,7 +85,7 @@ def command(
     from kproxy.cli.audit.junit import junit_text
     from kproxy.cli.audit.processes import in_processes
     from kproxy.cli.audit.text import report_lines
-    from kproxy.cluster.audit import audit
+    from kproxy.cluster.audit.audit import audit
     from kproxy.cluster.snapshot.cluster import read_snapshot
 
     with working("reading the cluster"):

@@ -6,7 +6,8 @@ import re
 from typing import Final
 from xml.etree import ElementTree
 
-from kproxy.cluster.audit import KINDS, Finding, Report, Severity
+from kproxy.cluster.audit.finding_kinds import KINDS, Severity
+from kproxy.cluster.audit.report import Finding, Report
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.words import with_arrows
 

@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from kproxy.cli.output import Verbatim, labelled, report_width, wrapped
-from kproxy.cluster.audit import Finding, Gap, Report, Severity
+from kproxy.cluster.audit.finding_kinds import Severity
+from kproxy.cluster.audit.report import Finding, Gap, Report
 from kproxy.cluster.evidence.unseen import NO_RULES, headlines, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.words import counted, with_arrows

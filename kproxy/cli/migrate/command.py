@@ -124,7 +124,9 @@ def command(
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.equivalence.services import Alike
-    from kproxy.cluster.migrate import Analysis, ForeignRules, analyse, build_report
+    from kproxy.cluster.migrate.analysis import Analysis, analyse
+    from kproxy.cluster.migrate.foreign import ForeignRules
+    from kproxy.cluster.migrate.report import build_report
     from kproxy.cluster.node import NodeFacts
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 

@@ -9,9 +9,8 @@ from typing import Final
 import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
-from kproxy.cluster.migrate import Finding, KernelAnswer, Report
 from kproxy.cluster.migrate.reason import Effort
-from kproxy.cluster.migrate.report import Fate, NotDecided, WitnessRecord
+from kproxy.cluster.migrate.report import Fate, Finding, KernelAnswer, NotDecided, Report, WitnessRecord
 from kproxy.cluster.migrate.ruled_out import Absent
 from kproxy.words import counted
 

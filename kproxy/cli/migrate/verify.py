@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from kproxy.cluster.migrate import Found, KernelAnswer
-from kproxy.cluster.migrate.analysis import behind_firewall
+from kproxy.cluster.migrate.analysis import Found, behind_firewall
+from kproxy.cluster.migrate.report import KernelAnswer
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules, nftables_text
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.symbolic.side import SideRules

@@ -14,10 +14,3 @@ finding_kinds  the kinds of findings: a table
 report       observations grouped to findings
 audit        all of it
 """
-
-from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.finding_kinds import KINDS, Severity
-from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
-from kproxy.cluster.audit.report import Finding, Gap, Report
-
-__all__ = ["KINDS", "BlamedRule", "Finding", "Gap", "Observation", "Report", "Severity", "Witness", "audit"]

@@ -32,6 +32,7 @@ from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.text import target_of
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.serviceport import ServicePort
 from kproxy.words import exact
@@ -51,7 +52,6 @@ _FEW: Final = 3
 """So many ServicePorts whose own rules are wrong are asked each, also where these are wrong in the same way."""
 _SENDS: Final = re.compile(r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY)\b|\b(?:dnat|redirect|tproxy)\b")
 _HIDES: Final = re.compile(r"-j (?:MASQUERADE|SNAT|NETMAP)\b|\b(?:masquerade|snat)\b")
-_CALLS_OURS: Final = re.compile(r"-[jg] KUBE-")
 _BEFORE_ROUTING: Final = ("PREROUTING", "OUTPUT", "INGRESS")
 
 Difference = tuple[str, Step | None, str]
@@ -300,7 +300,11 @@ def _is_native(step: Step) -> bool:
 def _is_ours(step: Step) -> bool:
     if _is_native(step):
         return step.table.split(" ", 1)[1] == TABLE
-    return is_ours(step.table, step.chain) or _CALLS_OURS.search(step.text) is not None
+    return is_ours(step.table, step.chain) or _calls_ours(step)
+
+
+def _calls_ours(step: Step) -> bool:
+    return target_of(step.text).startswith("KUBE-")
 
 
 def _refused(question: Question, alone: TraceResult, found: TraceResult) -> Difference | None:
@@ -336,7 +340,7 @@ def _astray(question: Question, outcome: Outcome, translated: bool) -> Differenc
     if not translated:
         return "refusal-missing", None, f"{question.what}: goes to {outcome.dst}"
     last = next((step for step in reversed(foreign) if step.table in ("nat", "raw") or _is_native(step)), None)
-    if last is not None and not any(_CALLS_OURS.search(step.text) for step in rules if step.table == "nat"):
+    if last is not None and not any(_calls_ours(step) for step in rules if step.table == "nat"):
         return "foreign-bypass", last, f"{question.what}: not translated"
     return "service-missing", None, f"{question.what}: not translated"
 

@@ -22,12 +22,14 @@ from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.statement import Mangle, Match, Operator
 from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Verdict
+from kproxy.netfilter.text import ChainText, SaveTextError, split_save, target_of
 from kproxy.render.iptables.chains import FORWARD, MARK_MASQ, NODEPORTS, POSTROUTING, SERVICES
 from kproxy.render.nftables.names import CLUSTER_IPS, NODEPORT_IPS, TABLE
 from kproxy.render.nftables.names import SERVICES as NFT_SERVICES
 
 _CLUSTER_IP_CHAINS: Final = ("KUBE-SVC-", "KUBE-SVL-")
 _EXTERNAL: Final = "KUBE-EXT-"
+_TELLING: Final = frozenset((SERVICES, MARK_MASQ, POSTROUTING, FORWARD))
 _BY_CONFIGURATION: Final = re.compile(
     rf"-A KUBE-SV[CL]-\S+ .*-j {MARK_MASQ}$"
     r"|-A KUBE-EXT-\S+ -[si] \S+ .*-j KUBE-SVC-\S+$"
@@ -37,14 +39,6 @@ _BY_CONFIGURATION: Final = re.compile(
     r"|(?:ip6? saddr|iifname) \S+ goto service-"
     r"|fib daddr type local "
 )
-_COUNTERS: Final = r"^(?:\[\d+:\d+\] )?"
-_TELLING: Final = re.compile(
-    rf"{_COUNTERS}-A (KUBE-(?:SERVICES|MARK-MASQ|POSTROUTING|FORWARD|EXT-\S+)) .*"
-    rf"|{_COUNTERS}-A (KUBE-SV[CL]-\S+) .*-j {MARK_MASQ}\s*$",
-    re.MULTILINE,
-)
-_TABLE: Final = re.compile(r"^\*(nat|filter)\n(.*?)^COMMIT$", re.MULTILINE | re.DOTALL)
-_JUMPED_TO: Final = re.compile(rf"{_COUNTERS}-A (?!KUBE-)\S+ .*-[jg] {SERVICES}\s*$", re.MULTILINE)
 
 
 class Pods(NamedTuple):
@@ -94,8 +88,12 @@ def is_of_configuration(rule: str, set_name: str = "") -> bool:
 
 def has_iptables_mode(text: str) -> bool:
     """Whether a dump has rules of iptables mode: a dispatch chain that something else jumps to."""
-    nat = dict(_tables(text)).get("nat", "")
-    return _JUMPED_TO.search(nat) is not None
+    return any(
+        rule.endswith((f"-j {SERVICES}", f"-g {SERVICES}"))
+        for name, chain in _tables(text).get("nat", {}).items()
+        if not name.startswith("KUBE-")
+        for rule in chain.rules
+    )
 
 
 def read_iptables(texts: Mapping[Family, list[str]]) -> Evidence:
@@ -116,20 +114,27 @@ def read_iptables(texts: Mapping[Family, list[str]]) -> Evidence:
     return found
 
 
-def _tables(text: str) -> Iterator[tuple[str, str]]:
-    return ((each[1], each[2]) for each in _TABLE.finditer(text.replace("\r\n", "\n")))
+def _tables(text: str) -> Mapping[str, Mapping[str, ChainText]]:
+    """A dump's tables; none of what is no dump, which is told where its rules are wanted."""
+    try:
+        return split_save(text.replace("\r\n", "\n")).tables
+    except SaveTextError:
+        return {}
 
 
 def _telling(text: str) -> str:
     """The rules of a dump that can tell something, as a dump."""
     parts = []
-    for table, body in _tables(text):
-        lines: list[str] = []
-        chains: dict[str, None] = {}
-        for each in _TELLING.finditer(body):
-            chains[each[1] or each[2]] = None
-            lines.append(each[0])
-        parts += [f"*{table}", *(f":{name} - [0:0]" for name in chains), *lines, "COMMIT"]
+    for table, chains in _tables(text).items():
+        parts.append(f"*{table}")
+        for name, chain in chains.items():
+            rules = chain.rules
+            if name.startswith(_CLUSTER_IP_CHAINS):
+                rules = [rule for rule in rules if target_of(rule) == MARK_MASQ]
+            elif name not in _TELLING and not name.startswith(_EXTERNAL):
+                continue
+            parts += [f":{name} - [0:0]", *(f"-A {name} {rule}" for rule in rules)]
+        parts.append("COMMIT")
     return "\n".join(parts) + "\n"
 
 

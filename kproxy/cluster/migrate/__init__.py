@@ -7,19 +7,3 @@ steps      taking known differences out of the rules, so that what is left can b
 analysis   all of it, for one node and family
 report     findings of all nodes and families, grouped
 """
-
-from kproxy.cluster.migrate.analysis import Analysis, Found, analyse
-from kproxy.cluster.migrate.foreign import ForeignRules
-from kproxy.cluster.migrate.report import Finding, KernelAnswer, Report, WitnessRecord, build_report
-
-__all__ = [
-    "Analysis",
-    "Finding",
-    "ForeignRules",
-    "Found",
-    "KernelAnswer",
-    "Report",
-    "WitnessRecord",
-    "analyse",
-    "build_report",
-]

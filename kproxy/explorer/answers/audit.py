@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kproxy.cluster.audit import Report, audit
+from kproxy.cluster.audit.audit import audit
+from kproxy.cluster.audit.report import Report
 from kproxy.explorer.errors import cannot
 from kproxy.explorer.model.model import Model, Work
 

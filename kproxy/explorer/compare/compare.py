@@ -13,10 +13,11 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.equivalence.services import Alike
-from kproxy.cluster.migrate import Analysis, ForeignRules, analyse, build_report
-from kproxy.cluster.migrate import Report as MigrateReport
+from kproxy.cluster.migrate.analysis import Analysis, analyse
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.report import Finding as MigrateFinding
-from kproxy.cluster.migrate.report import NotDecided
+from kproxy.cluster.migrate.report import NotDecided, build_report
+from kproxy.cluster.migrate.report import Report as MigrateReport
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.map import draw_map
 from kproxy.explorer.compare.findings import (

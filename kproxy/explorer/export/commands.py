@@ -15,12 +15,12 @@ import msgspec
 from kproxy import __version__
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.audit import Report as AuditReport
+from kproxy.cluster.audit.report import Report as AuditReport
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import Journey
 from kproxy.cluster.journey.question import Question
-from kproxy.cluster.migrate import Report as MigrateReport
+from kproxy.cluster.migrate.report import Report as MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.dataplane.compare.compare import Comparison, Difference

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.cluster.audit import Report
+from kproxy.cluster.audit.report import Report
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.lost_nodes import known_journeys
 from kproxy.cluster.journey.path import Journey, one_of

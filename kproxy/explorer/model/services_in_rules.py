@@ -15,7 +15,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.elements import print_element
 from kproxy.netfilter.nftables.ruleset import Table
-from kproxy.netfilter.nftables.style import Scope, Style
+from kproxy.netfilter.text import destination_of, key_of, owner_of, service_of
 from kproxy.render.iptables.chains import EXTERNAL_SERVICES, NODEPORTS, SERVICES
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import family_of
@@ -26,20 +26,8 @@ LOAD_BALANCER_IP: Final = "loadBalancerIP"
 NODE_PORT: Final = "nodePort"
 
 _CHAINS: Final = (SERVICES, EXTERNAL_SERVICES, NODEPORTS)
-_RULE: Final = re.compile(
-    r"(?:-d (?P<address>[^\s/]+)(?:/\d+)? )?-p (?P<protocol>tcp|udp|sctp) .*"
-    r'--comment "?(?P<namespace>[^\s"/]+)/(?P<name>[^\s":]+)(?::(?P<port>[^\s"]+))?(?: (?P<words>[^"]*))?"? .*'
-    r"--dport (?P<number>\d+)"
-)
 _LEADS_TO: Final = re.compile(r"(?:--to-destination|dnat(?: ip6?)? to) ((?:\[[0-9a-f:.]+\]|[0-9.]+):\d+)")
-_ELEMENT: Final = re.compile(
-    r"(?:(?P<address>\S+) \. )?(?P<protocol>tcp|udp|sctp) \. (?P<number>\d+)"
-    r'(?: comment "(?P<comment>[^"]*)")? : \S+(?: (?P<chain>\S+))?'
-)
-_CHAIN: Final = re.compile(
-    r"(?P<kind>service|external|firewall)-[A-Z0-9]{8}-(?P<name>.+)/(?:tcp|udp|sctp)/(?P<port>.*)"
-)
-_NAMED: Final = re.compile(r"(?P<name>[^:]+/[^:]+)(?::(?P<port>.+))?")
+_COMMENT: Final = re.compile(r' comment "([^":]+/[^":]+)(?::([^"]+))?"')
 _KINDS: Final = {"cluster IP": CLUSTER_IP, "external IP": EXTERNAL_IP, "loadbalancer IP": LOAD_BALANCER_IP}
 
 
@@ -79,17 +67,14 @@ def _of_iptables(rules: HostRules) -> Iterator[Door]:
         for table in ruleset.tables:
             for chain in table.chains:
                 for rule in chain.rules if chain.name in _CHAINS else ():
-                    match = _RULE.search(rule.spec())
-                    if match is not None:
-                        address, words = match["address"] or "", match["words"] or ""
-                        kind = _KINDS.get(words) or (
-                            NODE_PORT if not address else CLUSTER_IP if chain.name == SERVICES else EXTERNAL_IP
-                        )
-                        family = ruleset.family or family_of(address)
-                        yield Door(
-                            f"{match['namespace']}/{match['name']}", match["port"] or "", match["protocol"].upper(),
-                            family, kind, address, int(match["number"]),
-                        )  # fmt: skip
+                    text = rule.spec()
+                    to, (service, _, port) = destination_of(text), service_of(text).partition(":")
+                    if to is not None and service:
+                        said = next((kind for words, kind in _KINDS.items() if f" {words}" in text), "")
+                        inside = CLUSTER_IP if chain.name == SERVICES else EXTERNAL_IP
+                        kind = said or (inside if to.address else NODE_PORT)
+                        family = ruleset.family or family_of(to.address)
+                        yield Door(service, port, to.protocol.upper(), family, kind, to.address, to.port)
 
 
 def _of_nftables(rules: HostRules) -> Iterator[Door]:
@@ -103,18 +88,14 @@ def _of_table(table: Table, family: Family) -> Iterator[Door]:
     scope = Scope(Style(stateless=True))
     for each in table.sets:
         for element in each.elements if each.is_verdict_map else ():
-            match = _ELEMENT.fullmatch(print_element(element, each.types, each.data_types, scope))
-            named = (
-                None
-                if match is None
-                else _CHAIN.fullmatch(match["chain"] or "") or _NAMED.fullmatch(match["comment"] or "")
-            )
-            if match is None or named is None:
+            text = print_element(element, each.types, each.data_types, style)
+            key, owner, comment = key_of(text), owner_of(text.rpartition(" ")[2]), _COMMENT.search(text)
+            if key is None or (owner is None and comment is None):
                 continue
-            address = match["address"] or ""
-            inside = named.groupdict().get("kind", "service") == "service"
-            kind = NODE_PORT if not address else CLUSTER_IP if inside else EXTERNAL_IP
-            yield Door(
-                named["name"], named["port"] or "", match["protocol"].upper(), family, kind, address,
-                int(match["number"]),
-            )  # fmt: skip
+            inside = owner is None or owner.kind == "service"
+            kind = NODE_PORT if not key.address else CLUSTER_IP if inside else EXTERNAL_IP
+            if owner is not None:
+                service, port = f"{owner.namespace}/{owner.name}", owner.port
+            elif comment is not None:
+                service, port = comment[1], comment[2] or ""
+            yield Door(service, port, key.protocol.upper(), family, kind, key.address, key.port)

@@ -25,7 +25,7 @@ from kproxy.cluster.evidence.manifests import Lacking, open_services, with_endpo
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
-from kproxy.cluster.migrate import ForeignRules
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import note_of, render_state, rules_of
 from kproxy.cluster.rules import HostRules

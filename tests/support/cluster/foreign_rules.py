@@ -7,7 +7,7 @@ import ipaddress
 import random
 
 from kproxy.api import Manifests
-from kproxy.cluster.migrate import ForeignRules
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import BUILTIN_CHAINS, Family
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.cluster.migrate import analyse
+from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.compare.compare import compare
 from kproxy.explorer import own_process

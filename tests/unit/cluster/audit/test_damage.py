@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pytest
 from msgspec import UNSET
 
-from kproxy.cluster.audit import Finding, Report, audit
+from kproxy.cluster.audit.audit import audit
+from kproxy.cluster.audit.report import Finding, Report
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError

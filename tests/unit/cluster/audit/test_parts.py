@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from kproxy.cli.audit.processes import ProcessError, in_processes
-from kproxy.cluster.audit import audit
-from kproxy.cluster.audit.audit import Part, _ranges
+from kproxy.cluster.audit.audit import Part, _ranges, audit
 from kproxy.cluster.audit.states import States
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles

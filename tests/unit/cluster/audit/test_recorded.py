@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.cluster.audit import Severity, audit
+from kproxy.cluster.audit.audit import audit
+from kproxy.cluster.audit.finding_kinds import Severity
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support.cluster.snapshots import recorded_snapshot

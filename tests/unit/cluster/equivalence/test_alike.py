@@ -8,7 +8,9 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.equivalence import services
 from kproxy.cluster.equivalence.services import Alike
-from kproxy.cluster.migrate import ForeignRules, Report, analyse, build_report
+from kproxy.cluster.migrate.analysis import analyse
+from kproxy.cluster.migrate.foreign import ForeignRules
+from kproxy.cluster.migrate.report import Report, build_report
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target

@@ -11,7 +11,7 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.cluster.equivalence.services import STAND, EquivalentServices, Representatives, addresses_of
-from kproxy.cluster.migrate import ForeignRules
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.compare.compare import deep_recursion

@@ -10,10 +10,11 @@ import pytest
 
 from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import analyse, analysis, build_report, ids
-from kproxy.cluster.migrate.analysis import Analysis
+from kproxy.cluster.migrate import analysis, ids
+from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.reason import Reason
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.report import build_report
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target

@@ -9,8 +9,10 @@ import pytest
 from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import Analysis, ForeignRules, Found, analyse, build_report, ids
-from kproxy.cluster.migrate.report import witness_record
+from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.analysis import Analysis, Found, analyse
+from kproxy.cluster.migrate.foreign import ForeignRules
+from kproxy.cluster.migrate.report import build_report, witness_record
 from kproxy.cluster.migrate.witness import sources_differ
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.api import load_config
-from kproxy.cluster.migrate import analyse
+from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target

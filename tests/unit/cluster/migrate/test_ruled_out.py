@@ -8,8 +8,11 @@ import pytest
 
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import ForeignRules, Report, analyse, build_report, ids
+from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.analysis import analyse
+from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.report import Report, build_report
 from kproxy.cluster.migrate.ruled_out import (
     KUBELET_GUARDS,
     NO_OTHER_RULES,

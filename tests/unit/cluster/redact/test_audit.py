@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from kproxy.cluster.audit import Report, audit
+from kproxy.cluster.audit.audit import audit
+from kproxy.cluster.audit.report import Report
 from kproxy.cluster.redact.redact import redact_snapshot
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.cluster.audit import audit
+from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.path import journeys
 from kproxy.cluster.journey.question import read_question
