@@ -16,6 +16,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfigurati
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.allocate import is_unallocated, lacks_node_port, places
+from kproxy.cluster.evidence.opened import with_rules, with_table
 from kproxy.cluster.evidence.unseen import (
     CLUSTER_IPS,
     CONFIGURATION,
@@ -248,15 +249,11 @@ def _opened(
     assert made is not None
     held = rules[0] if rules else IptablesRules(Ruleset(family), Variant.NFT)
     table = held.ruleset.table(name) or Table(name)
-    chains = {chain.name: chain for chain in table.chains}
     for chain in made.chains:
         parts = zip(chain.rules, (each for _, each in lines), strict=True)
         more = [replace(rule, target=unseen_target(each.what, each.why)) if each else rule for rule, each in parts]
-        before = chains.get(chain.name, replace(chain, rules=()))
-        chains[chain.name] = replace(before, rules=(*before.rules, *more))
-    others = tuple(each for each in held.ruleset.tables if each.name != name)
-    opened = replace(held.ruleset, tables=(*others, Table(name, tuple(chains.values()), table.comments)))
-    return (replace(held, ruleset=opened), *rules[1:])
+        table = with_rules(table, chain.name, more, first=False)
+    return (replace(held, ruleset=with_table(held.ruleset, table)), *rules[1:])
 
 
 def _doors(service: Service, family: Family) -> Iterator[str]:

@@ -117,16 +117,23 @@ def _with_tables(ruleset: Ruleset, names: Iterable[str], rule: Rule) -> Ruleset:
     for name in names:
         table = ruleset.table(name) or Table(name)
         for hook in _HOOKS[name]:
-            chain = table.chain(hook) or Chain(hook, "ACCEPT")
-            table = _replaced(table, replace(chain, rules=(rule, *chain.rules)))
-        others = tuple(each for each in ruleset.tables if each.name != name)
-        ruleset = replace(ruleset, tables=(*others, table))
+            table = with_rules(table, hook, (rule,), first=True)
+        ruleset = with_table(ruleset, table)
     return ruleset
 
 
-def _replaced(table: Table, chain: Chain) -> Table:
-    chains = [each for each in table.chains if each.name != chain.name]
-    at = next((number for number, each in enumerate(table.chains) if each.name == chain.name), len(chains))
+def with_table(ruleset: Ruleset, table: Table) -> Ruleset:
+    """The rule set with a table in place of that of its name, or as well."""
+    others = tuple(each for each in ruleset.tables if each.name != table.name)
+    return replace(ruleset, tables=(*others, table))
+
+
+def with_rules(table: Table, name: str, rules: Iterable[Rule], *, first: bool) -> Table:
+    """The table with more rules in a chain, a built-in one if it is not there, before those that it has or behind."""
+    chain = table.chain(name) or Chain(name, "ACCEPT")
+    chain = replace(chain, rules=(*rules, *chain.rules) if first else (*chain.rules, *rules))
+    chains = [each for each in table.chains if each.name != name]
+    at = next((number for number, each in enumerate(table.chains) if each.name == name), len(chains))
     chains.insert(at, chain)
     return Table(table.name, tuple(chains), table.comments)
 
@@ -144,10 +151,8 @@ def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
             return table
         jumps = [jump.source for jump in JUMP_RULES if (jump.table, jump.target) == (table.name, name)]
         for at in [name] if table.chain(name) is not None else jumps or [SERVICES]:
-            if (chain := table.chain(at)) is not None or at in _HOOKS[table.name]:
-                chain = chain or Chain(at, "ACCEPT")
-                rules = (rule, *chain.rules) if first else (*chain.rules, rule)
-                table = _replaced(table, replace(chain, rules=rules))
+            if table.chain(at) is not None or at in _HOOKS[table.name]:
+                table = with_rules(table, at, (rule,), first=first)
         return table
 
     return _map_tables(ruleset, change)
@@ -190,6 +195,5 @@ def _with_head(table: Table, jumps: Iterable[tuple[JumpRule, Rule]]) -> Table:
     for jump, rule in jumps:
         heads.setdefault(jump.source, []).append(rule)
     for name, rules in heads.items():
-        chain = table.chain(name) or Chain(name, "ACCEPT")
-        table = _replaced(table, replace(chain, rules=(*rules, *chain.rules)))
+        table = with_rules(table, name, rules, first=True)
     return table
