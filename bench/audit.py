@@ -168,7 +168,7 @@ def make_snapshot(nodes: int, services: int, endpoints: int, path: Path) -> None
     from kproxy.api import KubeProxyConfiguration
     from kproxy.api.load.manifests import load_contents
     from kproxy.cluster.snapshot.files import MemoryFiles
-    from kproxy.cluster.snapshot.write import write_snapshot
+    from kproxy.collect.write import write_snapshot
     from kproxy.netfilter import Family
     from kproxy.render import render_target, select_target
 

@@ -15,7 +15,7 @@ from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
 from kproxy.cli.output import report_note, write_output, write_private
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
-from kproxy.cluster.snapshot.write import write_snapshot
+from kproxy.collect.write import write_snapshot
 
 
 @click.command("collect")
@@ -87,7 +87,7 @@ def command(
 def _write(files: Files, target: str, redact: bool, map_path: str | None) -> None:
     """Writes the snapshot, and what stands for what."""
     if redact:
-        from kproxy.cluster.redact.redact import KEY_OCTETS, redact_snapshot
+        from kproxy.collect.redact.redact import KEY_OCTETS, redact_snapshot
 
         found = redact_snapshot(files, secrets.token_bytes(KEY_OCTETS), report_note)
         files = found.files

@@ -13,7 +13,7 @@ from kproxy.client.resources import CONFIG_MAP_RESOURCE, PODS, Resource, dynamic
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import KINDS, OBJECTS
-from kproxy.cluster.snapshot.prune import pruned
+from kproxy.collect.prune import pruned
 
 RESOURCES: Final[Mapping[str, Resource[Any]]] = {
     "Node": dynamic_resource("", "v1", "nodes", False),

@@ -15,7 +15,6 @@ is indeterminate.
     cluster.missing                                                     # what is not there, by host
 
 `files` opens a directory or an archive and knows the bounds, `layout` the names, `host` reads what is known of one host
-when it is first asked for, `cluster` the objects and all hosts; `write` writes the same format, `kproxy.cluster.redact`
-replaces names and addresses. Other sources than files (a live cluster, namespaces) fill a `MemoryFiles` and are read
-alike.
+when it is first asked for, `cluster` the objects and all hosts; `kproxy.collect` writes the same format. Other sources
+than files (a live cluster, namespaces) fill a `MemoryFiles` and are read alike.
 """

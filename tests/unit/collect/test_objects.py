@@ -14,7 +14,7 @@ from kproxy.cli.collect import command
 from kproxy.client import RestClient, load_client_config
 from kproxy.client.resources import Resource, dynamic_resource
 from kproxy.cluster.snapshot.cluster import read_snapshot
-from kproxy.cluster.snapshot.write import WriteError
+from kproxy.collect.write import WriteError
 
 POD: dict[str, Any] = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cart-0", "namespace": "default"},

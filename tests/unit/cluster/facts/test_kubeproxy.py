@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.cluster.facts.kubeproxy import config_text
-from kproxy.cluster.snapshot.prune import pruned
+from kproxy.collect.prune import pruned
 
 
 @pytest.mark.parametrize(("name", "key"), [("kube-proxy", "config.conf"), ("kube-proxy-config", "config")])

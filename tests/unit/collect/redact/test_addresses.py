@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.cluster.redact.addresses import AddressMap
+from kproxy.collect.redact.addresses import AddressMap
 
 KEY = bytes(range(32))
 V4, V6 = ipaddress.IPv4Address, ipaddress.IPv6Address

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.audit.report import Report
-from kproxy.cluster.redact.redact import redact_snapshot
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.collect.redact.redact import redact_snapshot
 from tests.support.cluster import audited
 
 KEY = bytes(range(32))

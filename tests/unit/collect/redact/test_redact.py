@@ -14,9 +14,9 @@ import pytest
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.path import journeys
 from kproxy.cluster.journey.question import read_question
-from kproxy.cluster.redact.redact import Redacted, redact_snapshot
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.collect.redact.redact import Redacted, redact_snapshot
 from kproxy.errors import InputError
 from kproxy.render.golden import golden_texts
 from tests.support.cluster.snapshots import vxlan_cluster

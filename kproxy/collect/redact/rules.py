@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from kproxy.cluster.redact.words import UnredactableError, Words
+from kproxy.collect.redact.words import UnredactableError, Words
 from kproxy.netfilter.text import chain_of, endpoint_of, target_of
 
 _FREE: Final = re.compile(

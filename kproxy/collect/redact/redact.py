@@ -10,14 +10,14 @@ import msgspec
 
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.redact.hostfiles import message, redact_file
-from kproxy.cluster.redact.names import HOST, NODE
-from kproxy.cluster.redact.objects import REDACTED_KINDS, redact_object
-from kproxy.cluster.redact.words import UnredactableError, Words
 from kproxy.cluster.snapshot import layout
 from kproxy.cluster.snapshot.cluster import object_contents, value_of_object
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.info import UNKNOWN, Failure, SnapshotInfo, read_info
+from kproxy.collect.redact.hostfiles import message, redact_file
+from kproxy.collect.redact.names import HOST, NODE
+from kproxy.collect.redact.objects import REDACTED_KINDS, redact_object
+from kproxy.collect.redact.words import UnredactableError, Words
 from kproxy.errors import InputError
 
 KEY_OCTETS: Final = 32

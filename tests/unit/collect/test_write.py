@@ -8,8 +8,8 @@ import pytest
 
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.cluster.snapshot.files import MemoryFiles, open_files
-from kproxy.cluster.snapshot.prune import pruned
-from kproxy.cluster.snapshot.write import WriteError, write_snapshot
+from kproxy.collect.prune import pruned
+from kproxy.collect.write import WriteError, write_snapshot
 from tests.support.cluster.snapshots import vxlan_cluster
 
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.cluster.facts.kubeproxy import parse_version
-from kproxy.cluster.redact.names import NODE
-from kproxy.cluster.redact.rules import redact_rules
-from kproxy.cluster.redact.words import UnredactableError, Words
 from kproxy.cluster.snapshot import layout
 from kproxy.cluster.snapshot.host import read_arrays
+from kproxy.collect.redact.names import NODE
+from kproxy.collect.redact.rules import redact_rules
+from kproxy.collect.redact.words import UnredactableError, Words
 from kproxy.errors import InputError
 
 _SYSCTL: Final = re.compile(r"net[./][\w./-]+\s*=\s*-?\d+\s*")

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from kproxy.cluster.redact.addresses import AddressMap
-from kproxy.cluster.redact.names import NAMESPACE, PORT, SERVICE, TEXT, Names
+from kproxy.collect.redact.addresses import AddressMap
+from kproxy.collect.redact.names import NAMESPACE, PORT, SERVICE, TEXT, Names
 from kproxy.errors import KproxyError
 from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES, endpoint_chain_name, service_port_hash
 from kproxy.render.nftables.names import hashed_base

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kproxy.api.kubeproxyconfig.decode import decode_config
-from kproxy.cluster.redact import names
-from kproxy.cluster.redact.hostfiles import redact_config
-from kproxy.cluster.redact.words import UnredactableError, Words
 from kproxy.cluster.snapshot.layout import KINDS
-from kproxy.cluster.snapshot.prune import pruned
+from kproxy.collect.prune import pruned
+from kproxy.collect.redact import names
+from kproxy.collect.redact.hostfiles import redact_config
+from kproxy.collect.redact.words import UnredactableError, Words
 from kproxy.errors import InputError
 from kproxy.services.names import LABEL_SERVICE_NAME
 
