@@ -8,7 +8,7 @@ Services share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -213,8 +213,8 @@ class IptablesSides:
 
     def indexes(self, ports: Collection[ServicePort]) -> tuple[Index, Index]:
         start = {chain for port in ports for chain in self._rendered.chains_of(self._facts, port)} | self._extra
-        expected = self._expected.reduced(_picks(self._expected.reachable("nat", start)))
-        actual = self._main.reachable("nat", start)
+        wanted, actual = (dump.reachable("nat", start) for dump in (self._expected, self._main))
+        expected = self._expected.reduced(lambda key: not is_service_chain(key) or key[1] in wanted)
         rules = self._node.reduced_rules(
             lambda dump, key: dump is not self._main or not is_service_chain(key) or key[1] in actual
         )
@@ -232,10 +232,6 @@ def _opened(rules: HostRules, family: Family) -> tuple[IptablesRules, ...]:
 def _unseen(node: AuditedNode) -> Iterator[str]:
     """What makes a node's rules others than those of a node that shows the same."""
     yield from (f"unseen {each.family} {each.what} {each.why}" for each in suspected(node.host.unseen))
-
-
-def _picks(names: Collection[str]) -> Callable[[ChainKey], bool]:
-    return lambda key: not is_service_chain(key) or key[1] in names
 
 
 class NftablesSides:

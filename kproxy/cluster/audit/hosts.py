@@ -18,6 +18,7 @@ from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.claims import claim_in_words
+from kproxy.services.names import family_of
 
 _FULL: Final = 0.9
 _FORWARDING: Final = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.all.forwarding"}
@@ -76,13 +77,9 @@ def _has_bridged_pods(node: AuditedNode, family: Family) -> bool:
     """Whether two Pods of the node may be on one bridge."""
     links = node.host.links or {}
     devices = [
-        node.device_to(address) for pod in local_pods(node) for address in pod.addresses if _family(address) is family
+        node.device_to(address) for pod in local_pods(node) for address in pod.addresses if family_of(address) is family
     ]
     return any(name in links and links[name].is_bridge for name in devices if name)
-
-
-def _family(address: str) -> Family:
-    return Family.IPV6 if ":" in address else Family.IPV4
 
 
 def _reverse_path(node: AuditedNode) -> Iterator[Observation]:

@@ -24,7 +24,7 @@ from kproxy.cluster.audit.questions import (
     Question,
     Questions,
 )
-from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, Unseen, suspected
+from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, suspected
 from kproxy.cluster.fates import shares
 from kproxy.cluster.rendered import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace
@@ -107,7 +107,11 @@ class Judge:
         if not self._node.has_own_rules(self._family):
             if lost:
                 return
-            if any(each.what in _WHERE_RULES_ARE for each in suspected(self._node.host.unseen) if self._concerns(each)):
+            if any(
+                each.what in _WHERE_RULES_ARE
+                for each in suspected(self._node.host.unseen)
+                if each.is_met_by(self._family)
+            ):
                 return
             file = self._node.host.file_of_rules(self._family, native=self._node.mode == MODE_NFTABLES)
             yield Observation(
@@ -128,9 +132,6 @@ class Judge:
                 self._undecided(reason, count * len(found))
             for what, observation in verdict.observations:
                 yield from self._for_all(found, what, observation)
-
-    def _concerns(self, each: Unseen) -> bool:
-        return each.is_met_by(self._family)
 
     def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
         """ServicePorts by what they have in common."""

@@ -41,7 +41,7 @@ from kproxy.render import Features, Target
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.claims import Door, doors_of
-from kproxy.services.names import LABEL_SERVICE_NAME
+from kproxy.services.names import LABEL_SERVICE_NAME, family_of
 from kproxy.services.serviceport import ServicePort
 
 _TRIGGERED: Final = "endpoints.kubernetes.io/last-change-trigger-time"
@@ -70,8 +70,7 @@ class AuditedCluster:
         for pod in cluster.pods.values():
             if not pod.host_network and pod.phase not in ENDED:
                 for address in pod.addresses:
-                    family = Family.IPV6 if ":" in address else Family.IPV4
-                    self.pods[family].setdefault(pod.node, []).append((address, pod))
+                    self.pods[family_of(address)].setdefault(pod.node, []).append((address, pod))
         self.pod_addresses = frozenset(
             address for pod in cluster.pods.values() if pod.phase and not pod.host_network for address in pod.addresses
         )

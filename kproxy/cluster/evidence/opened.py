@@ -96,14 +96,15 @@ def opened_side(
     `same` are unseen things (`Unseen.thing`) that the other side lacks as well: they are taken to be the same on both.
     """
     lost = any(what == BASE_CHAIN_JUMPS for _, what in same)
-    iptables = _with_jumps_of_all(rules.iptables) if lost else rules.iptables
+
+    def sure(table: Table) -> Table:
+        return _with_head(table, _made(missing_jumps(table)))
+
+    iptables = tuple(
+        replace(held, ruleset=_map_tables(held.ruleset, sure)) if lost else held for held in rules.iptables
+    )
     left = [each for each in unseen if each.thing not in same]
     return replace(rules, iptables=open_rules(iptables, family, left, rules.nftables, forked=False))
-
-
-def _with_jumps_of_all(rules: Sequence[IptablesRules]) -> tuple[IptablesRules, ...]:
-    """The rules with all jumps of kube-proxy's that are missing."""
-    return tuple(replace(held, ruleset=_map_tables(held.ruleset, _with_sure_jumps)) for held in rules)
 
 
 def _open_tables(found: list[IptablesRules], family: Family, names: Sequence[str], rule: Rule) -> None:
@@ -173,10 +174,6 @@ def _with_jumps(ruleset: Ruleset, each: Unseen, rule: Rule, forked: bool) -> Rul
         return _with_head(table, made if forked else {jump.source: (jump, rule) for jump in jumps}.values())
 
     return _map_tables(ruleset, change)
-
-
-def _with_sure_jumps(table: Table) -> Table:
-    return _with_head(table, _made(missing_jumps(table)))
 
 
 def _made(jumps: Iterable[JumpRule]) -> list[tuple[JumpRule, Rule]]:

@@ -68,7 +68,7 @@ from kproxy.render.nftables.names import (
 from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
 if TYPE_CHECKING:
-    from kproxy.netfilter.nftables.element import Element, Elements
+    from kproxy.netfilter.nftables.element import Elements
     from kproxy.netfilter.nftables.ruleset import NftRuleset
     from kproxy.netfilter.nftables.ruleset import Rule as NftRule
     from kproxy.netfilter.nftables.ruleset import Table as NftTable
@@ -131,7 +131,8 @@ def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]
             ruleset = each.ruleset
             found += _ipvs(host, family, ruleset)
             if not live:
-                found += _ipsets(host, family, ruleset)
+                why = "rules ask for its members, and they are not given"
+                found += [suspect(host, family, f"{IPSET} {name}", why) for name in set_names(ruleset)]
                 found += (each for each in _tables(host, family, ruleset) if each.suspected or not collected)
                 found += _jumps(host, family, ruleset, whole=collected and _is_whole(ruleset))
         if not live:
@@ -498,16 +499,17 @@ def _leads_on(rule: NftRule) -> bool:
 
 def _lost_cluster_ip(elements: Mapping[str, Elements]) -> str:
     """Which ClusterIP the set of them names and no map, or that it names none; "" for neither."""
-    mapped = {key[0] for name in (SERVICE_IPS, NO_ENDPOINT_SERVICES) for key in _keys(elements.get(name, ()))}
+    mapped = {
+        each.key[0]
+        for name in (SERVICE_IPS, NO_ENDPOINT_SERVICES)
+        for each in elements.get(name, ())
+        if isinstance(each.key, tuple)
+    }
     named = [each.key for each in elements[CLUSTER_IPS] if isinstance(each.key, int)]
     if mapped and not named:
         return f"set {CLUSTER_IPS} has no elements, and kube-proxy always writes some"
     lost = next((each for each in named if each not in mapped), None)
     return "" if lost is None else f"set {CLUSTER_IPS} has an address of which its maps have no element"
-
-
-def _keys(elements: Iterable[Element]) -> Iterator[tuple[object, ...]]:
-    return (each.key for each in elements if isinstance(each.key, tuple))
 
 
 def set_names(ruleset: Ruleset) -> tuple[str, ...]:
@@ -520,11 +522,6 @@ def set_names(ruleset: Ruleset) -> tuple[str, ...]:
         if isinstance(rule.target, SetTarget):
             found |= {each.name: None for each in (rule.target.add_set, rule.target.del_set) if each is not None}
     return tuple(found)
-
-
-def _ipsets(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
-    for name in set_names(ruleset):
-        yield suspect(host, family, f"{IPSET} {name}", "rules ask for its members, and they are not given")
 
 
 def restores_connection_marks(rules: Rules, family: Family) -> bool:

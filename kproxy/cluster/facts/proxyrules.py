@@ -155,7 +155,9 @@ def _read_nat(found: Evidence, family: Family, chains: Mapping[tuple[str, str], 
             if not masquerading:
                 found._saw_pods(family, Pods())
     for (_, name), chain in chains.items():
-        if name.startswith(_EXTERNAL) and any(map(_is_from_node, chain.rules)):
+        matches = (match for rule in chain.rules for match in rule.matches)
+        local = any(isinstance(match, AddrtypeMatch) and match.src_type is not None for match in matches)
+        if name.startswith(_EXTERNAL) and local:
             from_pods = filter(None, (_pods_of(each, negated=False) for each in chain.rules))
             found._saw_pods(family, next((each for each in from_pods if each != Pods()), Pods()))
     _read_node_ports(found, family, [each for each in rules(SERVICES) if _jumped_to(each) == NODEPORTS])
@@ -191,10 +193,6 @@ def _read_forward(found: Evidence, family: Family, chain: Chain | None) -> None:
 
 def _jumped_to(rule: Rule) -> str:
     return rule.target.chain if isinstance(rule.target, Jump) else ""
-
-
-def _is_from_node(rule: Rule) -> bool:
-    return any(isinstance(match, AddrtypeMatch) and match.src_type is not None for match in rule.matches)
 
 
 def _pods_of(rule: Rule, *, negated: bool) -> Pods:
@@ -247,7 +245,7 @@ def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
     if not masquerading:
         found._saw_pods(family, Pods())
     for name, rules in chains.items():
-        if name.startswith("external-") and any(map(_asks_for_node, rules)):
+        if name.startswith("external-") and any(_asks_type(rule, "saddr") for rule in rules):
             asked = (_asked_pods(each, Operator.EQ) for each in rules if isinstance(each.statements[-1], Verdict))
             found._saw_pods(family, next((each for each in asked if each != Pods()), Pods()))
     if any(_asks_type(each, "daddr") for each in chains.get(NFT_SERVICES, ())):
@@ -265,10 +263,6 @@ def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
 def _marks_cluster_ips(rule: NftRule) -> bool:
     asks = any(isinstance(each, Match) and each.right == SetReference(CLUSTER_IPS) for each in rule.statements)
     return asks and any(isinstance(each, Mangle) for each in rule.statements)
-
-
-def _asks_for_node(rule: NftRule) -> bool:
-    return _asks_type(rule, "saddr")
 
 
 def _asks_type(rule: NftRule, of: str) -> bool:

@@ -99,7 +99,11 @@ class ForeignRules:
         """What of a node's dump is not kube-proxy's."""
         dumped = rules.iptables(family) or (IptablesRules(Ruleset(family), Variant.NFT),)
         kubelet = any(item.ruleset.chain("mangle", _KUBELET) is not None for item in dumped)
-        with_kube = [place for place, item in enumerate(dumped) if _holds_ours(item.ruleset)]
+        with_kube = (
+            place
+            for place, item in enumerate(dumped)
+            if any(is_ours(table.name, chain.name) for table in item.ruleset.tables for chain in table.chains)
+        )
         native = rules.nftables or NftRuleset()
         others = tuple(
             table
@@ -108,7 +112,7 @@ class ForeignRules:
         )
         kube = tuple(rule for item in dumped for rule in _namers(item.ruleset))
         unseen = tuple(each for each in suspected(rules.unseen) if each.is_met_by(family))
-        return cls(family, dumped, with_kube[0] if with_kube else 0, NftRuleset(others), kube, kubelet, unseen)
+        return cls(family, dumped, next(with_kube, 0), NftRuleset(others), kube, kubelet, unseen)
 
     @property
     def opened(self) -> ForeignRules:
@@ -218,10 +222,6 @@ class ForeignRules:
     def with_nftables(self, own: SideRules) -> SideRules:
         """All rules of the node in nftables mode; a chain that is added later is called first."""
         return SideRules(self.iptables, NftRuleset((*self.nftables.tables, *own.nftables.tables)))
-
-
-def _holds_ours(ruleset: Ruleset) -> bool:
-    return any(is_ours(table.name, chain.name) for table in ruleset.tables for chain in table.chains)
 
 
 def _only(ruleset: Ruleset, kept: Callable[[str, str, Rule], bool]) -> Ruleset:

@@ -47,10 +47,6 @@ def nothing(sentence: str) -> Advice:
 NOTHING: Final = Advice("none", "Nothing to do.")
 
 
-def _no_packets(_packets: Packets) -> Iterable[Candidate]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """One row.
@@ -70,7 +66,7 @@ class Reason:
     id: str
     title: str
     case: Words | None = None
-    packets: Callable[[Packets], Iterable[Candidate]] = _no_packets
+    packets: Callable[[Packets], Iterable[Candidate]] = lambda _packets: ()
     services: Names = nobody
     addresses: Names = nobody
     iptables: str | Words

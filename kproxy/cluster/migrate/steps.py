@@ -138,10 +138,6 @@ def _refuse_first(chain: str, served: Iterable[str], networks: Iterable[str], ta
     return _restore(Table.FILTER, lines)
 
 
-def _accepts_in_forward(_facts: NodeFacts) -> Callable[[str], bool]:
-    return lambda line: line.startswith(f"-A {FORWARD} ") and line.endswith("-j ACCEPT\n")
-
-
 def _remote_hairpin(facts: NodeFacts) -> Callable[[str], bool]:
     """Endpoints of other nodes that are told apart from this node's own by chain."""
     remote = {
@@ -151,12 +147,6 @@ def _remote_hairpin(facts: NodeFacts) -> Callable[[str], bool]:
     }
 
     return lambda line: target_of(line) == MARK_MASQ and chain_of(line) in remote
-
-
-def _firewall_lines(_facts: NodeFacts) -> Callable[[str], bool]:
-    return lambda line: (
-        line.startswith(f"-A {PROXY_FIREWALL} ") or (line.startswith(f"-A {SERVICES} ") and " -j KUBE-FW-" in line)
-    )
 
 
 def _firewall_first(facts: NodeFacts, _options: RenderOptions) -> str:
@@ -212,11 +202,22 @@ STEPS: Final = {
     ids.CLUSTER_IP_PORTS: Step(adds=_all_ports_masqueraded),
     ids.UNALLOCATED_CLUSTER_IPS: Step(adds=_unallocated_dropped),
     ids.INVALID_PACKETS: Step(options=_set(drop_invalid=False)),
-    ids.MASQUERADE_MARK: Step(options=_set_as_nftables("masquerade_mark"), drops=_accepts_in_forward),
+    ids.MASQUERADE_MARK: Step(
+        options=_set_as_nftables("masquerade_mark"),
+        drops=lambda _facts: lambda line: chain_of(line) == FORWARD and target_of(line) == "ACCEPT",
+    ),
     ids.MASQUERADE_ALL: Step(options=_set_as_nftables("masquerade_all")),
     ids.RANDOM_FULLY: Step(options=_random_fully),
     ids.REMOTE_HAIRPIN: Step(drops=_remote_hairpin),
-    ids.SOURCE_RANGES: Step(drops=_firewall_lines, adds=_firewall_first),
+    ids.SOURCE_RANGES: Step(
+        drops=lambda _facts: (
+            lambda line: (
+                chain_of(line) == PROXY_FIREWALL
+                or (chain_of(line) == SERVICES and target_of(line).startswith("KUBE-FW-"))
+            )
+        ),
+        adds=_firewall_first,
+    ),
     ids.REFUSED_HOOKS: Step(adds=_refused_everywhere),
 }
 """The steps by the reason that each takes away."""

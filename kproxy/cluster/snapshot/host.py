@@ -145,7 +145,7 @@ class HostFacts:
     def rule_texts(self) -> dict[str, str]:
         """The files of rules that say something, by the name that messages call them. Raises InputError."""
         texts = ((name, self.text(name, rules=True)) for name in layout.RULES)
-        return {self.path(name): text for name, text in texts if text is not None and _says_something(text)}
+        return {self.path(name): text for name, text in texts if text is not None and _SAYS.search(text)}
 
     @cached_property
     def host_rules(self) -> HostRules | None:
@@ -500,11 +500,7 @@ _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = "nft"
 _UNSEEN: Final = {layout.ROUTES: ROUTES, layout.ROUTING_RULES: POLICY_ROUTING, layout.SYSCTLS: SYSCTLS}
 _SAYS: Final = re.compile(r"^(?!#)[^\S\n]*\S", re.MULTILINE)
-
-
-def _says_something(text: str) -> bool:
-    """Whether a dump holds more than blanks and comments."""
-    return _SAYS.search(text) is not None
+"""Of a dump that holds more than blanks and comments."""
 
 
 def _has_effect(file: RuleFile) -> bool:
