@@ -36,6 +36,11 @@ def render_state(state: ServiceState, options: RenderOptions, mode: str) -> Rend
     return RenderedTable.of(state, options)
 
 
+def nftables_text(state: ServiceState, options: RenderOptions) -> str:
+    """Nftables mode's table as a script for `nft -f`."""
+    return render_state(state, options, MODE_NFTABLES).restore_text
+
+
 def render_node(
     target: Target,
     family: Family,

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 from kproxy.cluster.migrate.analysis import Found, behind_firewall
 from kproxy.cluster.migrate.report import KernelAnswer
-from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules, nftables_text
+from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import nftables_text
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.linux.testbed.confirm import Confirmation, Kernels, Verdict
 from kproxy.linux.testbed.host import RuleText
@@ -56,7 +57,7 @@ class Verifier:
             sides = (iptables_rules(facts), nftables_rules(facts))
             if guarded:
                 sides = behind_firewall(facts, *sides)
-            texts = (_texts(sides[0]), [*_texts(sides[1]), RuleText(nftables_text(facts))])
+            texts = (_texts(sides[0]), [*_texts(sides[1]), RuleText(nftables_text(facts.state, facts.nftables))])
             self._kernels[key] = self._stack.enter_context(Kernels(facts.family, *texts))
         return self._kernels[key]
 

@@ -18,9 +18,8 @@ from kproxy.cluster.audit.dump import ChainKey, Dump, is_service_chain
 from kproxy.cluster.audit.node import AuditedNode, dispatches, without_clients
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.unseen import suspected
-from kproxy.cluster.migrate.steps import nftables_text
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import is_ours
+from kproxy.cluster.rendered import is_ours, nftables_text
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Index
 from kproxy.dataplane.compare.observe import index_rules
@@ -111,7 +110,7 @@ class Rendered:
 
     def table(self, facts: NodeFacts) -> tuple[NftRuleset, Mapping[str, str]]:
         """Nftables mode's table on a fresh host, and its pieces."""
-        text = nftables_text(facts)
+        text = nftables_text(facts.state, facts.nftables)
         if text not in self._tables:
             ruleset = nft_ruleset(text)
             self._tables[text] = ruleset, dict(_pieces(ruleset.tables[0]))

@@ -9,8 +9,8 @@ from typing import Final
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import Observation
-from kproxy.cluster.migrate.packets import OUTSIDE
 from kproxy.cluster.pods import Pod
+from kproxy.cluster.probe import OUTSIDE
 from kproxy.cluster.stale_flows import PROTOCOLS, desired_addresses, stale_flows
 from kproxy.dataplane.model.host import Route
 from kproxy.dataplane.model.packet import parse_ip

@@ -16,13 +16,12 @@ from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.migrate.packets import CLIENT_PORT, OUTSIDE, PROTOCOLS
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.probe import OUTSIDE, probe
 from kproxy.dataplane import Packet
-from kproxy.dataplane.model.packet import ARRIVING, LOCAL, SYN, TCP, parse_ip
+from kproxy.dataplane.model.packet import ARRIVING, LOCAL, parse_ip
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import parse_address
 from kproxy.services.claims import Door
 from kproxy.services.serviceport import ServicePort
 
@@ -206,20 +205,13 @@ class Questions:
                 yield NODE_PORT, ip, port.node_port
 
     def _question(self, port: ServicePort, what: str, address: str, number: int, client: Client) -> Question:
-        protocol = PROTOCOLS[port.protocol]
         local = client.kind == NODE
-        packet = Packet(
+        packet = probe(
             self._family,
-            parse_address(client.address, self._family),
-            parse_address(address, self._family),
-            protocol,
-            CLIENT_PORT,
-            number,
-            tcp_flags=SYN if protocol == TCP else None,
-            in_interface="" if local else client.device,
-            in_port="",
-            out_port="",
+            client.address,
+            Door(address, port.protocol, number),
             origin=LOCAL if local else ARRIVING,
+            interface="" if local else client.device,
         )
         return Question(port, what, address, number, client, packet)
 

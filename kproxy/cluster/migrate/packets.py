@@ -11,12 +11,13 @@ from typing import Final
 
 from kproxy.cluster.migrate.witness import Candidate
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.probe import CLIENT_PORT, OUTSIDE, probe
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
-from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SCTP, SYN, TCP, UDP
+from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SYN
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
@@ -27,18 +28,11 @@ from kproxy.services.names import ServicePortName
 from kproxy.services.node import LOOPBACK
 from kproxy.services.serviceport import ServicePort
 
-PROTOCOLS: Final = {"tcp": TCP, "udp": UDP, "sctp": SCTP}
-OUTSIDE: Final = {
-    Family.IPV4: ("198.51.100.7", "192.0.2.7", "203.0.113.7"),
-    Family.IPV6: ("2001:db8:7::7", "2001:db8:8::7"),
-}
-"""Clients outside of the cluster (RFC 5737, RFC 3849)."""
 ELSEWHERE: Final = {Family.IPV4: "192.0.2.99", Family.IPV6: "2001:db8:99::9"}
 """An address of nobody in the cluster, or one more of the node's."""
 UNKNOWN_NODE: Final = {Family.IPV4: "192.0.2.98", Family.IPV6: "2001:db8:99::8"}
 """The node's, where its Node object has none of the family."""
 BROADCAST: Final = "255.255.255.255"
-CLIENT_PORT: Final = 40000
 _MOST: Final = 60
 
 
@@ -120,21 +114,8 @@ class Packets:
         flags: int = SYN,
     ) -> Packet:
         """A packet to an address and port."""
-        protocol = PROTOCOLS[door.protocol]
-        return Packet(
-            self._family,
-            parse_address(source, self._family),
-            parse_address(door.address, self._family),
-            protocol,
-            CLIENT_PORT,
-            door.port,
-            tcp_flags=flags if protocol == TCP else None,
-            in_interface=(interface or self.uplink) if origin == ARRIVING else "",
-            in_port="",
-            out_port="",
-            mark=mark,
-            origin=origin,
-        )
+        device = (interface or self.uplink) if origin == ARRIVING else ""
+        return probe(self._family, source, door, origin=origin, interface=device, flags=flags).replace(mark=mark)
 
     def outside(self, door: Door, *own: str, mark: int = 0) -> Candidate:
         """From a client outside of the cluster."""

@@ -18,6 +18,7 @@ import msgspec
 
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import nftables_text
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table
@@ -35,7 +36,6 @@ from kproxy.render.iptables.chains import (
 )
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.nftables.save import nft_ruleset
-from kproxy.render.nftables.table import RenderedTable
 from kproxy.services.claims import Door, doors_of
 
 _LOOPBACK_NETWORK: Final = {Family.IPV4: "127.0.0.0/8", Family.IPV6: "::1/128"}
@@ -74,15 +74,10 @@ def iptables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     return SideRules.of(Ruleset(facts.family, rules.in_save_order().tables))
 
 
-def nftables_text(facts: NodeFacts) -> str:
-    """Nftables mode's table as a script for `nft -f`."""
-    return RenderedTable.of(facts.state, facts.nftables).restore_text
-
-
 def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     """Nftables mode's rules on a fresh host. Addresses that several Services share are left out by a step, here and
     there."""
-    text = nftables_text(facts)
+    text = nftables_text(facts.state, facts.nftables)
     if ids.SHARED_ADDRESS in steps:
         shared = facts.shared_doors.keys()
         keys = ((line, key_of(line.partition(" { ")[2])) for line in text.splitlines(keepends=True))

@@ -1,0 +1,39 @@
+"""Packets that clients of a Service send first; those from outside have addresses that nobody in a cluster has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kproxy.dataplane import Packet
+from kproxy.dataplane.model.packet import ARRIVING, SCTP, SYN, TCP, UDP
+from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
+from kproxy.services.claims import Door
+
+OUTSIDE: Final = {
+    Family.IPV4: ("198.51.100.7", "192.0.2.7", "203.0.113.7"),
+    Family.IPV6: ("2001:db8:7::7", "2001:db8:8::7"),
+}
+"""Clients outside of the cluster (RFC 5737, RFC 3849)."""
+CLIENT_PORT: Final = 40000
+_PROTOCOLS: Final = {"tcp": TCP, "udp": UDP, "sctp": SCTP}
+
+
+def probe(
+    family: Family, source: str, door: Door, *, origin: str = ARRIVING, interface: str | None = "", flags: int = SYN
+) -> Packet:
+    """A packet to an address and port. `interface`: by which it arrives, None if that is not known."""
+    protocol = _PROTOCOLS[door.protocol]
+    return Packet(
+        family,
+        parse_address(source, family),
+        parse_address(door.address, family),
+        protocol,
+        CLIENT_PORT,
+        door.port,
+        tcp_flags=flags if protocol == TCP else None,
+        in_interface=interface,
+        in_port="",
+        out_port="",
+        origin=origin,
+    )
