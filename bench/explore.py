@@ -59,12 +59,12 @@ def write_manifests(services: int, endpoints: int, path: Path) -> None:
 
 def measure(path: str, services: int) -> Measured:
     """Measures one size in this process."""
+    from kproxy.cluster.edits import Edit
     from kproxy.explorer.answers.ask import Ask, AskRule, answer
     from kproxy.explorer.answers.hop_rules import hop_rules
     from kproxy.explorer.answers.map import map_answer
     from kproxy.explorer.answers.service import ServiceQuery, service_page
     from kproxy.explorer.compare.compare import WhatIf, what_if
-    from kproxy.explorer.model.edits import Edit
     from kproxy.explorer.model.model import Work
     from kproxy.explorer.page import encode
     from kproxy.explorer.server.listener import settle_garbage

@@ -6,16 +6,14 @@ import ipaddress
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from kproxy.api import Endpoints, EndpointSlice, Manifests, Node, Service
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
+from kproxy.cluster.edits import Edit, EditError, by_key, edit
 from kproxy.cluster.snapshot.cluster import kind_of_object
-from kproxy.errors import InputError, KproxyError
-
-if TYPE_CHECKING:
-    from kproxy.explorer.model.edits import Edit
+from kproxy.errors import InputError
 
 _GONE: Final[dict[str, bool | str]] = {"ready": False, "serving": False}
 _EDITED: Final = frozenset({"Service", "EndpointSlice", "Endpoints", "Node"})
@@ -39,14 +37,12 @@ def manifests_without(
     Raises:
         InputError: there is no such thing.
     """
-    from kproxy.explorer.model.edits import by_key, edit
-
     found = by_key(each for each in objects if kind_of_object(each) in _EDITED)
     edits = [_edit(ref, namespace) for ref in refs]
     for ref, each in zip(refs, edits, strict=True):
         try:
             edit(found, [each])
-        except KproxyError as error:
+        except EditError as error:
             raise InputError(f"--without {ref}: {str(error).partition(': ')[2]}") from error
     edited = edit(found, edits).objects
     changed = [value for key, value in edited.items() if value is not found[key]]
@@ -75,8 +71,6 @@ def _key(kind: str, value: Service | EndpointSlice | Endpoints | Node) -> tuple[
 
 def _edit(ref: str, namespace: str) -> Edit:
     """The edit that a reference asks for. Raises InputError."""
-    from kproxy.explorer.model.edits import Edit
-
     kind, _, name = ref.partition("/")
     if kind == "node" and name:
         return Edit("drop-node", node=name)

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from kproxy import __version__
+from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.errors import KproxyError
 from kproxy.explorer.errors import Refusal, bad_input, cannot
-from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster

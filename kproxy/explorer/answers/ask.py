@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from kproxy.cluster.edits import Edit
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey
 from kproxy.cluster.journey.question import Question, read_question
@@ -31,7 +32,6 @@ from kproxy.explorer.answers.map import known_client
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.clients import NODE
-from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, family_named
 from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.model.services_in_rules import CLUSTER_IP

@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.edits import Edit, EditWords
 from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
@@ -36,7 +37,6 @@ from kproxy.explorer.compare.node_by_node import NodeByNode
 from kproxy.explorer.compare.present_rules import compare_there, drift, paired, unpaired
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.configs import config_notes
-from kproxy.explorer.model.edits import Edit, EditWords
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS

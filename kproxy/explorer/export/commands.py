@@ -16,6 +16,7 @@ from kproxy import __version__
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
 from kproxy.cluster.audit.report import Report as AuditReport
+from kproxy.cluster.edits import Edited, by_key, edited_files
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import Journey
@@ -34,7 +35,6 @@ from kproxy.explorer.answers.service import ServiceQuery, service_page
 from kproxy.explorer.compare.compare import SideWords, migrate_answer
 from kproxy.explorer.compare.findings import Sent, services_at
 from kproxy.explorer.export.explore import both_ways
-from kproxy.explorer.model.edits import Edited, by_key, edited_files
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Doors

@@ -18,6 +18,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.cluster.audit.report import Report
+from kproxy.cluster.edits import Edit, Edited, EditError, Object, by_key, edit, edited_files
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.lost_nodes import known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
@@ -36,7 +37,6 @@ from kproxy.errors import InputError
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.model.answer_cache import AnswerCache
 from kproxy.explorer.model.clients import Client, clients_of
-from kproxy.explorer.model.edits import Edit, Edited, Object, by_key, edit, edited_files
 from kproxy.explorer.model.map_data import DrawnMap, EdgeView
 from kproxy.explorer.model.owners import Doors, Owners
 from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
@@ -359,8 +359,11 @@ class Model:
         files = self.known.files
         if files is None:
             raise cannot(NO_CLUSTER)
-        with self.lock:
-            edited = edit(self.objects, edits)
+        try:
+            with self.lock:
+                edited = edit(self.objects, edits)
+        except EditError as error:
+            raise Refusal(404 if error.missing else 400, str(error), error.field) from error
         config = self.cluster.proxy_config
         try:
             mode = edited.mode or self.known.mode

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from kproxy.cluster.edits import Edit, as_manifests
 from kproxy.explorer.answers.ask import Ask, AskRule, answer
 from kproxy.explorer.answers.hop_rules import hop_rules
 from kproxy.explorer.answers.lab_actions import (
@@ -35,7 +36,6 @@ from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, WhatIf
 from kproxy.explorer.errors import Refusal, cannot
-from kproxy.explorer.model.edits import Edit, as_manifests
 from kproxy.explorer.model.model import Work
 from kproxy.explorer.own_process import audited, compared
 from kproxy.explorer.page import encode, static_file

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.cluster.edits import Edit
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.compare.compare import compare
@@ -22,7 +23,6 @@ from kproxy.explorer.compare.compare import Compare, DiffAnswer, MigrateAnswer, 
 from kproxy.explorer.compare.findings import TIME_OVER
 from kproxy.explorer.compare.present_rules import rules_of
 from kproxy.explorer.errors import Refusal
-from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Work
 from kproxy.explorer.sources.source import ManifestSource, ReadSource, SnapshotSource
 from kproxy.explorer.state import Explorer

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from kproxy.cluster.edits import Edit
 from kproxy.dataplane.compare.compare import compare
 from kproxy.explorer.compare import findings, node_by_node, present_rules
 from kproxy.explorer.compare.compare import compare_models
 from kproxy.explorer.compare.findings import Findings
 from kproxy.explorer.compare.node_by_node import NodeByNode
-from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Work
 from kproxy.explorer.sources.source import ManifestSource, SnapshotSource
 from kproxy.explorer.state import Explorer

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kproxy.cluster.edits import Edit
 from kproxy.dataplane.compare.examine import Extent
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.explorer.compare.findings import Sent, question
-from kproxy.explorer.model.edits import Edit
 from kproxy.explorer.model.model import Model
 from kproxy.explorer.sources.source import SnapshotSource
 from tests.support.explorer.client import Page

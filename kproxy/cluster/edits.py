@@ -20,7 +20,6 @@ from kproxy.cluster.snapshot.cluster import value_of_object
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
-from kproxy.explorer.errors import bad_input, not_found
 from kproxy.services.names import LABEL_SERVICE_NAME
 from kproxy.words import listed
 
@@ -33,6 +32,15 @@ _POLICIES: Final = {
     "sessionAffinity": ("None", "ClientIP"),
 }
 _CONDITIONS: Final = ("ready", "serving", "terminating")
+
+
+class EditError(InputError):
+    """An edit that cannot be made. `field` is the one to blame; `missing`: it names what is not there."""
+
+    def __init__(self, message: str, field: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.field = field
+        self.missing = missing
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,16 +105,16 @@ def edit(objects: Mapping[tuple[str, str, str], Object], edits: Sequence[Edit]) 
     """A copy with the edits made, in their order.
 
     Raises:
-        Refusal: an edit names nothing that is there, or says nothing. InputError: a manifest cannot be read.
+        EditError: an edit names nothing that is there, or says nothing; or a manifest cannot be read.
     """
     if len(edits) > MAX_EDITS:
-        raise bad_input(f"more than {MAX_EDITS} edits", "edits")
+        raise EditError(f"more than {MAX_EDITS} edits", "edits")
     edited = Edited(dict(objects))
     for number, each in enumerate(edits):
         where = f"edits[{number}]"
         change = _CHANGES.get(each.do)
         if change is None:
-            raise bad_input(f"{where}.do: one of {', '.join(_CHANGES)} expected", f"{where}.do")
+            raise EditError(f"{where}.do: one of {', '.join(_CHANGES)} expected", f"{where}.do")
         edited.words.append(change(edited, each.by_name(), where))
     return edited
 
@@ -166,10 +174,10 @@ def as_manifests(edited: Edited) -> str:
 def _endpoint(edited: Edited, item: Edit, where: str) -> EditWords:
     """Conditions of an endpoint, in every slice that has it."""
     if not item.address and not item.pod:
-        raise bad_input(f"{where}: address or pod expected", f"{where}.address")
+        raise EditError(f"{where}: address or pod expected", f"{where}.address")
     wrong = [name for name, value in item.set.items() if name not in _CONDITIONS or not isinstance(value, bool)]
     if wrong or not item.set:
-        raise bad_input(f"{where}.set: ready, serving or terminating, true or false, expected", f"{where}.set")
+        raise EditError(f"{where}.set: ready, serving or terminating, true or false, expected", f"{where}.set")
     touches: dict[str, None] = {}
     for key, value in list(edited.objects.items()):
         if key[0] != "EndpointSlice" or (item.service and not _is_of(value, item.service)):
@@ -186,7 +194,7 @@ def _endpoint(edited: Edited, item: Edit, where: str) -> EditWords:
             touches[f"svc/{key[1]}/{_service_of(changed)}"] = None
     if not touches:
         named = "address" if item.address else "pod"
-        raise not_found(f"{where}: no endpoint is {item.address or item.pod}", f"{where}.{named}")
+        raise EditError(f"{where}: no endpoint is {item.address or item.pod}", f"{where}.{named}", missing=True)
     words = ", ".join(f"{'' if value else 'not '}{name}" for name, value in item.set.items())
     return EditWords(f"endpoint {item.address or item.pod}: {words}", tuple(touches))
 
@@ -216,7 +224,7 @@ def _is_of(value: Object, service: str) -> bool:
 def _drop_node(edited: Edited, item: Edit, where: str) -> EditWords:
     """A node that is gone for good: with its pods, and the endpoints on it."""
     if ("Node", "", item.node) not in edited.objects:
-        raise not_found(f"{where}: there is no node {item.node!r}", f"{where}.node")
+        raise EditError(f"{where}: there is no node {item.node!r}", f"{where}.node", missing=True)
     del edited.objects["Node", "", item.node]
     edited.gone.add(item.node)
     touches = {f"node/{item.node}": None}
@@ -237,7 +245,7 @@ def _service(edited: Edited, item: Edit, where: str) -> tuple[tuple[str, str, st
     namespace, _, name = item.service.rpartition("/")
     key = ("Service", namespace or "default", name)
     if key not in edited.objects:
-        raise not_found(f"{where}: there is no Service {item.service!r}", f"{where}.service")
+        raise EditError(f"{where}: there is no Service {item.service!r}", f"{where}.service", missing=True)
     return key, edited.objects[key]
 
 
@@ -247,7 +255,7 @@ def _policy(edited: Edited, item: Edit, where: str) -> EditWords:
     wrong = [name for name, wanted in item.set.items() if wanted not in _POLICIES.get(name, ())]
     if wrong or not item.set:
         known = "; ".join(f"{name} {' or '.join(values)}" for name, values in _POLICIES.items())
-        raise bad_input(f"{where}.set: {known} expected", f"{where}.set")
+        raise EditError(f"{where}.set: {known} expected", f"{where}.set")
     spec = {**(value.get("spec") or {}), **item.set}
     if spec.get("sessionAffinity") != "ClientIP":
         spec.pop("sessionAffinityConfig", None)
@@ -273,7 +281,7 @@ def _apply(edited: Edited, item: Edit, where: str) -> EditWords:
         raw: list[RawObject] = []
         load_contents({where: item.manifest.encode("utf-8", "surrogatepass")}, on_object=raw.append)
     except InputError as error:
-        raise bad_input(" ".join(str(error).splitlines()), f"{where}.manifest") from error
+        raise EditError(" ".join(str(error).splitlines()), f"{where}.manifest") from error
     found = by_key(raw)
     edited.objects |= found
     names = [f"{kind} {f'{namespace}/' if namespace else ''}{name}" for kind, namespace, name in found]
@@ -287,7 +295,7 @@ def _id(kind: str, namespace: str, name: str, value: Object) -> str:
 
 def _mode(edited: Edited, item: Edit, where: str) -> EditWords:
     if item.mode not in (MODE_IPTABLES, MODE_NFTABLES):
-        raise bad_input(f"{where}.mode: {MODE_IPTABLES} or {MODE_NFTABLES} expected", f"{where}.mode")
+        raise EditError(f"{where}.mode: {MODE_IPTABLES} or {MODE_NFTABLES} expected", f"{where}.mode")
     edited.mode = item.mode
     return EditWords(f"kube-proxy in {item.mode} mode on every node", ())
 
