@@ -139,7 +139,7 @@ def _routes(node: AuditedNode) -> Iterator[Observation]:
         facts = node.facts(family)
         for port in facts.service_ports:
             for endpoint in facts.selected[port.name].reachable:
-                network = node.networks.of(endpoint.ip)
+                network = node.shared.networks.of(endpoint.ip)
                 if network != endpoint.ip and network not in ways and _has_parts(routes, network):
                     network = endpoint.ip
                 if network not in ways:
@@ -167,16 +167,16 @@ def _no_way(node: AuditedNode, address: str) -> str:
         return "no route"
     if route.kind in _NO_WAY:
         return f"route of kind {route.kind}"
-    return "only the default route" if node.routes_to_pods and _leaves_for_pods(node, address) else ""
+    return "only the default route" if node.shared.routes_to_pods and _leaves_for_pods(node, address) else ""
 
 
 def _leaves_for_pods(node: AuditedNode, address: str) -> bool:
     """Whether an address of another node's podCIDR has only the default route here."""
     family, value = parse_ip(address)
-    if node.networks.of(address) == address or node.model.is_local(family, value):
+    if node.shared.networks.of(address) == address or node.model.is_local(family, value):
         return False
     own = node.node.pod_cidrs if node.node is not None else ()
-    if node.networks.of(address) in own:
+    if node.shared.networks.of(address) in own:
         return False
     return not any(
         route.network.mask and route.family is family and route.network.contains(value)

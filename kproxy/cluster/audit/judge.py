@@ -261,7 +261,7 @@ class Judge:
 
     def _is_pod(self, outcome: Outcome) -> bool:
         """Whether it ends at a Pod: network plugins masquerade what leaves the pod networks, and must."""
-        return format_endpoint(self._family, outcome.packet.dst, None) in self._node.pod_addresses
+        return format_endpoint(self._family, outcome.packet.dst, None) in self._node.shared.pod_addresses
 
     # --- the rule to blame ---
 

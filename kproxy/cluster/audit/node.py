@@ -128,6 +128,7 @@ class AuditedNode:
     """A node of a cluster.
 
     Attributes:
+        shared: what all nodes share.
         config: its kube-proxy's: its own, else the cluster's ConfigMap, else kube-proxy's defaults.
         config_known: whether it is one of the first two. Else nothing can be said of masquerading.
     """
@@ -137,10 +138,7 @@ class AuditedNode:
         self.host = host
         self.name = host.name
         self.node: Node | None = cluster.nodes.get(host.name)
-        self.pods = cluster.pods
-        self.pod_addresses = cluster.pod_addresses
-        self.networks = cluster.networks
-        self._shared = cluster
+        self.shared = cluster
         known = host.proxy_config or self.cluster.proxy_config
         self.config_known = known is not None
         self.config = known or KubeProxyConfiguration()
@@ -156,22 +154,13 @@ class AuditedNode:
             return self.config.mode
         return MODE_NFTABLES if self.has_table and not self.variants_with_rules else MODE_IPTABLES
 
-    @property
-    def routes_to_pods(self) -> bool:
-        """See `AuditedCluster`."""
-        return self._shared.routes_to_pods
-
-    def owner_of(self, address: str) -> str:
-        """The node that has an address; "" if none has."""
-        return self._shared.owners.get(address, "")
-
     def services_in(self, family: Family) -> Mapping[str, Sequence[str]]:
         """The ServicePorts that this node sends to each podCIDR, in words."""
         if family not in self._services_in:
             facts, found = self.facts(family), dict[str, dict[str, None]]()
             for port in facts.service_ports:
                 for endpoint in facts.selected[port.name].reachable:
-                    found.setdefault(self.networks.of(endpoint.ip), {})[str(port.name)] = None
+                    found.setdefault(self.shared.networks.of(endpoint.ip), {})[str(port.name)] = None
             self._services_in[family] = {network: tuple(names) for network, names in found.items()}
         return self._services_in[family]
 
@@ -185,7 +174,7 @@ class AuditedNode:
 
     def since(self, port: ServicePort) -> str:
         """Since when rules for a ServicePort that are not up to date are so, as far as it is known."""
-        changed = self._shared.triggers.get(f"{port.name.namespace}/{port.name.name}", "")
+        changed = self.shared.triggers.get(f"{port.name.namespace}/{port.name.name}", "")
         if changed:
             return f"the endpoints changed last at {changed}"
         return f"kube-proxy wrote rules last at {self.synced}" if self.synced else ""
@@ -193,7 +182,7 @@ class AuditedNode:
     def is_young(self, port: ServicePort) -> bool:
         """Whether a ServicePort's endpoints changed so shortly before the node was read that the objects may be of
         another time: the controllers' times are of whole seconds."""
-        changed = seconds_of(self._shared.triggers.get(f"{port.name.namespace}/{port.name.name}", ""))
+        changed = seconds_of(self.shared.triggers.get(f"{port.name.namespace}/{port.name.name}", ""))
         info = self.cluster.info
         read = seconds_of(info.nodes[self.name].started) if self.name in info.nodes else None
         return changed is not None and read is not None and read - changed - 1 < info.apart
@@ -310,7 +299,7 @@ class AuditedNode:
                 family,
                 Features(),
                 self.host.addresses(family) or None,
-                state=self._shared.states.of(family, self.name),
+                state=self.shared.states.of(family, self.name),
             )
         return self._facts[family]
 

@@ -69,7 +69,7 @@ class Alike:
         self._names = {**{str(network): "PODS" for network in self._pods}, **dict.fromkeys(self._own, "NODE")}
         self._words = _words(self._names)
         self._known: dict[str, tuple[str, ...]] = {}
-        self._cidr_of, self._own_cidrs = node.networks.of, frozenset(own)
+        self._cidr_of, self._own_cidrs = node.shared.networks.of, frozenset(own)
         others = sides.others
         sets = set(_SET.findall(others))
         if sets:

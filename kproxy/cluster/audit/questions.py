@@ -73,7 +73,7 @@ class Questions:
         self._node = node
         self._family = family
         self.facts: NodeFacts = node.facts(family)
-        pods = node.pods[family]
+        pods = node.shared.pods[family]
         self._pods_here = [(address, pod.name) for address, pod in pods.get(node.name, ())]
         elsewhere = next((found for name, found in pods.items() if name not in ("", node.name)), ())
         self._pods_elsewhere = [(address, pod.name) for address, pod in elsewhere]

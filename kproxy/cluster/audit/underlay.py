@@ -52,7 +52,7 @@ def _to_pods(node: AuditedNode, other: Node, cidr: str) -> Iterator[Observation]
         problem = _through_tunnel(node, other, link, gateway or str(network[1]))
         kind = "tunnel-astray"
     elif gateway:
-        owner = node.owner_of(gateway)
+        owner = node.shared.owners.get(gateway, "")
         problem = f"the gateway {gateway} is node {owner}" if owner not in ("", name) else ""
         kind = "route-astray"
     if problem:
