@@ -19,6 +19,7 @@ import msgspec
 from kproxy.cluster.facts.conntrack import Flow
 from kproxy.family import join_host_port
 from kproxy.services import Changes, Endpoint, ServicePort, ServicePortName, ServiceState
+from kproxy.services.claims import doors_of
 
 PROTOCOLS: Final = ("UDP", "SCTP")
 """Those whose entries are cleaned up."""
@@ -71,11 +72,8 @@ def _addresses(
     for name in sorted(name for name in ports if name.protocol in PROTOCOLS):
         port = ports[name]
         own = frozenset(ep.address for ep in known.get(name, ()) if ep.serving)
-        addresses = [(ip, port.port) for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_vips)]
-        if port.node_port:
-            addresses.append(("", port.node_port))
-        for ip, number in addresses:
-            address = (name.protocol, ip, number)
+        for door in doors_of(port):
+            address = (name.protocol, door.address, door.port)
             services.setdefault(address, f"{name}/{name.protocol}")
             endpoints[address] = endpoints.get(address, frozenset()) | own
     return Addresses(services, endpoints, frozenset().union(*endpoints.values()))

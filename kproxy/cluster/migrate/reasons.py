@@ -57,8 +57,8 @@ FOREIGN: Final = (
         nftables=(
             "The chains are not there: kube-proxy removes what it can, and what still jumps to them fails to load."
         ),
-        to_nftables=Advice("act", "Take these rules out before the switch, or have them written for nftables mode."),
-        to_iptables=Advice("look", "See that these rules still mean what they say: they find their chains again."),
+        to_nftables=Advice("act", "Take these rules out, or write them for nftables, before the switch."),
+        to_iptables=Advice("look", "See that these rules still mean what they say: their chains are back."),
     ),
     Reason(
         id=ids.FOREIGN_MARK,
@@ -77,7 +77,7 @@ FOREIGN: Final = (
         nftables=(
             "They stand in chains of their own, called in the order of priorities, before or after those of others."
         ),
-        to_nftables=Advice("look", "See what these rules do to the packet then: in another order, or no longer."),
+        to_nftables=Advice("look", "See what these rules do then: they meet the packet in another order."),
     ),
 )
 """Reasons that only a dump of the node shows."""
