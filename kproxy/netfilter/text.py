@@ -89,14 +89,16 @@ def split_save(text: str) -> SaveText:
         elif line.startswith(":"):
             name, _, declared = line[1:].partition(" ")
             policy, _, counted = declared.partition(" ")
-            if not counted:
+            if not (counted.startswith("[") and counted.endswith("]")):
                 raise SaveTextError(f"printed an invalid declaration: {line[:200]!r}")
             chains[name] = ChainText(policy, [], [])
         elif line.startswith("*"):
             chains = tables.setdefault(line[1:], {})
             if line[1:] not in BUILTIN_CHAINS:
                 raise SaveTextError(f"printed a table that Linux does not have: {line[:200]!r}")
-        elif line and line != "COMMIT" and not line.startswith("#"):
+        elif line == "COMMIT":
+            chains = {}
+        elif (line or counters) and not line.startswith("#"):
             raise SaveTextError(f"printed a line that does not belong to a dump: {line[:200]!r}")
     return SaveText(tables)
 
