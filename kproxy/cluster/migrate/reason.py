@@ -24,14 +24,16 @@ class Advice:
 
     Attributes:
         effort: when, and how much.
-        do: in a few words; a function where it depends on the node. sentences: the whole, if that is more.
+        do: in a few words; a function where it depends on the node. sentence: the whole, if that is more.
+        without_dump: one more sentence, where no dump of the node is given.
         config: a line that does it: of KubeProxyConfiguration, or a command; a function where it depends on the node.
     """
 
     effort: Effort
     do: str | Words
-    sentences: tuple[str, ...] = ()
+    sentence: str = ""
     config: str | Words = ""
+    without_dump: str = ""
 
 
 def said(words: str | Words, facts: NodeFacts) -> str:
@@ -41,7 +43,7 @@ def said(words: str | Words, facts: NodeFacts) -> str:
 
 def nothing(sentence: str) -> Advice:
     """Nothing has to be done, but for what the sentence says."""
-    return Advice("none", "Nothing to do.", (sentence,))
+    return Advice("none", "Nothing to do.", sentence)
 
 
 NOTHING: Final = Advice("none", "Nothing to do.")

@@ -10,44 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.migrate import affected_services as affected
 from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.affected_services import (
-    all_ports,
-    answering,
-    concerned_by_refusal,
-    exposed,
-    localhost_iptables,
-    localhost_node_ports,
-    mark_bits_differ,
-    mark_iptables,
-    mark_nftables,
-    masquerade_all_config,
-    masquerade_all_words,
-    masquerade_bit_config,
-    met_elsewhere,
-    moving_node_ports,
-    moving_node_ports_and_addresses,
-    nobody,
-    node_ports_iptables,
-    node_ports_nftables,
-    node_ports_of,
-    refused,
-    refused_case,
-    refused_do,
-    refused_doors,
-    refused_hooks_iptables,
-    refused_hooks_nftables,
-    services_of,
-    sharing,
-    with_affinity,
-    with_remote_endpoints,
-)
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reason import NOTHING, Advice, Reason, nothing
 from kproxy.cluster.migrate.witness import fates_differ, returns_differ, sources_differ
-
-ASK_FOR_RULES: Final = "Give the node's dump with --rules to see whether its rules do."
-"""Advice that is followed already where a dump is given."""
 
 FOREIGN: Final = (
     Reason(
@@ -91,16 +58,14 @@ _HAIRPIN_NFTABLES: Final = (
 _HAIRPIN_BY_CLUSTER_IP: Final = Reason(
     id=ids.REMOTE_HAIRPIN,
     title=_HAIRPIN_TITLE,
-    services=services_of(with_remote_endpoints),
+    services=affected.services_of(affected.with_remote_endpoints),
     iptables=_HAIRPIN_IPTABLES,
     nftables=_HAIRPIN_NFTABLES,
     to_nftables=Advice(
         "look",
         "See that kube-proxy runs on all nodes.",
-        (
-            "A pod's own node translates its packets to a ClusterIP: one comes here untranslated only from a node "
-            "without kube-proxy's rules.",
-        ),
+        "A pod's own node translates its packets to a ClusterIP: one comes here untranslated only from a node "
+        "without kube-proxy's rules.",
     ),
     differs=returns_differ,
 )
@@ -111,7 +76,7 @@ REASONS: Final = (
         id=ids.SHARED_ADDRESS,
         title="Two Services want the same address and port",
         packets=Packets.shared,
-        services=services_of(sharing),
+        services=affected.services_of(affected.sharing),
         addresses=lambda facts: (
             f"{door.address or 'node port '}{':' if door.address else ''}{door.port}/{door.protocol}"
             for door in facts.shared_doors
@@ -124,23 +89,21 @@ REASONS: Final = (
         id=ids.NODE_PORT_ADDRESSES,
         title="Node ports answer at other addresses",
         packets=Packets.node_port_addresses,
-        services=services_of(moving_node_ports),
-        addresses=moving_node_ports_and_addresses,
-        iptables=node_ports_iptables,
-        nftables=node_ports_nftables,
+        services=affected.services_of(affected.moving_node_ports),
+        addresses=affected.moving_node_ports_and_addresses,
+        iptables=affected.node_ports_iptables,
+        nftables=affected.node_ports_nftables,
         to_nftables=Advice(
             "act",
             "Set nodePortAddresses, or have clients use the primary address.",
-            (
-                "Send clients and load balancers to the node's primary address, or set nodePortAddresses in "
-                "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
-            ),
+            "Send clients and load balancers to the node's primary address, or set nodePortAddresses in "
+            "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
             'nodePortAddresses: ["0.0.0.0/0", "::/0"]',
         ),
         to_iptables=Advice(
             "act",
             "Set nodePortAddresses to keep them to the primary address.",
-            ("Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",),
+            "Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",
             'nodePortAddresses: ["primary"]',
         ),
     ),
@@ -148,20 +111,20 @@ REASONS: Final = (
         id=ids.MASQUERADE_ALL,
         title="masqueradeAll is another setting in each mode",
         packets=Packets.masqueraded,
-        services=services_of(answering),
-        iptables=lambda facts: masquerade_all_words(facts.iptables),
-        nftables=lambda facts: masquerade_all_words(facts.nftables),
+        services=affected.services_of(affected.answering),
+        iptables=lambda facts: affected.masquerade_all_words(facts.iptables),
+        nftables=lambda facts: affected.masquerade_all_words(facts.nftables),
         to_nftables=Advice(
             "act",
             "Set nftables.masqueradeAll as iptables.masqueradeAll is.",
-            ("Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",),
-            masquerade_all_config(MODE_NFTABLES),
+            "Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",
+            affected.masquerade_all_config(MODE_NFTABLES),
         ),
         to_iptables=Advice(
             "act",
             "Set iptables.masqueradeAll as nftables.masqueradeAll is.",
-            ("Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",),
-            masquerade_all_config(MODE_IPTABLES),
+            "Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",
+            affected.masquerade_all_config(MODE_IPTABLES),
         ),
         differs=sources_differ,
         applies=lambda facts: facts.iptables.masquerade_all != facts.nftables.masquerade_all,
@@ -170,7 +133,7 @@ REASONS: Final = (
         id=ids.HOST_FIREWALL,
         title="Node ports behind a host firewall",
         packets=Packets.behind_firewall,
-        services=services_of(exposed),
+        services=affected.services_of(affected.exposed),
         addresses=lambda facts: (
             f"{port.health_check_node_port}/tcp" for port in facts.service_ports if port.health_check_node_port
         ),
@@ -182,11 +145,9 @@ REASONS: Final = (
         to_nftables=Advice(
             "act",
             "Have the host's firewall accept node ports and the Pods' traffic.",
-            (
-                "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
-                "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
-                ASK_FOR_RULES,
-            ),
+            "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
+            "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
+            without_dump="Give the node's dump with --rules to see whether its rules do.",
         ),
         to_iptables=Advice("act", "See what the host's firewall lets in then: look at the packets below."),
         firewall=True,
@@ -195,22 +156,20 @@ REASONS: Final = (
         id=ids.LOCALHOST_NODE_PORTS,
         title="Node ports on the loopback address",
         packets=Packets.localhost_node_ports,
-        services=services_of(localhost_node_ports),
-        addresses=node_ports_of(localhost_node_ports),
-        iptables=localhost_iptables,
+        services=affected.services_of(affected.localhost_node_ports),
+        addresses=affected.node_ports_of(affected.localhost_node_ports),
+        iptables=affected.localhost_iptables,
         nftables="They do not: such a packet goes to what listens there on the node itself, if anything does.",
         to_nftables=Advice(
             "act",
             "Have programs on nodes use the node's address or a ClusterIP.",
-            (
-                "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the "
-                "node's address, a ClusterIP or a hostPort.",
-            ),
+            "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the "
+            "node's address, a ClusterIP or a hostPort.",
         ),
         to_iptables=Advice(
             "act",
             "Keep node ports off 127.0.0.1, if they are to stay so.",
-            ("Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",),
+            "Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",
             "iptables: {localhostNodePorts: false}",
         ),
     ),
@@ -218,32 +177,28 @@ REASONS: Final = (
         id=ids.SESSION_AFFINITY,
         title="Session affinity starts anew",
         packets=Packets.remembered,
-        services=services_of(with_affinity),
+        services=affected.services_of(affected.with_affinity),
         iptables="Which endpoint a client had is remembered by lists of the match recent.",
         nftables="It is remembered by sets of the table. Neither mode reads the other's memory.",
         to_nftables=Advice(
             "look",
             "Switch when new endpoints for all clients hurt least.",
-            (
-                "At the switch each client of these Services gets a new endpoint for its next connection; connections "
-                "that stand go on. Switch when that hurts least.",
-            ),
+            "At the switch each client of these Services gets a new endpoint for its next connection; connections "
+            "that stand go on. Switch when that hurts least.",
         ),
     ),
     Reason(
         id=ids.REMOTE_HAIRPIN,
         title=_HAIRPIN_TITLE,
         packets=Packets.remote_hairpin,
-        services=services_of(met_elsewhere),
+        services=affected.services_of(affected.met_elsewhere),
         iptables=_HAIRPIN_IPTABLES,
         nftables=_HAIRPIN_NFTABLES,
         to_nftables=Advice(
             "look",
             "See whether a Pod calls its own Service so; the ClusterIP works.",
-            (
-                "It concerns pods that reach their own Service's node port, external or load-balancer IP through "
-                "another node: have them use the ClusterIP.",
-            ),
+            "It concerns pods that reach their own Service's node port, external or load-balancer IP through "
+            "another node: have them use the ClusterIP.",
         ),
         differs=returns_differ,
         to_cluster_ip=_HAIRPIN_BY_CLUSTER_IP,
@@ -252,7 +207,7 @@ REASONS: Final = (
         id=ids.RANDOM_FULLY,
         title="Source ports are chosen at random",
         packets=Packets.masqueraded,
-        services=services_of(answering),
+        services=affected.services_of(affected.answering),
         iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
         nftables="masquerade fully-random: the port on the wire is a random one.",
         to_nftables=nothing("Nothing to do, unless something counts on source ports being kept."),
@@ -273,32 +228,30 @@ REASONS: Final = (
     Reason(
         id=ids.REFUSED_HOOKS,
         title="Services without endpoints are refused in more places",
-        case=refused_case,
+        case=affected.refused_case,
         packets=Packets.refused,
-        services=services_of(concerned_by_refusal),
-        addresses=refused_doors,
-        iptables=refused_hooks_iptables,
-        nftables=refused_hooks_nftables,
+        services=affected.services_of(affected.concerned_by_refusal),
+        addresses=affected.refused_doors,
+        iptables=affected.refused_hooks_iptables,
+        nftables=affected.refused_hooks_nftables,
         to_nftables=Advice(
             "look",
-            refused_do,
-            (
-                "Programs on the node get an error at once, and with the policy Local no answer: have them use the "
-                "ClusterIP. Where the address is the node's own on purpose, as with a DNS cache on each node, see that "
-                "the Service has endpoints.",
-            ),
+            affected.refused_do,
+            "Programs on the node get an error at once, and with the policy Local no answer: have them use the "
+            "ClusterIP. Where the address is the node's own on purpose, as with a DNS cache on each node, see that "
+            "the Service has endpoints.",
         ),
         to_iptables=Advice(
             "look",
             "See whether programs on nodes count on an error at once.",
-            ("Programs on the node that counted on an error at once have to wait for an answer or a time-out.",),
+            "Programs on the node that counted on an error at once have to wait for an answer or a time-out.",
         ),
     ),
     Reason(
         id=ids.CLUSTER_IP_PORTS,
         title="Ports of a ClusterIP that no Service has",
         packets=Packets.cluster_ip_ports,
-        services=services_of(all_ports),
+        services=affected.services_of(affected.all_ports),
         addresses=lambda facts: facts.cluster_ips,
         iptables=(
             "The packet is passed on untranslated, by the node's routes: most often it is lost, and the client waits."
@@ -307,10 +260,8 @@ REASONS: Final = (
         to_nftables=Advice(
             "none",
             "Nothing to do, unless something pings ClusterIPs.",
-            (
-                "Nothing to do, but for ping and other programs that test a ClusterIP, and for monitoring that counts "
-                "time-outs.",
-            ),
+            "Nothing to do, but for ping and other programs that test a ClusterIP, and for monitoring that counts "
+            "time-outs.",
         ),
         to_iptables=nothing("Nothing to do, but for clients that count on an error at once."),
     ),
@@ -333,10 +284,8 @@ REASONS: Final = (
         to_nftables=Advice(
             "look",
             "See whether connections get reset; conntrack can place such packets.",
-            (
-                "Where connections of slow or lossy clients were reset before kube-proxy dropped such packets, set "
-                "conntrack.tcpBeLiberal to true: conntrack then places them.",
-            ),
+            "Where connections of slow or lossy clients were reset before kube-proxy dropped such packets, set "
+            "conntrack.tcpBeLiberal to true: conntrack then places them.",
             "conntrack: {tcpBeLiberal: true}",
         ),
         to_iptables=nothing("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead."),
@@ -345,26 +294,26 @@ REASONS: Final = (
         id=ids.MASQUERADE_MARK,
         title="The masquerade mark",
         packets=Packets.marked,
-        services=lambda facts: nobody(facts) if mark_bits_differ(facts) else services_of(refused)(facts),
-        iptables=mark_iptables,
-        nftables=mark_nftables,
+        services=lambda facts: (
+            affected.nobody(facts)
+            if affected.mark_bits_differ(facts)
+            else affected.services_of(affected.refused)(facts)
+        ),
+        iptables=affected.mark_iptables,
+        nftables=affected.mark_nftables,
         to_nftables=Advice(
             "look",
             "See that no other program uses this bit of the mark.",
-            (
-                "See that no other program of the node uses that bit of the packet mark (CNI plugins, VPNs, policy "
-                "routing); set nftables.masqueradeBit as iptables.masqueradeBit is where something counts on it.",
-            ),
-            masquerade_bit_config(MODE_NFTABLES),
+            "See that no other program of the node uses that bit of the packet mark (CNI plugins, VPNs, policy "
+            "routing); set nftables.masqueradeBit as iptables.masqueradeBit is where something counts on it.",
+            affected.masquerade_bit_config(MODE_NFTABLES),
         ),
         to_iptables=Advice(
             "look",
             "See that no other program uses this bit of the mark.",
-            (
-                "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
-                "nftables.masqueradeBit is where something counts on it.",
-            ),
-            masquerade_bit_config(MODE_IPTABLES),
+            "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
+            "nftables.masqueradeBit is where something counts on it.",
+            affected.masquerade_bit_config(MODE_IPTABLES),
         ),
         differs=sources_differ,
     ),
@@ -380,10 +329,8 @@ REASONS: Final = (
         to_nftables=Advice(
             "after",
             "Switch route_localnet off, unless another program needs it.",
-            (
-                "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A "
-                "kubelet writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
-            ),
+            "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A "
+            "kubelet writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
             "sysctl -w net.ipv4.conf.all.route_localnet=0",
         ),
         to_iptables=nothing("Nothing to do: kube-proxy sets it, and guards these addresses."),

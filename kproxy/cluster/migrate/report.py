@@ -17,7 +17,7 @@ from kproxy.cluster.fates import shares
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.reason import Advice, Effort, said
-from kproxy.cluster.migrate.reasons import ASK_FOR_RULES, FOREIGN, REASONS
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
 from kproxy.cluster.migrate.ruled_out import Absent, absent, hidden
 from kproxy.cluster.migrate.witness import Witness, is_fully_random
 from kproxy.cluster.node import AddressKind, NodeFacts
@@ -38,7 +38,7 @@ OTHER_TITLE: Final = "Something else"
 OTHER_ADVICE: Final = Advice(
     "act",
     "See what becomes of the packet.",
-    ("No known difference of the modes: look at the packet, and trace others like it with kproxy trace.",),
+    "No known difference of the modes: look at the packet, and trace others like it with kproxy trace.",
 )
 EFFORTS: Final[tuple[Effort, ...]] = ("act", "look", "after", "none")
 """In the order of the report."""
@@ -292,12 +292,12 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), OTHER_ADVICE
         words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
     do = said(advice.do, facts)
-    sentences = advice.sentences or (do,)
+    sentences = [advice.sentence or do, *filter(None, [advice.without_dump])]
     today, then = words if to_nftables else words[::-1]
     setting = ""
     if found.with_dump:
         setting = DUMP_SETTING
-        sentences = tuple(text for text in sentences if text != ASK_FOR_RULES)
+        sentences = sentences[:1]
     elif reason is not None and reason.firewall:
         setting = FIREWALL_SETTING
     return Finding(
@@ -309,7 +309,7 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         _unique([*addresses, *found.rules]),
         today,
         then,
-        sentences,
+        tuple(sentences),
         None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
         advice.effort,
         do,
