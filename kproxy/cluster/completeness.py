@@ -5,7 +5,7 @@ Each remark is one sentence that says what follows, and what to add.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kproxy.api import Manifests, Service
@@ -15,6 +15,7 @@ from kproxy.services.claims import claim_in_words, claimed_twice
 from kproxy.services.names import IPFamily
 from kproxy.services.node import host_ips
 from kproxy.services.serviceport import service_ports
+from kproxy.words import listed
 
 _SHOWN: Final = 3
 
@@ -36,9 +37,10 @@ def remark_no_cluster_ips(cluster: Manifests, hint: str = "") -> Iterator[str]:
             f"kube-proxy ignores it{hint}"
         )
     elif found:
+        names = listed([each.metadata.key for each in found], _SHOWN)
         yield (
-            f"{len(found)} Services have no clusterIP ({_some(each.metadata.key for each in found)}): the API server "
-            f"has not allocated them, so kube-proxy ignores these Services{hint}"
+            f"{len(found)} Services have no clusterIP ({names}): the API server has not allocated them, so kube-proxy "
+            f"ignores these Services{hint}"
         )
 
 
@@ -53,7 +55,7 @@ def remark_no_slices(cluster: Manifests, hint: str = "") -> Iterator[str]:
     where = ""
     if there:
         namespaces = sorted({each.metadata.namespace for each in lacking})
-        where = f" in {'namespace' if len(namespaces) == 1 else 'namespaces'} {_some(namespaces)}"
+        where = f" in {'namespace' if len(namespaces) == 1 else 'namespaces'} {listed(namespaces, _SHOWN)}"
     yield (
         f"no EndpointSlices{where}, though {count} {were}: the rules are those of Services without endpoints; add what "
         f"`kubectl get endpointslices -A -o yaml` prints (`kubectl get all` leaves it out){hint}"
@@ -100,8 +102,3 @@ def _is_addressed_pod(value: RawObject) -> bool:
     spec, status = value.get("spec"), value.get("status")
     shared = isinstance(spec, dict) and spec.get("hostNetwork") is True
     return isinstance(status, dict) and bool(status.get("podIP")) and not shared
-
-
-def _some(names: Iterable[str] | Collection[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")

@@ -14,8 +14,7 @@ from kproxy.cli.gathering import what_stays
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
-from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
-from kproxy.cluster.journey.lost_nodes import known_journeys
+from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork, known_journeys
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey
 from kproxy.cluster.journey.question import Question, read_question

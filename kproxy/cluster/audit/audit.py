@@ -10,16 +10,17 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.audit.finding_kinds import KINDS, Severity
 from kproxy.cluster.audit.hosts import families, observe_host
 from kproxy.cluster.audit.judge import Judge, Known
 from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
 from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
-from kproxy.cluster.audit.settle import settle
 from kproxy.cluster.audit.underlay import observe_wires
 from kproxy.cluster.evidence.unseen import CONFIGURATION, ENDPOINTS, SERVICES, Unseen, suspect
 from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
+from kproxy.cluster.motion import TIMES
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.layout import ENDPOINT_SLICES, NODES
 from kproxy.netfilter.iptables.save import collector_paused
@@ -30,6 +31,7 @@ SMALLEST: Final = 20
 """Nodes for which another process is worth its while."""
 _LARGEST: Final = 5
 """Times that many are at most in one part."""
+_ENDPOINT: Final = re.compile(r"\S+:\d+")
 _MISSING: Final = re.compile(rf"{NODES}/([^/]+)(?:/(.+))?")
 _NODE_FILE: Final = "objects/Node.json"
 _NEEDED: Final = {
@@ -194,3 +196,34 @@ def _missing(cluster: Cluster) -> Iterator[tuple[str, Gap]]:
             yield "", Gap(each.what, each.then, each.why)
         elif cluster.hosts[match[1]].has_node:
             yield match[1], Gap(match[2] or "everything of a node", each.then, each.why)
+
+
+# --- what is in motion ---
+
+
+def settle(
+    found: Sequence[Observation], observe: Callable[[Collection[str]], Sequence[Observation]]
+) -> tuple[list[Observation], list[Observation]]:
+    """What stays of some observations, and what was in motion: kube-proxy lags behind a change by a moment.
+
+    Args:
+        observe: what is observed on some nodes when they and the objects are read again, a while later.
+    """
+    stays, moving = list(found), []
+    for _ in range(TIMES):
+        wrong = [each for each in stays if KINDS[each.kind].severity is not Severity.INFO]
+        if not wrong:
+            break
+        later: dict[tuple[str, str, str], list[Observation]] = {}
+        for each in observe(sorted({each.node for each in wrong})):
+            later.setdefault((each.kind, each.node, each.service), []).append(each)
+        gone = [each for each in wrong if not _is_among(each, later.get((each.kind, each.node, each.service), ()))]
+        moving += gone
+        stays = [each for each in stays if each not in gone]
+    return stays, moving
+
+
+def _is_among(one: Observation, others: Iterable[Observation]) -> bool:
+    """Whether the same is wrong: by the same cause, or with one of the same endpoints."""
+    endpoints = set(_ENDPOINT.findall(one.detail))
+    return any(each.cause == one.cause or endpoints & set(_ENDPOINT.findall(each.detail)) for each in others)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 from typing import Final
 
 import msgspec
 
 from kproxy.cluster.audit.expected_actual import Sides
 from kproxy.cluster.audit.node import AuditedNode
+from kproxy.cluster.equivalence.interval_partition import Interval, IntervalPartition
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.services.serviceport import ServicePort
@@ -35,21 +35,18 @@ _HASH: Final = re.compile(r"(KUBE-(?:SVC|SVL|EXT|FW|SEP)|service|external|firewa
 _COMMENT: Final = re.compile(r'(?:-m comment --)?comment ("[^"]*"|\S+)')
 
 
-class _Intervals:
-    """Which of some ranges of numbers a number is in."""
+def _named(ranges: Iterable[tuple[int, int, str]]) -> Callable[[int], tuple[str, ...]]:
+    """Tells the names of the ranges that a number is in."""
+    names: dict[Interval, set[str]] = {}
+    for first, last, name in ranges:
+        names.setdefault((first, last), set()).add(name)
+    cells = IntervalPartition(names)
 
-    def __init__(self, ranges: Iterable[tuple[int, int, str]]) -> None:
-        self._ranges = sorted(set(ranges))
-        self._bounds = sorted({bound for first, last, _ in self._ranges for bound in (first, last + 1)})
-        self._known: dict[int, tuple[str, ...]] = {}
+    @cache
+    def of(number: int) -> tuple[str, ...]:
+        return tuple(sorted({name for place in cells.of(number) for name in names[cells.intervals[place]]}))
 
-    def of(self, number: int) -> tuple[str, ...]:
-        index = bisect_right(self._bounds, number)
-        found = self._known.get(index)
-        if found is None:
-            found = tuple(sorted({name for first, last, name in self._ranges if first <= number <= last}))
-            self._known[index] = found
-        return found
+    return of
 
 
 class Alike:
@@ -78,8 +75,8 @@ class Alike:
                 line for line in text.splitlines() if line.split(" ", 2)[1:2] and line.split()[1] in sets
             )
         self._opaque = _OPAQUE.search(others) is not None
-        self._networks = _Intervals(self._addresses(others))
-        self._ports = _Intervals(
+        self._networks = _named(self._addresses(others))
+        self._ports = _named(
             (int(found[1]), int(found[2] or found[1]), found[0]) for found in _NUMBER.finditer(_ADDRESS.sub("", others))
         )
         config = self._plain(str(msgspec.structs.replace(node.config, hostname_override="")))
@@ -124,7 +121,7 @@ class Alike:
         cluster, local = ({each.address for each in part} for part in (chosen.cluster, chosen.local))
         endpoints = sorted(
             (
-                self._where(each.ip), ports.of(int(each.address.rpartition(":")[2])), each.is_local,
+                self._where(each.ip), ports(int(each.address.rpartition(":")[2])), each.is_local,
                 each.address in cluster, each.address in local,
             )
             for each in chosen.reachable
@@ -132,14 +129,14 @@ class Alike:
         outer = [sorted(map(self._where, part)) for part in (port.external_ips, port.load_balancer_vips)]
         return (
             port.protocol, port.internal_policy_local, port.external_policy_local, port.load_balancer_source_ranges,
-            bool(port.node_port), ports.of(port.node_port), ports.of(port.port), self._where(port.cluster_ip),
+            bool(port.node_port), ports(port.node_port), ports(port.port), self._where(port.cluster_ip),
             chosen.has_any, str(outer), str(endpoints), tuple(map(self._where, clients)), self._changes(port),
         )  # fmt: skip
 
     def _where(self, address: str) -> tuple[str, ...]:
         found = self._known.get(address)
         if found is None:
-            found = self._networks.of(_number(address))
+            found = self._networks(_number(address))
             found += ("node",) if address in self._own else ()
             found += ("pods",) if self._cidr_of(address) in self._own_cidrs else ()
             self._known[address] = found

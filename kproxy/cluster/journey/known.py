@@ -22,7 +22,7 @@ import ipaddress
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kproxy.api import Node
 from kproxy.api.types.core import Service
@@ -30,6 +30,7 @@ from kproxy.cluster.evidence.unseen import SERVICES, Unseen, suspect
 from kproxy.cluster.facts.links import Link
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
+from kproxy.cluster.journey.path import ANSWERED, OPEN, Journey, journeys, one_of
 from kproxy.cluster.pods import ENDED, Pod
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.host import HostFacts, no_rules
@@ -511,3 +512,36 @@ def _is_within(route: Route, cidrs: Iterator[_Network]) -> bool:
     version = route.family.version
     value: _Address = ipaddress.ip_address(first)
     return any(cidr.version == version and value in cidr for cidr in cidrs) and route.kind == "unicast"
+
+
+def known_journeys(
+    network: KnownNetwork, client: str, destination: str, protocol: str, **more: Any
+) -> Sequence[Journey]:
+    """All that can become of a connection, as `path.journeys` tells it. Open is what fails on a node without a Node
+    object, and where load balancers lead if it matters whether they lead to such a node.
+
+    Args:
+        more: see `path.journeys`.
+
+    Raises:
+        InputError, DataplaneError: see `path.journeys`.
+    """
+    lost = network.cluster.lost_nodes
+
+    def walked(some: KnownNetwork) -> Sequence[Journey]:
+        ways = journeys(some, client, destination, protocol, **more)
+        return [_open(way) if way.at in lost and way.end not in (ANSWERED, OPEN) else way for way in ways]
+
+    def _open(way: Journey) -> Journey:
+        network.suspected.setdefault(lost[way.at])
+        why = f"{no_object([way.at])}; possible: {way.end} at {way.at}: {way.reason}"
+        return dataclasses.replace(way, end=OPEN, reason=why)
+
+    found = walked(network)
+    if not lost:
+        return found
+    why = f"{no_object(lost)}: whether {destination} leads there is not known"
+    either = one_of([found, walked(network.without_lost_nodes)], why)
+    if either is not found:
+        network.suspected.update(dict.fromkeys(lost.values()))
+    return either

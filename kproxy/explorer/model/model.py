@@ -19,8 +19,7 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.cluster.audit.report import Report
 from kproxy.cluster.edits import Edit, Edited, EditError, Object, by_key, edit, edited_files
-from kproxy.cluster.journey.known import KnownNetwork
-from kproxy.cluster.journey.lost_nodes import known_journeys
+from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts

@@ -110,7 +110,7 @@ def test_unallocated_services_are_told_in_one_line() -> None:
     ]
     many = _load(*(_web(f"web-{number}", extra="") for number in range(5)))
     (remark,) = remark_no_cluster_ips(many)
-    assert remark.startswith("5 Services have no clusterIP (default/web-0, default/web-1, default/web-2, ...): ")
+    assert remark.startswith("5 Services have no clusterIP (default/web-0, default/web-1, default/web-2 and 2 more): ")
     for extra in (", clusterIP: None", ", clusterIP: 10.0.0.1", ", type: ExternalName, externalName: a.b"):
         assert list(remark_no_cluster_ips(_load(_web(extra=extra)))) == []
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kproxy.cluster.audit.audit import audit
+from kproxy.cluster.audit.audit import audit, settle
 from kproxy.cluster.audit.observation import Observation
-from kproxy.cluster.audit.settle import settle
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support.cluster import audited

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
-from kproxy.cluster.journey.known import KnownNetwork
-from kproxy.cluster.journey.lost_nodes import known_journeys
+from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey
 from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import unseen_on_the_way
