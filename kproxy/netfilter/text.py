@@ -141,8 +141,8 @@ def destination_of(rule: str) -> Destination | None:
     if protocol is None or port is None:
         return None
     address = _ADDRESS.search(rule)
-    text = "" if address is None else address[1].removesuffix("/32").removesuffix("/128")
-    return Destination(text, protocol[1], int(port[1]))
+    text = "" if address is None else address[1]
+    return Destination(text.removesuffix("/128" if ":" in text else "/32"), protocol[1], int(port[1]))
 
 
 def endpoint_of(rule: str) -> str:

@@ -39,6 +39,7 @@ def test_lines_of_iptables() -> None:
     assert (chain_of(rule), target_of(rule), service_of(rule)) == ("KUBE-SERVICES", "KUBE-SVC-X", "a/b:c")
     assert destination_of(rule) == ("fd00::a", "tcp", 80)
     assert destination_of("-A X -d 127.0.0.0/8 -p udp -m udp --dport 53") == ("127.0.0.0/8", "udp", 53)
+    assert destination_of("-A X -d fd00::/32 -p udp -m udp --dport 53") == ("fd00::/32", "udp", 53)
     assert destination_of("-A X ! -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j Y") == ("", "tcp", 80)
     assert destination_of("-A X -d 10.0.0.1/32 -j Y") is None
     assert endpoint_of("-A KUBE-SEP-X -p tcp -m tcp -j DNAT --to-destination 10.1.0.1:80") == "10.1.0.1:80"
