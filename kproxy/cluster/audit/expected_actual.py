@@ -31,6 +31,8 @@ from kproxy.netfilter.nftables.elements import print_element
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.style import Style
+from kproxy.netfilter.nftables.text import print_nft
 from kproxy.netfilter.text import destination_of, key_of, target_of
 from kproxy.render import Renderer
 from kproxy.render.iptables.chains import (

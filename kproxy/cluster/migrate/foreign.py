@@ -30,13 +30,13 @@ from kproxy.netfilter.iptables.rule import Head
 from kproxy.netfilter.iptables.save import print_save
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
 from kproxy.netfilter.nftables.expression import Ct, Expression, Meta
-from kproxy.netfilter.nftables.printer.listing import print_nft
-from kproxy.netfilter.nftables.printer.statements import RulePrinter
-from kproxy.netfilter.nftables.printer.style import BOOKWORM
 from kproxy.netfilter.nftables.references import expressions_of
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.statement import Mangle
+from kproxy.netfilter.nftables.style import BOOKWORM
+from kproxy.netfilter.nftables.text import print_nft
 from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.iptables.chains import FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.nftables.names import TABLE

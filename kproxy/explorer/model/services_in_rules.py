@@ -15,6 +15,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.elements import print_element
 from kproxy.netfilter.nftables.ruleset import Table
+from kproxy.netfilter.nftables.style import Scope, Style
 from kproxy.netfilter.text import destination_of, key_of, owner_of, service_of
 from kproxy.render.iptables.chains import EXTERNAL_SERVICES, NODEPORTS, SERVICES
 from kproxy.render.nftables.names import TABLE, nft_family
@@ -88,7 +89,7 @@ def _of_table(table: Table, family: Family) -> Iterator[Door]:
     scope = Scope(Style(stateless=True))
     for each in table.sets:
         for element in each.elements if each.is_verdict_map else ():
-            text = print_element(element, each.types, each.data_types, style)
+            text = print_element(element, each.types, each.data_types, scope)
             key, owner, comment = key_of(text), owner_of(text.rpartition(" ")[2]), _COMMENT.search(text)
             if key is None or (owner is None and comment is None):
                 continue
