@@ -49,6 +49,16 @@ class TableState:
             rules = self._rules[name] = list(self.chain(name).rules)
         return rules
 
+    def place(self, name: str, number: int) -> int:
+        """The index of a chain's rule by its number, from 1. Raises RefusedError."""
+        if not 1 <= number <= len(self.rules(name)):
+            raise RefusedError(f"no rule {number} in chain {name}")
+        return number - 1
+
+    def names(self, name: str | None) -> list[str]:
+        """The chain of that name, or all chains. Raises RefusedError."""
+        return list(self.chains) if name is None else [self.chain(name).name]
+
     def set_rules(self, name: str, rules: Iterable[Rule]) -> None:
         """Replace the rules of an existing chain."""
         self._rules[name] = list(rules)
@@ -182,11 +192,9 @@ class Replace(Operation):
     rule: Rule
 
     def apply(self, table: TableState) -> None:
-        rules = table.rules(self.chain)
-        if not 1 <= self.number <= len(rules):
-            raise RefusedError(f"no rule {self.number} in chain {self.chain}")
+        place = table.place(self.chain, self.number)
         table.check_target(self.rule)
-        rules[self.number - 1] = self.rule
+        table.rules(self.chain)[place] = self.rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +220,7 @@ class DeleteNumber(Operation):
     number: int
 
     def apply(self, table: TableState) -> None:
-        rules = table.rules(self.chain)
-        if not 1 <= self.number <= len(rules):
-            raise RefusedError(f"no rule {self.number} in chain {self.chain}")
-        del rules[self.number - 1]
+        del table.rules(self.chain)[table.place(self.chain, self.number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +242,7 @@ class FlushChain(Operation):
     chain: str | None = None
 
     def apply(self, table: TableState) -> None:
-        if self.chain is not None:
-            table.chain(self.chain)
-        for name in list(table.chains) if self.chain is None else [self.chain]:
+        for name in table.names(self.chain):
             table.set_rules(name, ())
 
 
@@ -250,24 +253,16 @@ class DeleteChain(Operation):
     chain: str | None = None
 
     def apply(self, table: TableState) -> None:
-        if self.chain is None:
-            for name in [name for name in table.chains if name not in table.builtin]:
-                self._check(table, name)
-            for name in [name for name in table.chains if name not in table.builtin]:
-                table.remove(name)
-            return
-        table.chain(self.chain)
         if self.chain in table.builtin:
             raise RefusedError(f"chain {self.chain} is built in")
-        self._check(table, self.chain)
-        table.remove(self.chain)
-
-    @staticmethod
-    def _check(table: TableState, name: str) -> None:
-        if table.rules(name):
-            raise RefusedError(f"chain {name} is not empty")
-        if table.referenced(name):
-            raise RefusedError(f"chain {name} is in use")
+        names = [name for name in table.names(self.chain) if name not in table.builtin]
+        for name in names:
+            if table.rules(name):
+                raise RefusedError(f"chain {name} is not empty")
+            if table.referenced(name):
+                raise RefusedError(f"chain {name} is in use")
+        for name in names:
+            table.remove(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +309,6 @@ class ZeroCounters(Operation):
     chain: str | None = None
 
     def apply(self, table: TableState) -> None:
-        if self.chain is not None:
-            table.chain(self.chain)
-        for name in list(table.chains) if self.chain is None else [self.chain]:
-            rules = [replace(rule, counters=None) for rule in table.rules(name)]
-            table.set_rules(name, rules)
+        for name in table.names(self.chain):
+            table.set_rules(name, [replace(rule, counters=None) for rule in table.rules(name)])
             table.chains[name] = replace(table.chains[name], counters=Counters())

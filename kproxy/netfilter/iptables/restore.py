@@ -11,11 +11,11 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
 from kproxy.netfilter.iptables.check import find_loop
-from kproxy.netfilter.iptables.errors import RestoreError, RuleSyntaxError
+from kproxy.netfilter.iptables.errors import RestoreError
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.operation import (
     Append,
@@ -38,7 +38,7 @@ from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.rule import Counters
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
-from kproxy.netfilter.iptables.save import collector_paused, detect_family, parse_declaration
+from kproxy.netfilter.iptables.save import TableParser, collector_paused, detect_family, parse_declaration
 
 _COUNTED: Final = re.compile(r"\[([0-9]{1,20}):([0-9]{1,20})\] *(-.*)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -135,26 +135,19 @@ def canonical_ruleset(text: str, family: Family, source: str = "-") -> Ruleset:
     return Ruleset(family, tuple(tables))
 
 
-class _RestoreParser:
+class _RestoreParser(TableParser):
     """The state while restore input is read."""
 
     def __init__(self, source: str, reader: RuleReader) -> None:
-        self._source = source
-        self._reader = reader
+        super().__init__(source, reader)
         self._parts: list[TableRestore] = []
-        self._table: str | None = None
         self._started = 0
         self._operations: list[Operation] = []
-        self._line = 0
-        self._text = ""
-
-    def _fail(self, expected: str) -> NoReturn:
-        raise RuleSyntaxError(expected, text=self._text, source=self._source, line=self._line)
 
     def parse(self, text: str) -> tuple[TableRestore, ...]:
         for self._line, line in enumerate(text.split("\n"), 1):
             self._text = line
-            if not line.startswith("-A ") or self._table is None:
+            if not line.startswith("-A ") or not self._table:
                 self._other(line)
                 continue
             _, chain, *rest = line.split(" ", 2)
@@ -169,21 +162,22 @@ class _RestoreParser:
             except OtherFamilyError:
                 continue
             self._operations.append(Append(chain, (rule,), line=self._line))
-        if self._table is not None:
-            self._text = ""
-            self._fail(f"COMMIT expected before the end of table {self._table}")
+        self._text = ""
+        self._check_committed()
         return tuple(self._parts)
 
     def _other(self, line: str) -> None:
         if not line.strip() or line.startswith("#"):
             return
         if line.startswith("*"):
-            self._open(line[1:].strip())
-        elif self._table is None:
+            name = line[1:].strip()
+            self._check_opened(name)
+            self._table, self._started = name, self._line
+        elif not self._table:
             self._fail("*TABLE expected")
         elif line.rstrip() == "COMMIT":
             self._parts.append(TableRestore(self._table, tuple(self._operations), self._started))
-            self._table, self._operations = None, []
+            self._table, self._operations = "", []
         elif line.startswith(":"):
             name, policy, counters = parse_declaration(line, self._fail)
             self._check_name(name)
@@ -194,13 +188,6 @@ class _RestoreParser:
                 self._command(line, None)
             else:
                 self._command(counted[3], Counters(int(counted[1]), int(counted[2])))
-
-    def _open(self, name: str) -> None:
-        if self._table is not None:
-            self._fail(f"COMMIT expected before the end of table {self._table}")
-        if name not in BUILTIN_CHAINS:
-            self._fail(f"a table expected ({', '.join(BUILTIN_CHAINS)})")
-        self._table, self._started = name, self._line
 
     def _check_name(self, name: str) -> None:
         if not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_CHAIN_NAME or name[0] in "-!":

@@ -40,15 +40,8 @@ class Head(NamedTuple):
     def text(self) -> str:
         """The fixed part as iptables-save prints it."""
         source, destination, in_interface, out_interface, protocol, fragment = self
-        parts = []
-        if source is not None:
-            parts.append(f"{source.sign}-s {source.value}")
-        if destination is not None:
-            parts.append(f"{destination.sign}-d {destination.value}")
-        if in_interface is not None:
-            parts.append(f"{in_interface.sign}-i {in_interface.value}")
-        if out_interface is not None:
-            parts.append(f"{out_interface.sign}-o {out_interface.value}")
+        compared = (("-s", source), ("-d", destination), ("-i", in_interface), ("-o", out_interface))
+        parts = [f"{value.sign}{flag} {value.value}" for flag, value in compared if value is not None]
         if protocol is not None:
             parts.append(f"{protocol.sign}-p {protocol_name(protocol.value)}")
         if fragment is not None:

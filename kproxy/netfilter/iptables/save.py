@@ -112,25 +112,42 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _SaveParser:
-    """The state while a dump is read: between tables or inside one."""
+class TableParser:
+    """What readers of dumps and of restore input share: where they are in the text, and in which table (""; none)."""
 
     def __init__(self, source: str, reader: RuleReader) -> None:
         self._source = source
         self._reader = reader
-        self._tables: dict[str, Table] = {}
-        self._comments: list[str] = []
+        self._table = ""
         self._line = 0
         self._text = ""
+
+    def _fail(self, expected: str) -> NoReturn:
+        raise RuleSyntaxError(expected, text=self._text, source=self._source, line=self._line)
+
+    def _check_committed(self) -> None:
+        if self._table:
+            self._fail(f"COMMIT expected before the end of table {self._table}")
+
+    def _check_opened(self, name: str) -> None:
+        self._check_committed()
+        if name not in BUILTIN_CHAINS:
+            self._fail(f"a table expected ({', '.join(BUILTIN_CHAINS)})")
+
+
+class _SaveParser(TableParser):
+    """The state while a dump is read: between tables or inside one."""
+
+    def __init__(self, source: str, reader: RuleReader) -> None:
+        super().__init__(source, reader)
+        self._tables: dict[str, Table] = {}
+        self._comments: list[str] = []
         self._start_table("")
 
     def _start_table(self, name: str) -> None:
         self._table = name
         self._declared: dict[str, tuple[str | None, Counters]] = {}
         self._rules: dict[str, list[Rule]] = {}
-
-    def _fail(self, expected: str) -> NoReturn:
-        raise RuleSyntaxError(expected, text=self._text, source=self._source, line=self._line)
 
     def parse(self, text: str, family: Family | None) -> Ruleset:
         lines = text.split("\n")
@@ -142,9 +159,8 @@ class _SaveParser:
             else:
                 self._text = line
                 self._other(line)
-        if self._table:
-            self._text = ""
-            self._fail(f"COMMIT expected before the end of table {self._table}")
+        self._text = ""
+        self._check_committed()
         return Ruleset(family, tuple(self._tables.values()), tuple(self._comments))
 
     def _append(self, whole: str, line: str, counters: Counters | None) -> None:
@@ -184,10 +200,7 @@ class _SaveParser:
             self._append(line, counted.group(3), Counters(int(counted.group(1)), int(counted.group(2))))
 
     def _open(self, name: str) -> None:
-        if self._table:
-            self._fail(f"COMMIT expected before the end of table {self._table}")
-        if name not in BUILTIN_CHAINS:
-            self._fail(f"a table expected ({', '.join(BUILTIN_CHAINS)})")
+        self._check_opened(name)
         if name in self._tables:
             self._fail(f"table {name} only once expected")
         self._start_table(name)

@@ -16,12 +16,6 @@ from kproxy.netfilter.iptables.option import Codec, Negatable, Option
 _HOPS: Final = number(UINT8)
 
 
-def _hops_listed(equal: Negatable[int] | None, less: int | None, greater: int | None) -> str:
-    if equal is not None:
-        return f"{'!=' if equal.negated else '=='} {equal.value}"
-    return f"< {less}" if less is not None else f"> {greater}"
-
-
 def _less(hops: int) -> Condition:
     return In("ttl", ((0, hops - 1),) if hops else ())
 
