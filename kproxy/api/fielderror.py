@@ -8,7 +8,7 @@ and raises all problems of all files together as one `ManifestError`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -81,11 +81,18 @@ def show(value: object) -> str:
     ('"a"', '70000', 'true', '["10.0.0.1"]')
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps(str(type(value).__name__))
     text = printable(text[: _SHOWN + 1])
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: mappings, by key, and values that a file holds as text, such as a duration."""
+    if isinstance(value, Mapping):
+        return dict(sorted(value.items()))
+    return str(value) if isinstance(value, msgspec.Struct) else type(value).__name__
 
 
 def printable(text: str) -> str:

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from kproxy.api.document.tree import Node
-from kproxy.api.fielderror import ErrorType, FieldError
+from kproxy.api.fielderror import ErrorType, FieldError, invalid
 from kproxy.api.kubeproxyconfig.duration import Duration
-from kproxy.api.kubeproxyconfig.validate import invalid, is_quantity
+from kproxy.api.kubeproxyconfig.validate import is_quantity
 from kproxy.errors import InputError
 
 # The fields that kube-proxy's type holds by pointer: null is absence, and zero is a value of its own.

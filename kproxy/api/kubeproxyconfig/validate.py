@@ -13,13 +13,14 @@ Addresses follow k8s.io/utils/net: leading zeros of IPv4 numbers are decimal, an
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from kproxy.api.addresses import canonical_cidr, canonical_ip
-from kproxy.api.fielderror import ErrorType, FieldError, forbidden, not_listed, required
+from kproxy.api.fielderror import FieldError, forbidden, invalid, not_listed, required, show
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.types import (
@@ -38,6 +39,7 @@ from kproxy.api.kubeproxyconfig.types import (
     KubeProxyConfiguration,
     Logging,
     NFTables,
+    json_name,
     parse_network,
 )
 
@@ -60,23 +62,9 @@ def field_path(path: str) -> str:
     return f"KubeProxyConfiguration.{path}" if path else "KubeProxyConfiguration"
 
 
-def invalid(path: str, value: object, detail: str) -> FieldError:
-    """A value that kube-proxy calls invalid."""
-    return FieldError(path, f"Invalid value: {_printed(value)}: {detail}", ErrorType.INVALID)
-
-
 def unsupported(path: str, value: object, supported: tuple[str, ...]) -> FieldError:
-    """A value outside an enumeration."""
-    choices = ", ".join(_printed(choice) for choice in supported)
-    return not_listed(path, _printed(value), choices)
-
-
-def _printed(value: object) -> str:
-    if isinstance(value, Duration):
-        value = str(value)
-    elif isinstance(value, Mapping):
-        value = dict(sorted(value.items()))
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value outside an enumeration, whose choices kube-proxy lists in their order."""
+    return not_listed(path, show(value), ", ".join(map(show, supported)))
 
 
 def validate_config(config: KubeProxyConfiguration) -> tuple[FieldError, ...]:
@@ -86,7 +74,7 @@ def validate_config(config: KubeProxyConfiguration) -> tuple[FieldError, ...]:
         *_masquerade_bits(config),
         *_sync_periods(config),
         *_ipvs(config),
-        *_conntrack(config.conntrack),
+        *_not_negative("conntrack", config.conntrack, *Conntrack.__struct_fields__),
         *_single_values(config),
         *_addresses(config),
         *_node_port_addresses(config.node_port_addresses),
@@ -132,29 +120,18 @@ def _sync_periods(config: KubeProxyConfiguration) -> Iterator[FieldError]:
 
 
 def _ipvs(config: KubeProxyConfiguration) -> Iterator[FieldError]:
-    if config.mode != MODE_IPVS:
-        return
-    ipvs = config.ipvs
-    yield from _not_negative("ipvs.tcpTimeout", ipvs.tcp_timeout)
-    yield from _not_negative("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout)
-    yield from _not_negative("ipvs.udpTimeout", ipvs.udp_timeout)
-    for index, cidr in enumerate(ipvs.exclude_cidrs):
-        if canonical_cidr(cidr) is None:
-            yield invalid(f"ipvs.excludeCIDRs[{index}]", cidr, "must be a valid CIDR")
+    if config.mode == MODE_IPVS:
+        yield from _not_negative("ipvs", config.ipvs, "tcp_timeout", "tcp_fin_timeout", "udp_timeout")
+        for index, cidr in enumerate(config.ipvs.exclude_cidrs):
+            if canonical_cidr(cidr) is None:
+                yield invalid(f"ipvs.excludeCIDRs[{index}]", cidr, "must be a valid CIDR")
 
 
-def _conntrack(conntrack: Conntrack) -> Iterator[FieldError]:
-    yield from _not_negative("conntrack.maxPerCore", conntrack.max_per_core)
-    yield from _not_negative("conntrack.min", conntrack.min)
-    yield from _not_negative("conntrack.tcpEstablishedTimeout", conntrack.tcp_established_timeout)
-    yield from _not_negative("conntrack.tcpCloseWaitTimeout", conntrack.tcp_close_wait_timeout)
-    yield from _not_negative("conntrack.udpTimeout", conntrack.udp_timeout)
-    yield from _not_negative("conntrack.udpStreamTimeout", conntrack.udp_stream_timeout)
-
-
-def _not_negative(path: str, value: int | Duration) -> Iterator[FieldError]:
-    if (value.nanoseconds if isinstance(value, Duration) else value) < 0:
-        yield invalid(path, value, "must be greater than or equal to 0")
+def _not_negative(part: str, section: msgspec.Struct, *fields: str) -> Iterator[FieldError]:
+    for field in fields:
+        value = getattr(section, field)
+        if (value.nanoseconds if isinstance(value, Duration) else value) < 0:
+            yield invalid(f"{part}.{json_name(field)}", value, "must be greater than or equal to 0")
 
 
 def _single_values(config: KubeProxyConfiguration) -> Iterator[FieldError]:
@@ -163,7 +140,7 @@ def _single_values(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     if config.mode and config.mode not in MODES:
         detail = "must be iptables, ipvs, nftables or blank (blank means the best-available proxy [currently iptables])"
         yield invalid("mode", config.mode, detail)
-    yield from _not_negative("clientConnection.burst", config.client_connection.burst)
+    yield from _not_negative("clientConnection", config.client_connection, "burst")
     if config.config_sync_period.nanoseconds <= 0:
         yield invalid("configSyncPeriod", config.config_sync_period, "must be greater than 0")
     if not is_port_range(config.port_range):
