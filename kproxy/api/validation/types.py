@@ -33,10 +33,20 @@ def _type_of(struct: type[msgspec.Struct]) -> inspect.Type:
 
 def type_errors(value: object, struct: type[msgspec.Struct], path: str = "") -> list[FieldError]:
     """The fields of `value`, a plain decoded document, that do not fit `struct`."""
-    return list(_walk(value, _type_of(struct), path))
+    return [error for error in _walk(value, _type_of(struct), path) if error.type is not None]
+
+
+def misspelt_fields(value: object, struct: type[msgspec.Struct]) -> list[FieldError]:
+    """Unknown fields whose names are all but those of fields that are not given: `nodeport`, `externalTraficPolicy`.
+
+    The API server drops unknown fields of a lenient client in silence, and kubectl refuses them; a name that is close
+    to a known one is hardly meant to be dropped.
+    """
+    return [error for error in _walk(value, _type_of(struct), "") if error.type is None]
 
 
 def _walk(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]:
+    """Errors of both kinds; a misspelt name has no type of error."""
     options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
     if value is None:
         if not any(isinstance(option, inspect.NoneType) for option in options):
@@ -46,9 +56,14 @@ def _walk(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]
         match option, value:
             case inspect.StructType(), dict():
                 names = {item.encode_name: item.type for item in option.fields}
+                absent = {name.lower(): name for name in names if name not in value}
                 for name, item in value.items():
+                    inside = f"{path}.{name}" if path else str(name)
                     if name in names:
-                        yield from _walk(item, names[name], f"{path}.{name}" if path else name)
+                        yield from _walk(item, names[name], inside)
+                    elif isinstance(name, str):
+                        for close in get_close_matches(name.lower(), absent, n=1, cutoff=0.9):
+                            yield FieldError(inside, f"unknown field, ignored: is {absent[close]!r} meant?")
                 return
             case inspect.DictType(), dict():
                 for name, item in value.items():
@@ -111,31 +126,3 @@ def overlap(one: str, other: str) -> bool:
     """Whether one field path is the other or lies inside it."""
     short, long = sorted((one, other), key=len)
     return long.startswith(short) and (len(long) == len(short) or long[len(short)] in ".[")
-
-
-def misspelt_fields(value: object, struct: type[msgspec.Struct]) -> list[FieldError]:
-    """Unknown fields whose names are all but those of fields that are not given: `nodeport`, `externalTraficPolicy`.
-
-    The API server drops unknown fields of a lenient client in silence, and kubectl refuses them; a name that is close
-    to a known one is hardly meant to be dropped.
-    """
-    return list(_misspelt(value, _type_of(struct), ""))
-
-
-def _misspelt(value: Any, expected: inspect.Type, path: str) -> Iterator[FieldError]:
-    options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
-    for option in options:
-        match option, value:
-            case inspect.StructType(), dict():
-                names = {item.encode_name: item.type for item in option.fields}
-                absent = {name.lower(): name for name in names if name not in value}
-                for name, item in value.items():
-                    inside = f"{path}.{name}" if path else str(name)
-                    if name in names:
-                        yield from _misspelt(item, names[name], inside)
-                    elif isinstance(name, str):
-                        for close in get_close_matches(name.lower(), absent, n=1, cutoff=0.9):
-                            yield FieldError(inside, f"unknown field, ignored: is {absent[close]!r} meant?")
-            case inspect.ListType(), list():
-                for index, item in enumerate(value):
-                    yield from _misspelt(item, option.item_type, f"{path}[{index}]")
