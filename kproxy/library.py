@@ -14,7 +14,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.api.octets import read_octets
 from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.audit.report import Finding, Report
@@ -22,6 +21,7 @@ from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
 from kproxy.cluster.hosts import node_host, read_host
+from kproxy.cluster.rendered import note_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.dataplane import Host, Index, Outcome, index_ruleset
@@ -39,7 +39,7 @@ from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import RenderedRule, Target, render_table, render_target, select_target
+from kproxy.render import Features, RenderedTarget, Target, select_target
 from kproxy.words import counted, exact
 
 Path_ = str | os.PathLike[str]
@@ -93,16 +93,13 @@ class RenderedRules(Rules):
     """
 
     def __init__(self, cluster: Manifests, config: KubeProxyConfiguration, target: Target, family: Family) -> None:
-        objects = (cluster.services, cluster.endpoint_slices, config)
+        self._rendered = render_node(target, family, cluster, config, Features())
         self.node, self.mode = target.node_name, config.mode
-        self.rules: tuple[RenderedRule, ...] = ()
-        if config.mode == MODE_NFTABLES:
-            table = render_table(target, family, *objects, service_cidrs=cluster.service_cidrs)
-            self.text, self.restore_text = table.save_text("1.0.6"), table.restore_text
-        else:
-            rendered = render_target(target, family, *objects)
-            self.text, self.restore_text = rendered.save_text, rendered.restore_text
-            self.rules = tuple(rendered.rules())
+        self.restore_text = self._rendered.restore_text
+        self.text = (
+            self._rendered.save_text if isinstance(self._rendered, RenderedTarget) else self._rendered.save_text()
+        )
+        self.rules = tuple(self._rendered.rules()) if isinstance(self._rendered, RenderedTarget) else ()
         super().__init__(HostRules([read_rule_file(self.text, f"node {self.node}")], live=True, host=self.node))
         self.families = (family,)
         self._cluster, self._config, self._target = cluster, config, target
@@ -115,10 +112,10 @@ class RenderedRules(Rules):
     def _index(self, family: Family) -> Index:
         side = self._side(family)
         native = side.nftables if side.nftables.tables else None
-        return index_ruleset(side.iptables, nftables=native, family=family)
+        return index_ruleset(side.iptables, note_of(self._rendered), nftables=native, family=family)
 
     def _side(self, family: Family) -> SideRules:
-        side = super()._side(family)
+        side = rules_of(self._rendered)
         return replace(side, iptables=open_services(side.iptables, family, self._cluster, self._lacking))
 
     def _around(self, question: Question) -> Surroundings:

@@ -10,7 +10,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfigurati
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, Ruleset
 from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_table, render_target
-from kproxy.render.iptables.base import BASE_CHAINS, jump_origins
+from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.services.tracker import ServiceState
@@ -68,10 +68,7 @@ def rules_of(rendered: RenderedTarget | RenderedTable) -> SideRules:
 
 def note_of(rendered: RenderedTarget | RenderedTable) -> Note:
     """Tells where a rule of `rules_of` comes from, by its table, chain and number."""
-    if isinstance(rendered, RenderedTarget):
-        origins = jump_origins() | rendered.renderer.origins(rendered.state)
-    else:
-        origins = {(rendered.table, chain): found for chain, found in rendered.rule_origins().items()}
+    origins = rendered.rule_origins()
 
     def note(table: str, chain: str, number: int) -> str | None:
         found = origins.get((table, chain), ())

@@ -19,8 +19,9 @@ from kproxy.errors import InputError
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.plan import Plan
 from kproxy.render.iptables.renderer import Renderer
+from kproxy.render.iptables.serviceport import ChainRef
 from kproxy.render.options import Features, ModeError, RenderOptions, render_options
-from kproxy.render.origin import RenderedRule
+from kproxy.render.origin import Origin, RenderedRule
 from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
 from kproxy.services.tracker import ServiceState
@@ -106,11 +107,15 @@ class RenderedTarget(msgspec.Struct, frozen=True):
 
         return save_text(self.plan.restore_text, self.options.family)
 
+    def rule_origins(self) -> dict[ChainRef, list[Origin]]:
+        """The provenance of every rule of the save form: by table and chain, in order."""
+        return jump_origins() | self.renderer.origins(self.state)
+
     def rules(self) -> Iterator[RenderedRule]:
         """Every rule of the save form with its provenance, jump rules included, in the order of the save form."""
         from kproxy.render.iptables.save import saved_ruleset
 
-        origins = jump_origins() | self.renderer.origins(self.state)
+        origins = self.rule_origins()
         for table in saved_ruleset(self.plan.restore_text, self.options.family).tables:
             for chain in table.chains:
                 found = origins.get((table.name, chain.name), ())

@@ -16,7 +16,6 @@ from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table
 from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.render import RenderedTable, RenderedTarget
-from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.nftables.save import nft_ruleset
 
@@ -60,7 +59,7 @@ def _table_index(rendered: RenderedTable, family: Family, kernel: HostRules | No
 
 
 def _notes(desired: Ruleset, rendered: RenderedTarget) -> Notes:
-    origins = jump_origins() | rendered.renderer.origins(rendered.state)
+    origins = rendered.rule_origins()
     found: dict[tuple[str, str], dict[str, str]] = {}
     for table in desired.tables:
         for chain in table.chains:
@@ -73,7 +72,7 @@ def _notes(desired: Ruleset, rendered: RenderedTarget) -> Notes:
 def _table_notes(desired: NftRuleset, rendered: RenderedTable) -> Notes:
     origins = rendered.rule_origins()
     return {
-        (name, chain.name): dict(zip(_texts(table, chain), map(str, origins.get(chain.name, ())), strict=False))
+        (name, chain.name): dict(zip(_texts(table, chain), map(str, origins.get((name, chain.name), ())), strict=False))
         for name, table in _tables(desired)
         for chain in table.chains
     }

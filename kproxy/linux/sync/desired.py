@@ -10,7 +10,7 @@ import msgspec
 from kproxy.linux.iptables.canonical import ChainRef, canonicalizer
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.render import RenderedTarget
-from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES, jump_origins
+from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES
 from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily, ServicePortName
@@ -66,7 +66,7 @@ def desired_rules(
         chains[(table, CANARY)] = ""
 
     def origins() -> Mapping[ChainRef, list[Origin]]:
-        found = jump_origins() | rendered.renderer.origins(rendered.state)
+        found = rendered.rule_origins()
         return found if rewrite is None else _kept_origins(found, chains, rewrite)
 
     if rewrite is None:

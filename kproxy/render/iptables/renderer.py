@@ -23,7 +23,8 @@ from kproxy.render.iptables.serviceport import (
 from kproxy.render.options import RenderOptions
 from kproxy.render.origin import Origin
 from kproxy.services.names import ServicePortName
-from kproxy.services.topology import select_endpoints
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, select_endpoints
 from kproxy.services.tracker import ServiceState
 
 LARGE_CLUSTER_ENDPOINTS = 1000
@@ -99,13 +100,8 @@ class Renderer:
         return self._whole((), self._chains)
 
     def _whole(self, deletions: tuple[str, ...], previous: Mapping[ChainRef, str]) -> Plan:
-        return Plan(
-            full=True,
-            base=dict(self._chains),
-            service_ports={name: rules.chains for name, rules in self._rules.items() if rules.chains},
-            deletions=deletions,
-            previous=previous,
-        )
+        own = {name: rules.chains for name, rules in self._rules.items() if rules.chains}
+        return Plan(True, dict(self._chains), own, deletions, previous)
 
     def plan_partial(self, state: ServiceState, touched: Iterable[ServicePortName]) -> Plan:
         """Renders the touched ServicePorts anew; the plan names only chains whose rules changed since the last plan.
@@ -140,13 +136,7 @@ class Renderer:
         base = {ref: self._dispatch_text(ref) for ref in DISPATCH if ref in dirty}
         previous = {ref: self._chains[ref] for ref in base}
         self._chains.update(base)
-        return Plan(
-            full=False,
-            base=base,
-            service_ports=changed,
-            deletions=deletion_order(deletions),
-            previous=previous,
-        )
+        return Plan(False, base, changed, deletion_order(deletions), previous)
 
     def replan(self, state: ServiceState, options: RenderOptions) -> Plan:
         """Takes new options, of a changed Node say; the plan names only chains whose rules changed."""
@@ -163,13 +153,7 @@ class Renderer:
             if (differing := {chain: text for chain, text in chains.items() if before.get((NAT, chain)) != text})
         }
         previous = {ref: before[ref] for ref in base if ref in before}
-        return Plan(
-            full=False,
-            base=base,
-            service_ports=changed,
-            deletions=full.deletions,
-            previous=previous,
-        )
+        return Plan(False, base, changed, full.deletions, previous)
 
     def origins(self, state: ServiceState) -> dict[ChainRef, list[Origin]]:
         """The provenance of every rule of the last plan: for each chain, one origin per rule in the same order.
@@ -180,11 +164,7 @@ class Renderer:
         origins = {ref: list(found) for ref, found in self._base.origins.items()}
         last = origins.pop(NAT_SERVICES)
         for name in self._names:
-            service_port = state.service_ports[name]
-            selected = select_endpoints(
-                service_port, state.endpoints.get(name, ()), self._options.node_name, self._options.zone
-            )
-            for ref, found in origins_of_service_port(service_port, selected, self._options).items():
+            for ref, found in origins_of_service_port(*self._selected(state, name), self._options).items():
                 origins.setdefault(ref, []).extend(found)
         origins.setdefault(NAT_SERVICES, []).extend(last)
         return origins
@@ -194,16 +174,16 @@ class Renderer:
         return count > LARGE_CLUSTER_ENDPOINTS
 
     def _render(self, state: ServiceState, name: ServicePortName) -> ServicePortRules:
-        service_port = state.service_ports[name]
-        endpoints = state.endpoints.get(name, ())
-        selected = select_endpoints(service_port, endpoints, self._options.node_name, self._options.zone)
         return render_service_port(
-            service_port,
-            selected,
+            *self._selected(state, name),
             self._options,
             large_cluster=self._large_cluster,
-            endpoint_count=len(endpoints),
+            endpoint_count=len(state.endpoints.get(name, ())),
         )
+
+    def _selected(self, state: ServiceState, name: ServicePortName) -> tuple[ServicePort, SelectedEndpoints]:
+        service_port, endpoints = state.service_ports[name], state.endpoints.get(name, ())
+        return service_port, select_endpoints(service_port, endpoints, self._options.node_name, self._options.zone)
 
     def _remember(self, name: ServicePortName, rules: ServicePortRules | None) -> None:
         index = bisect_left(self._names, name)

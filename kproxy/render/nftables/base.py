@@ -43,6 +43,7 @@ from kproxy.render.nftables.names import (
     nft_family,
 )
 from kproxy.render.options import RenderOptions
+from kproxy.render.origin import Origin
 from kproxy.services.node import LocalTrafficDetector
 
 BASE_CHAINS: Final = {
@@ -80,6 +81,11 @@ class Rule(msgspec.Struct, frozen=True):
 
     text: str
     reason: str
+
+    @property
+    def origin(self) -> Origin:
+        """Its provenance."""
+        return Origin(f"base rule: {self.reason}")
 
 
 _FIREWALL: Final = Rule(f"ct state new jump {FIREWALL_CHECK}", "new connections: sources of load-balancer IPs")

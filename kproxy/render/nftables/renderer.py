@@ -26,7 +26,8 @@ from kproxy.render.nftables.serviceport import (
 )
 from kproxy.render.options import RenderOptions
 from kproxy.services.names import ServicePortName
-from kproxy.services.topology import select_endpoints
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import SelectedEndpoints, select_endpoints
 from kproxy.services.tracker import ServiceState
 
 _NOTHING: Final = ServicePortObjects({}, {}, {})
@@ -149,18 +150,15 @@ class Renderer:
         return Change(chains, tuple(sorted(stale_chains)), sets, tuple(sorted(stale_sets)), elements, stale_elements)
 
     def origins(self, state: ServiceState) -> ServicePortOrigins:
-        """The provenance of every object that belongs to a ServicePort.
+        """The provenance of every rule, and of every set and element that belongs to a ServicePort.
 
         Args:
             state: the state that was rendered last.
         """
-        found = ServicePortOrigins({}, {}, {})
+        base = self._base.rules.items()
+        found = ServicePortOrigins({chain: [rule.origin for rule in rules] for chain, rules in base}, {}, {})
         for name in self._objects:
-            service_port = state.service_ports[name]
-            selected = select_endpoints(
-                service_port, state.endpoints.get(name, ()), self._options.node_name, self._options.zone
-            )
-            own = origins_of_service_port(service_port, selected, self._options)
+            own = origins_of_service_port(*self._selected(state, name), self._options)
             found.rules.update(own.rules)
             found.sets.update(own.sets)
             for ref, origin in own.elements.items():
@@ -169,11 +167,11 @@ class Renderer:
         return found
 
     def _render(self, state: ServiceState, name: ServicePortName) -> ServicePortObjects:
-        service_port = state.service_ports[name]
-        selected = select_endpoints(
-            service_port, state.endpoints.get(name, ()), self._options.node_name, self._options.zone
-        )
-        return render_service_port(service_port, selected, self._options)
+        return render_service_port(*self._selected(state, name), self._options)
+
+    def _selected(self, state: ServiceState, name: ServicePortName) -> tuple[ServicePort, SelectedEndpoints]:
+        service_port, endpoints = state.service_ports[name], state.endpoints.get(name, ())
+        return service_port, select_endpoints(service_port, endpoints, self._options.node_name, self._options.zone)
 
     def _remember(
         self, name: ServicePortName, old: ServicePortObjects, new: ServicePortObjects, is_there: bool

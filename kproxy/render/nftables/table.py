@@ -79,24 +79,21 @@ class RenderedTable(msgspec.Struct, frozen=True):
 
         return save_text(self.restore_text, release)
 
-    def rule_origins(self) -> dict[str, list[Origin]]:
-        """The provenance of every rule, by chain, in order."""
-        own = self.renderer.origins(self.state).rules
-        base = self.renderer.base.rules
-        return own | {chain: [Origin(f"base rule: {rule.reason}") for rule in rules] for chain, rules in base.items()}
+    def rule_origins(self) -> dict[tuple[str, str], list[Origin]]:
+        """The provenance of every rule: by table (`ip kube-proxy`) and chain, in order."""
+        return {(self.table, chain): found for chain, found in self.renderer.origins(self.state).rules.items()}
 
     def objects(self) -> Iterator[RenderedObject]:
         """Every object with its provenance, in the order of `restore_text`."""
         base = self.renderer.base
         found = self.renderer.origins(self.state)
-        rules = self.rule_origins()
-        owners = {chain: origins[0].service_port for chain, origins in rules.items()}
+        owners = {chain: origins[0].service_port for chain, origins in found.rules.items()}
         why = {**base.chains, **base.sets, **base.maps}
         for kind, name, key, text in self._lines():
             number = 0
             if kind == "rule":
                 number = int(key)
-                origin = rules[name][number - 1]
+                origin = found.rules[name][number - 1]
             elif kind == "element":
                 origin = found.elements.get((name, key)) or Origin("base element: address of the node")
             elif kind == "set" and name in found.sets:

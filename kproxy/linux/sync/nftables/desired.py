@@ -73,9 +73,8 @@ def table_text(renderer: Renderer) -> TableText:
 def _origins(rendered: RenderedTable) -> TableOrigins:
     found = rendered.renderer.origins(rendered.state)
     base = rendered.renderer.base
-    rules = {chain: [Origin(f"base rule: {rule.reason}") for rule in own] for chain, own in base.rules.items()}
     elements = {(NODEPORT_IPS, ip): Origin("base element: address of the node") for ip in base.nodeport_ips or ()}
-    return TableOrigins({**rules, **found.rules}, found.sets, {**elements, **found.elements})
+    return TableOrigins(found.rules, found.sets, {**elements, **found.elements})
 
 
 class ElementOwners:
