@@ -70,20 +70,13 @@ if TYPE_CHECKING:
     from kproxy.netfilter.nftables.text import parse_nft, print_nft, print_table
 
 _NFTABLES = {
-    "NftProblem": "check",
-    "check_nft": "check",
-    "NftApplyError": "errors",
-    "NftSyntaxError": "errors",
-    "print_nft": "text",
-    "print_table": "text",
-    "BOOKWORM": "style",
-    "TRIXIE": "style",
-    "Style": "style",
-    "NftRuleset": "ruleset",
-    "TableFamily": "ruleset",
-    "parse_nft": "text",
+    "check": ("NftProblem", "check_nft"),
+    "errors": ("NftApplyError", "NftSyntaxError"),
+    "text": ("print_nft", "print_table", "parse_nft"),
+    "style": ("BOOKWORM", "TRIXIE", "Style"),
+    "ruleset": ("NftRuleset", "TableFamily"),
 }
-"""What is imported when it is first used, from modules of `kproxy.netfilter.nftables`."""
+"""What is imported when it is first used, by modules of `kproxy.netfilter.nftables`."""
 
 __all__ = [
     "ACCEPT",
@@ -141,6 +134,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _NFTABLES:
+    module = next((module for module, names in _NFTABLES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, getattr(import_module(f"{__name__}.nftables.{_NFTABLES[name]}"), name))
+    return globals().setdefault(name, getattr(import_module(f"{__name__}.nftables.{module}"), name))

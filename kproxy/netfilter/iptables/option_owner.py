@@ -76,11 +76,6 @@ class Part:
     options: list[OptionSpan] = field(default_factory=list)
     opaque: bool = False
 
-    def takes_options(self) -> bool:
-        """Whether an unknown option may be this extension's. Verdicts and `-g` have none; what stands after `-j` is a
-        target extension that we have never heard of if options follow it."""
-        return self.flag != "-g" and self.name not in VERDICTS
-
     def pick(self) -> Callable[[Sequence[str]], tuple[str, ...]]:
         """A function that takes this part's words, the name included, out of a line of the layout's shape."""
         words = self.words
@@ -142,8 +137,10 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
         elif field is not None or word in _FLAGS:
             if index == count:
                 raise ValueError(f"a value expected after {word}")
+            if field in layout.head:
+                raise ValueError(f"{word} only once expected")
             if field is not None:
-                _head_option(layout, field, word, index, negated)
+                layout.head[field] = (index, negated)
             elif negated:
                 raise ValueError(f"no ! expected before {word}")
             else:
@@ -167,12 +164,6 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
     if negated:
         raise ValueError("an option expected after !")
     return layout
-
-
-def _head_option(layout: Layout, field: str, word: str, index: int, negated: bool) -> None:
-    if field in layout.head:
-        raise ValueError(f"{word} only once expected")
-    layout.head[field] = (index, negated)
 
 
 def _load(layout: Layout, flag: str, raw: Sequence[str], index: int) -> None:
@@ -236,7 +227,8 @@ def _owner(layout: Layout, raw: Sequence[str], option: str) -> tuple[Part, Optio
             parts.append(Part("-m", name, cls, [-1], opaque=cls is None))
             return parts[-1], row
     for part in reversed(parts):
-        if part.takes_options():
+        # Verdicts and `-g` have none. What stands after `-j` is a target that nobody has heard of if options follow it.
+        if part.flag != "-g" and part.name not in VERDICTS:
             part.opaque = True
             return part, None
     raise ValueError(f"a known option expected, not {option}")
