@@ -38,9 +38,7 @@ def observe_host(node: AuditedNode) -> Iterator[Observation]:
     yield from _leftovers(node)
     yield from _routes(node)
     yield from _stale_flows(node)
-    yield from _no_endpoints(node)
-    yield from _no_local_endpoints(node)
-    yield from _claimed_twice(node)
+    yield from _services(node)
 
 
 def families(node: AuditedNode) -> list[Family]:
@@ -203,31 +201,20 @@ def _stale_flows(node: AuditedNode) -> Iterator[Observation]:
             yield Observation("stale-flow", node.name, where, f"{where}: {each.reason}", service, mend=mend)
 
 
-def _no_endpoints(node: AuditedNode) -> Iterator[Observation]:
+def _services(node: AuditedNode) -> Iterator[Observation]:
+    """Services without endpoints that are ready, or without local ones, and those that claim the same address."""
     for family in families(node):
         facts = node.facts(family)
         for port in facts.service_ports:
             if not facts.decided[port.name].has_any:
                 yield Observation("no-endpoints", node.name, "", service=str(port.name))
-
-
-def _no_local_endpoints(node: AuditedNode) -> Iterator[Observation]:
-    for family in families(node):
-        facts = node.facts(family)
-        for port in facts.service_ports:
-            chosen, decided = facts.selected[port.name], facts.decided[port.name]
-            if not decided.has_any or chosen.local:
-                continue
-            for flag, what in ((port.internal_policy_local, "internal"), (port.external_policy_local, "external")):
-                if flag and (what == "internal" or port.externally_accessible):
-                    yield Observation(
-                        "no-local-endpoints", node.name, what, f"{what}TrafficPolicy Local", str(port.name)
-                    )
-
-
-def _claimed_twice(node: AuditedNode) -> Iterator[Observation]:
-    for family in families(node):
-        for door, ports in node.facts(family).shared_doors.items():
+            elif not facts.selected[port.name].local:
+                outside = port.external_policy_local and port.externally_accessible
+                for flag, what in ((port.internal_policy_local, "internal"), (outside, "external")):
+                    if flag:
+                        detail = f"{what}TrafficPolicy Local"
+                        yield Observation("no-local-endpoints", node.name, what, detail, str(port.name))
+        for door, ports in facts.shared_doors.items():
             words = claim_in_words(door, ports)
             for port in ports:
                 yield Observation("claimed-twice", node.name, str(door), words, str(port.name))
