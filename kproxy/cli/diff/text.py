@@ -11,8 +11,8 @@ import click
 from kproxy.cli.output import Verbatim
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
 from kproxy.dataplane.compare.causes import Cause
-from kproxy.dataplane.compare.compare import Comparison, Difference
-from kproxy.dataplane.compare.record import SIDES
+from kproxy.dataplane.compare.compare import Comparison
+from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules
@@ -23,6 +23,7 @@ from kproxy.netfilter.nftables.style import Style
 from kproxy.netfilter.nftables.text import print_nft
 from kproxy.words import counted
 
+SIDES = ("A", "B")
 MAX_OUTCOMES = 4
 MAX_SITES = 6
 COLOURS = {"ACCEPT": "green", "DROP": "red", "REJECT": "red", "INDETERMINATE": "yellow"}
@@ -92,7 +93,7 @@ def _finding_text(head: str, finding: Sequence[Difference], *, everything: bool)
     if cause is None or len(finding) == count == 1:
         yield from _difference_text(head, finding[0], cause)
         return
-    yield click.style(f"{head}{cause.words(SIDES)}: {counted(count, 'destination')}, as:", bold=True)
+    yield click.style(f"{head}{cause.words()}: {counted(count, 'destination')}, as:", bold=True)
     yield from _changed_text(cause)
     for item in finding if everything else finding[:1]:
         yield from _difference_text("   ", item)
@@ -130,7 +131,7 @@ def _difference_text(head: str, difference: Difference, cause: Cause | None = No
     conditions = f", {difference.conditions}" if difference.conditions else ""
     yield click.style(f"{head}{shown} from {difference.sources}{conditions}", bold=True)
     if cause is not None:
-        yield f"   {cause.words(SIDES)}:"
+        yield f"   {cause.words()}:"
         yield from _changed_text(cause)
     for side, text in zip(SIDES, (difference.one, difference.other), strict=True):
         yield f"     {click.style(side, bold=True)} {text}"

@@ -27,7 +27,8 @@ from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, marks_differ, sources_differ
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import ACCEPT
-from kproxy.dataplane.compare.compare import Difference, Undecided, compare
+from kproxy.dataplane.compare.compare import Undecided, compare
+from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore

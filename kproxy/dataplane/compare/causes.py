@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from kproxy.dataplane.compare.elements import SideElements
 from kproxy.dataplane.compare.undo import ChainKey, Edit
 from kproxy.dataplane.compare.witness import Situation
@@ -44,7 +46,7 @@ _MAX_MET: Final = 12
 """So many differences that a witness meets are tried as its cause."""
 
 
-class Instead(NamedTuple):
+class Instead(msgspec.Struct, frozen=True):
     """What the other side has in place of a rule, or of an element; as in `Cause`."""
 
     rule: int
@@ -52,33 +54,33 @@ class Instead(NamedTuple):
     action: str
 
 
-class Cause(NamedTuple):
-    """A rule that only one side has, or an element of a set or map that a rule of both asks.
+class Cause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A rule that only one side has, or an element of a set or map that a rule of both asks; docs/diff.md has its JSON.
 
     Attributes:
-        side: 0 or 1; 0 if the other side has another rule, or element, in its place.
-        rule: its number in the chain.
-        text: the rule's, or the element's.
+        side: `a` or `b`; `a` if the other side has another rule, or element, in its place.
+        rule: its number in the chain, from 1; of an element, the rule that asks for it.
+        text: the rule's as iptables-save or nft prints it, or the element's.
         action: what the rule does, in words; of an element, what has it.
         same_but_chance: the other side has the rule, too, with another chance.
         set: the name of the set or map whose element it is; "" if it is the rule.
         instead: what the other side has in its place.
     """
 
-    side: int
+    side: str
     table: str
     chain: str
     rule: int
     text: str
     action: str
-    same_but_chance: bool = False
+    same_but_chance: bool
     set: str = ""
     instead: Instead | None = None
 
-    def words(self, sides: Sequence[str] = ("A", "B")) -> str:
+    def words(self) -> str:
         """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
-        other = sides[1 - self.side]
-        how = f"is only in {sides[self.side]}"
+        one, other = ("A", "B") if self.side == "a" else ("B", "A")
+        how = f"is only in {one}"
         if self.same_but_chance:
             how = f"has another chance in {other}"
         elif self.instead is not None:
@@ -91,12 +93,13 @@ class Cause(NamedTuple):
     def texts(self) -> tuple[str, str]:
         """What each side has; "" on the side that has nothing in its place."""
         other = "" if self.instead is None else self.instead.text
-        return (other, self.text) if self.side else (self.text, other)
+        return (self.text, other) if self.side == "a" else (other, self.text)
 
     @property
     def anywhere(self) -> Cause:
         """The same whatever the rules' numbers are."""
-        return self._replace(rule=0, instead=None if self.instead is None else self.instead._replace(rule=0))
+        instead = None if self.instead is None else msgspec.structs.replace(self.instead, rule=0)
+        return msgspec.structs.replace(self, rule=0, instead=instead)
 
 
 def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) -> list[list[_Item]]:
@@ -226,11 +229,11 @@ class Causes:
 
     def _cause(self, side: int, key: ChainKey, number: int, alone: _Alone) -> Cause:
         if not alone.instead:
-            return Cause(side, *key[1:], number, *self._chains[side][key].describe(number), alone.by_chance)
+            return Cause("ab"[side], *key[1:], number, *self._chains[side][key].describe(number), alone.by_chance)
         numbers = (alone.instead, number) if side else (number, alone.instead)
         (text, action), other = (self._chains[each][key].describe(numbers[each]) for each in (0, 1))
         instead = Instead(numbers[1], *other)
-        return Cause(0, *key[1:], numbers[0], text, action, alone.by_chance, instead=instead)
+        return Cause("a", *key[1:], numbers[0], text, action, alone.by_chance, instead=instead)
 
     def _element(self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation) -> Cause | None:
         chain = self._chains[side].get(key)
@@ -241,7 +244,7 @@ class Causes:
             return None
         action = f"{'map' if met.is_map else 'set'} {met.set}"
         instead = Instead(step.rule, met.instead, action) if met.instead else None
-        return Cause(met.side, *key[1:], step.rule, met.text, action, set=met.set, instead=instead)
+        return Cause("ab"[met.side], *key[1:], step.rule, met.text, action, False, met.set, instead)
 
     def _alone_in(self, key: ChainKey) -> tuple[Mapping[int, _Alone], Mapping[int, _Alone]]:
         """Of each side the numbers of a chain's rules that the other side's chain does not have."""

@@ -15,16 +15,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from kproxy.dataplane.compare.causes import Cause, Causes, by_cause
-from kproxy.dataplane.compare.examine import ANY, Examiner, Extent, Finding, circumstances
+import msgspec
+
+from kproxy.dataplane.compare.causes import Causes, by_cause
+from kproxy.dataplane.compare.difference import Difference, Place
+from kproxy.dataplane.compare.examine import Examiner, circumstances
 from kproxy.dataplane.compare.observe import assumed_index
-from kproxy.dataplane.compare.regions import Place, Region, Site, differing_regions
-from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.compare.regions import Region, Site, differing_regions
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.trace import TraceResult, trace
 from kproxy.dataplane.model.errors import BoundReachedError, DataplaneError
@@ -48,89 +49,21 @@ EXAMINED: Final = 50
 _RECURSION: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One way in which the rule sets differ.
-
-    Attributes:
-        places: where packets go to for which they differ, one for each service or address, the usual ones first.
-        sources: where those come from, in words (`anywhere`).
-        conditions: what else must hold of them, in words; may be empty.
-        one, other: what each rule set does.
-        witness: a packet, its host and its connection, for which they differ.
-        chances: what becomes of the witness under each, in words, with the exact probability.
-        cause: the rule of one side alone that makes the difference, if there is one.
-        traces: of the witness, through the one and the other.
-        extent: what of the witness may be another for the same difference.
-        oddness: the greater, the fewer packets fulfil the conditions.
-        ends: what becomes of the witness under each, if that is certain: `dropped`, `rejected`, `sent`; else "".
-        source_only: whether they differ only in how the source is rewritten.
-    """
-
-    places: tuple[Place, ...]
-    sources: str
-    conditions: str
-    one: str
-    other: str
-    witness: Situation
-    witness_other: Situation
-    chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]]
-    cause: Cause | None = None
-    traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
-    extent: Extent = field(default=ANY, compare=False, repr=False)
-    oddness: int = field(default=0, compare=False, repr=False)
-    ends: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
-    source_only: bool = field(default=False, compare=False, repr=False)
-
-    @property
-    def rank(self) -> tuple[int, bool]:
-        """The less, the more usual packets meet it: to one address, as a Service's, under few conditions; among those,
-        what one side accepts and the other drops or refuses comes first."""
-        usual = min((each.rank for each in self.places), default=0) + self.oddness
-        return usual, not ("sent" in self.ends and {"dropped", "rejected"} & set(self.ends))
-
-    @property
-    def family(self) -> Family:
-        """That of its packets."""
-        return self.witness.packet.family
-
-    @property
-    def destinations(self) -> tuple[str, ...]:
-        """The places in words."""
-        return tuple(each.text for each in self.places)
-
-    @property
-    def situations(self) -> tuple[Situation, Situation]:
-        """What the witness meets on the one side and on the other: its host may remember other things there."""
-        return self.witness, self.witness_other
-
-    def statement(self, one: str = "A", other: str = "B", max_shown: int = 3) -> str:
-        """The difference in one sentence."""
-        shown = ", ".join(self.destinations[:max_shown])
-        if len(self.destinations) > max_shown:
-            more = len(self.destinations) - max_shown
-            shown += f" and {more:,} more destination{'' if more == 1 else 's'}"
-        conditions = f", {self.conditions}" if self.conditions else ""
-        return f"{shown} from {self.sources}{conditions}: {one} {self.one}; {other} {self.other}"
-
-
-@dataclass(frozen=True, slots=True)
-class Undecided:
+class Undecided(msgspec.Struct, frozen=True):
     """Something that the model cannot decide: packets that may or may not be treated alike, and why."""
 
     where: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How far a comparison came that did not end: the packets of an origin in a state, and whether they were found
     `alike` or `different`, or are `not compared`. `family`: theirs, if the comparison is of both."""
 
+    family: str = ""
     origin: str
     state: str
     result: str
-    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +111,11 @@ class Comparison:
             ),
             tuple(dict.fromkeys(text for each in answers for text in each.remarks)),
             next((each.stopped for each in answers if each.stopped), ""),
-            tuple(replace(part, family=family.value) for family, each in found.items() for part in each.parts),
+            tuple(
+                msgspec.structs.replace(part, family=family.value)
+                for family, each in found.items()
+                for part in each.parts
+            ),
             tuple(found),
         )
 
@@ -195,13 +132,6 @@ class Comparison:
     def family_of(self, item: Difference) -> str:
         """The family that an answer for both names with a difference; else ""."""
         return item.family.value if len(self.families) > 1 else ""
-
-
-class _Key(NamedTuple):
-    sources: str
-    conditions: str
-    one: str
-    other: str
 
 
 def compare(
@@ -253,7 +183,7 @@ def _compare(
     examiner = Examiner(setup, sides, host)
     regions: dict[Site, list[Region]] = {}
     parts = {(origin, state.name): "not compared" for origin in ORIGINS for state in CONNTRACK_CASES}
-    worded: dict[tuple[Place, tuple[str, ...]], tuple[Finding, dict[tuple[str, str], None]]] = {}
+    worded: dict[tuple[Place, object], tuple[Difference, dict[tuple[str, str], None]]] = {}
     undecided: dict[Undecided, None] = {}
     examined = 0
     diagrams.check = check
@@ -262,20 +192,20 @@ def _compare(
             for state in CONNTRACK_CASES:
                 check()
                 tell(f"evaluating {origin} packets, {state.name}")
-                found = _regions_of(setup, origin, state)
-                parts[origin, state.name] = "different" if found else "alike"
-                for region in found:
+                differing = _regions_of(setup, origin, state)
+                parts[origin, state.name] = "different" if differing else "alike"
+                for region in differing:
                     regions.setdefault(region.site, []).append(region)
         diagrams.forget()
         tell("putting differences into words")
         for examined, (site, candidates) in enumerate(regions.items(), 1):
             check()
             where = site.place(setup)
-            for finding, met in examiner.examine(candidates):
-                if finding.reason:
-                    undecided[Undecided(where.text, finding.reason)] = None
+            for found, met in examiner.examine(candidates):
+                if isinstance(found, str):
+                    undecided[Undecided(where.text, found)] = None
                 else:
-                    pairs = worded.setdefault((where, finding.words()), (finding, {}))[1]
+                    pairs = worded.setdefault((where, found.wording), (found, {}))[1]
                     pairs |= {(region.origin, region.state.name): None for region in met}
             if examine is not None and examined >= examine and worded:
                 break
@@ -284,27 +214,37 @@ def _compare(
         diagrams.forget()
     diagrams.check = lambda: None  # what was found by then is told in any case
     unusual = 0
-    if examine is not None and any(finding.is_usual for finding, _ in worded.values()):
+    if examine is not None and any(item.is_usual for item, _ in worded.values()):
         before = len(worded)
         worded = {key: item for key, item in worded.items() if item[0].is_usual}
         unusual = before - len(worded)
-    merged: dict[_Key, dict[Place, Finding]] = {}
-    for (where, _), (finding, pairs) in worded.items():
-        conditions = ", ".join(filter(None, (circumstances(pairs), finding.conditions)))
+    alike: dict[object, dict[Place, Difference]] = {}
+    for (where, _), (item, pairs) in worded.items():
         origins = frozenset(origin for origin, _ in pairs)
         begins = any(name == "NEW" for _, name in pairs)
-        oddness = 2 * (ARRIVING not in origins) + 3 * (not begins) + bool(finding.conditions)
-        finding = replace(finding, extent=replace(finding.extent, origins=origins), oddness=oddness)
-        key = _Key(finding.sources, conditions, *finding.general)
-        merged.setdefault(key, {}).setdefault(where.of_host() if finding.to_host else where, finding)
-    differences = tuple(sorted((_difference(key, found) for key, found in merged.items()), key=lambda each: each.rank))
+        item = replace(
+            item,
+            conditions=", ".join(filter(None, (circumstances(pairs), item.conditions))),
+            extent=replace(item.extent, origins=origins),
+            oddness=2 * (ARRIVING not in origins) + 3 * (not begins) + bool(item.conditions),
+        )
+        held = alike.setdefault((item.sources, item.conditions, item.general), {})
+        held.setdefault(where.of_host() if item.to_host else where, item)
+    differences = tuple(sorted(map(_of_places, alike.values()), key=lambda each: each.rank))
     differences = _with_causes(differences, sides, setup.family, examiner)
     left = len(regions) - examined if regions else 0
-    if not differences and not undecided and not stopped:
+    sure = not differences and not undecided and not stopped
+    if sure:
         remarks += _mark_remarks(*sides)
-    alike = not differences and not undecided and not stopped
-    came = tuple(Part(*key, result) for key, result in parts.items()) if stopped else ()
-    return Comparison(alike, differences, left, unusual, tuple(undecided), remarks, stopped, came)
+    came = tuple(Part(origin=origin, state=state, result=parts[origin, state]) for origin, state in parts if stopped)
+    return Comparison(sure, differences, left, unusual, tuple(undecided), remarks, stopped, came)
+
+
+def _of_places(held: Mapping[Place, Difference]) -> Difference:
+    """The same difference at several places as one."""
+    places = tuple(sorted(held, key=lambda place: place.rank))
+    item = replace(held[places[0]], places=places)
+    return item if len(places) == 1 else replace(item, one=item.general[0], other=item.general[1])
 
 
 def _regions_of(setup: Setup, origin: str, state: ConntrackCase) -> list[Region]:
@@ -314,19 +254,6 @@ def _regions_of(setup: Setup, origin: str, state: ConntrackCase) -> list[Region]
         # Where marks and fields end alike the two are the same function, written in another way.
         other = setup.variables.diagrams.ite(setup.outcomes.different(one, other), other, one)
     return list(differing_regions(setup, origin, state, one, other))
-
-
-def _difference(key: _Key, found: dict[Place, Finding]) -> Difference:
-    places = tuple(sorted(found, key=lambda place: place.rank))
-    finding = found[places[0]]
-    assert finding.witness is not None
-    assert finding.witness_other is not None
-    texts = (finding.one, finding.other) if len(places) == 1 else (key.one, key.other)
-    return Difference(
-        places, key.sources, key.conditions, *texts, finding.witness, finding.witness_other,
-        finding.chances, extent=finding.extent, oddness=finding.oddness, ends=finding.ends,
-        source_only=finding.source_only,
-    )  # fmt: skip
 
 
 def _with_causes(
@@ -407,6 +334,3 @@ def deep_recursion() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-__all__ = ["EXAMINED", "Comparison", "Difference", "Undecided", "compare", "trace_witness"]

@@ -17,7 +17,7 @@ from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.ask import of_packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
-from kproxy.dataplane.symbolic.free_variables import FreeVariable, Listed
+from kproxy.dataplane.symbolic.free_variables import Listed
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables
@@ -129,7 +129,7 @@ def tuples_fit(variables: Variables) -> Node:
     diagrams = variables.diagrams
     result = TRUE
     for key, level in list(variables.free_variables.items()):
-        if not isinstance(key, FreeVariable) or not isinstance(key.where, (In, Under)):
+        if not isinstance(key.where, (In, Under)):
             continue
         asked, ports = key.where, key.where.field.endswith("port")
         seen = {place: of_packet(asked, variables, port if ports else place) for place, port in _PORTS.items()}
@@ -151,11 +151,7 @@ def lists_fit(variables: Variables) -> Node:
     """What a list of `-m recent` can say of one address at one moment: who was seen so often in a short time was in a
     longer one, and who was seen more often was seen less often, too."""
     diagrams = variables.diagrams
-    asked = [
-        (key.where, level)
-        for key, level in variables.free_variables.items()
-        if isinstance(key, FreeVariable) and isinstance(key.where, Listed)
-    ]
+    asked = [(key.where, level) for key, level in variables.free_variables.items() if isinstance(key.where, Listed)]
     result = TRUE
     for (one, level), (other, beside) in itertools.permutations(asked, 2):
         if one._replace(seconds=None, hits=1) != other._replace(seconds=None, hits=1) or one.hits < other.hits:

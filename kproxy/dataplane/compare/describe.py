@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import for_all
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, Widen
@@ -131,8 +130,7 @@ def _condition_text(variables: Variables, group: Group, condition: Node, possibl
     wanted = condition if shape is Shape.ADDRESS_KIND else diagrams.both(condition, possible)
     values = [value for value in range(diagrams.sizes[level]) if diagrams.at(wanted, {level: value}) == TRUE]
     if row is None:
-        key = next(key for key, position in variables.free_variables.items() if position == level)
-        text = key.text if isinstance(key, FreeVariable) else str(key)
+        text = next(key.text for key, position in variables.free_variables.items() if position == level)
         return f"where `{text}` {'holds' if values == [1] else 'does not hold'}"
     if shape is Shape.INTERFACE:
         names = variables.interfaces.names

@@ -11,7 +11,7 @@ from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.leaves import Outcome
-from kproxy.dataplane.symbolic.nodes import LEAF, ZERO, Node
+from kproxy.dataplane.symbolic.nodes import ZERO, Node
 from kproxy.dataplane.symbolic.translated import KEEP, Destination
 
 
@@ -72,6 +72,3 @@ def exact(destination: Destination, here: tuple[int, int]) -> Destination:
         here[0] if destination.address == KEEP else destination.address,
         here[1] if destination.port == KEEP else destination.port,
     )
-
-
-__all__ = ["LEAF", "Distribution", "Fate", "distribution_at", "exact"]

@@ -7,20 +7,16 @@ difference; one that the evaluator does not confirm is undecided, and is said to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache, cached_property
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.consistency import correlated
-from kproxy.dataplane.compare.describe import (
-    Side,
-    box_around,
-    box_text,
-    intervals_of,
-)
-from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at, summed
-from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of, fate_text
+from kproxy.dataplane.compare.describe import Side, box_around, box_text, intervals_of
+from kproxy.dataplane.compare.difference import Difference, Extent
+from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
+from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of
 from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
@@ -32,8 +28,7 @@ from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS
-from kproxy.dataplane.symbolic.free_variables import FreeVariable
+from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import exists, for_all
 from kproxy.dataplane.symbolic.side import SideRules
@@ -53,78 +48,9 @@ NOT_MODELLED: Final = "multicast is not modelled"
 UNCONFIRMED: Final = "the model sees a difference here that traces do not confirm"
 TOO_MANY: Final = "the model sees a difference here, and too many regions to find a packet in"
 CONTRADICTION: Final = "the model sees a difference here, only for packets that contradict themselves as far as tried"
-_UNUSUAL: Final = frozenset({"opaque"})
 
-"""Addresses that a witness has where it may have any (RFC 5737, RFC 3849)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Which other packets show the same as a witness: those whose source and destination address are others.
-
-    Attributes:
-        sources, destinations: first and last addresses; None for any.
-        origins: where they may come from: `arriving`, `local`.
-    """
-
-    sources: tuple[tuple[int, int], ...] | None = None
-    destinations: tuple[tuple[int, int], ...] | None = None
-    origins: frozenset[str] = frozenset(ORIGINS)
-
-    def has_source(self, address: int) -> bool:
-        """Whether a packet from an address shows the same."""
-        return _has(self.sources, address)
-
-    def has_destination(self, address: int) -> bool:
-        """Whether a packet to an address shows the same."""
-        return _has(self.destinations, address)
-
-
-ANY: Final = Extent()
-"""Whatever the addresses are."""
-
-
-def _has(intervals: tuple[tuple[int, int], ...] | None, address: int) -> bool:
-    return intervals is None or any(first <= address <= last for first, last in intervals)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A confirmed difference, or with a `reason` one that is not decided.
-
-    `general` is what the sides do in words that do not name the packet's own destination; `to_host` whether only the
-    host's own addresses are meant.
-    """
-
-    sources: str = ""
-    conditions: str = ""
-    one: str = ""
-    other: str = ""
-    witness: Situation | None = None
-    witness_other: Situation | None = None
-    general: tuple[str, str] = ("", "")
-    chances: tuple[tuple[tuple[str, Fraction], ...], tuple[tuple[str, Fraction], ...]] = ((), ())
-    reason: str = ""
-    is_ordinary: bool = True
-    extent: Extent = ANY
-    to_host: bool = False
-    oddness: int = 0
-    ends: tuple[str, str] = ("", "")
-    source_only: bool = False
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether its witness goes to an address that hosts have and is of a connection that is not translated yet."""
-        if self.witness is None or self.witness.connection.translated or not self.is_ordinary:
-            return False
-        family, dst = self.witness.packet.family, self.witness.packet.dst or 0
-        if family is Family.IPV4:
-            return 0x01000000 <= dst <= 0xDFFFFFFF
-        return not MULTICAST_NETWORKS[family].contains(dst)
-
-    def words(self) -> tuple[str, ...]:
-        """Equal for findings that read alike."""
-        return self.sources, self.conditions, self.one, self.other, self.reason, "to host" if self.to_host else ""
+Found = Difference | str
+"""A confirmed difference; or why one is not decided."""
 
 
 class Shown(NamedTuple):
@@ -133,8 +59,7 @@ class Shown(NamedTuple):
     point: dict[int, int]
     one: Distribution
     other: Distribution
-    first: Situation
-    second: Situation
+    situations: tuple[Situation, Situation]
 
 
 class Examiner:
@@ -145,100 +70,68 @@ class Examiner:
         self._variables = setup.variables
         self._diagrams = setup.variables.diagrams
         self._rules = sides
-        self._indexes: list[Index | None] = [None, None]
         self._host = host
-        self._sources = tuple(
-            sorted(
-                {
-                    address
-                    for normalized in setup.structure.rules
-                    if isinstance(normalized.target, SnatTarget) and normalized.target.to_source.addresses is not None
-                    for address in normalized.target.to_source.addresses[:1]
-                }
-            )
-        )
+        self.index: Callable[[int], Index] = cache(lambda number: index_rules(sides[number], setup.family))
+        targets = (normalized.target for normalized in setup.structure.rules)
+        ranges = (target.to_source.addresses for target in targets if isinstance(target, SnatTarget))
+        self._sources = tuple(sorted({addresses[0] for addresses in ranges if addresses is not None}))
         self._picker = Picker(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]
         self._names = [names_of(side, watch) for side, watch in zip(setup.sides, self._watches, strict=True)]
-        self._one_sided: frozenset[str] | None = None
 
-    def _find_one_sided(self) -> frozenset[str]:
+    @cached_property
+    def _one_sided(self) -> frozenset[str]:
         """Matches whose answer nothing here tells, typed or not, and that only one rule set has."""
-        opaque = {
-            key.text for key in self._variables.free_variables if isinstance(key, FreeVariable) and key.kind in _UNUSUAL
-        }
+        opaque = {key.text for key in self._variables.free_variables if key.kind == "opaque"}
         if not opaque:
             return frozenset()
         first, second = (
-            {
-                match.to_save()
-                for ruleset in rules.rulesets
-                for _, _, _, rule in ruleset.rules()
-                for match in rule.matches
-            }
-            & opaque
-            for rules in self._rules
+            {match.to_save() for each in side.rulesets for _, _, _, rule in each.rules() for match in rule.matches}
+            for side in self._rules
         )
-        return frozenset(first ^ second)
+        return frozenset((first ^ second) & opaque)
 
-    # witnesses
-
-    def examine(self, regions: list[Region]) -> list[tuple[Finding, list[Region]]]:
+    def examine(self, regions: list[Region]) -> list[tuple[Found, list[Region]]]:
         """What differs at a site: regions of one site, for all origins and states; each finding with its regions."""
-        results: dict[tuple[Node, Node, bool, bool], list[Finding]] = {}
-        merged: dict[tuple[str, ...], tuple[Finding, list[Region]]] = {}
+        results: dict[tuple[Node, Node, bool, bool], list[Found]] = {}
+        merged: dict[object, tuple[Found, list[Region]]] = {}
         for region in regions:
             key = (region.one, region.other, region.origin == "local", region.state.fresh)
             if key not in results:
                 results[key] = self._examine(region)
-            for finding in results[key]:
-                merged.setdefault(finding.words(), (finding, []))[1].append(region)
+            for found in results[key]:
+                merged.setdefault(found if isinstance(found, str) else found.wording, (found, []))[1].append(region)
         return list(merged.values())
 
-    def _examine(self, region: Region) -> list[Finding]:
+    def _examine(self, region: Region) -> list[Found]:
         variables, diagrams = self._variables, self._diagrams
-        findings: list[Finding] = []
-        if self._one_sided is None:
-            self._one_sided = self._find_one_sided()
-        one_sided = self._one_sided
         different = self._setup.outcomes.different(region.one, region.other, variables.destination)
         certain = different
-        for key, level in variables.free_variables.items():
-            if isinstance(key, FreeVariable) and key.text in one_sided:
-                certain = for_all(diagrams, certain, range(level, level + 1), TRUE)
+        asked = {level: key.text for key, level in variables.free_variables.items() if key.text in self._one_sided}
+        for level in asked:
+            certain = for_all(diagrams, certain, range(level, level + 1), TRUE)
+        differences: list[Found] = []
         reason = ""
         for _ in range(_MAX_BOXES):
-            finding, different_left, reason = self._find(region, certain, reason)
-            if finding is None:
+            found, left, reason = self._find(region, certain, reason)
+            if found is None:
                 break
-            findings.append(finding)
-            certain = different_left
+            differences.append(found)
+            certain = left
             if certain == FALSE:
                 break
-        if not findings and reason:
-            findings.append(Finding(reason=reason))
-        unsure = diagrams.both(different, diagrams.negate(certain)) if not findings else FALSE
+        if differences or reason:
+            return differences or [reason]
+        unsure = diagrams.both(different, diagrams.negate(certain))
         if unsure != FALSE:
-            finding, _, reason = self._find(region, unsure, "")
-            if finding is not None or reason:
-                texts = sorted(one_sided & {self._free_text(level) for level in diagrams.support(unsure)})
+            found, _, reason = self._find(region, unsure, "")
+            if found is not None or reason:
+                texts = sorted({asked[level] for level in diagrams.support(unsure) if level in asked})
                 why = ", ".join(f"`{text}`" for text in texts)
-                findings.append(
-                    Finding(reason=f"depends on {why}, whose answer is not known, on one side only" if why else reason)
-                )
-        return findings
+                return [f"depends on {why}, whose answer is not known, on one side only" if why else reason]
+        return []
 
-    def _free_text(self, level: int) -> str:
-        return next(
-            (
-                key.text
-                for key, at in self._variables.free_variables.items()
-                if at == level and isinstance(key, FreeVariable)
-            ),
-            "",
-        )
-
-    def _find(self, region: Region, different: Node, reason: str) -> tuple[Finding | None, Node, str]:
+    def _find(self, region: Region, different: Node, reason: str) -> tuple[Difference | None, Node, str]:
         """A confirmed difference inside a condition, and what is left of the condition without its box."""
         variables, diagrams = self._variables, self._diagrams
         everywhere = self._correlated(region)
@@ -278,7 +171,7 @@ class Examiner:
     def _correlated(self, region: Region, values: Mapping[int, int] | None = None) -> list[Node]:
         return [correlated(self._setup, node, region.state, values) for node in (region.one, region.other)]
 
-    def _put(self, region: Region, found: Shown, rest: Node, feasible: Node) -> tuple[Finding, Node]:
+    def _put(self, region: Region, found: Shown, rest: Node, feasible: Node) -> tuple[Difference, Node]:
         """A confirmed difference in words, and what is left of its condition without its box."""
         variables, diagrams = self._variables, self._diagrams
         point = found.point
@@ -289,18 +182,15 @@ class Examiner:
         box = box_around(variables, rest, possible, point)
         words = box_text(variables, box)
         protocol = point.get(variables.protocol, 0)
-        texts = distributions_text(variables.family, protocol, found.one, found.other)
-        general = distributions_text(variables.family, protocol, found.one, found.other, self._here(point))
-        covered = TRUE
-        for _, condition, _ in box:
-            covered = diagrams.both(covered, condition)
-        chances = (self._chances(found.one, point), self._chances(found.other, point))
-        finding = Finding(
-            words.sources, words.conditions, *texts, found.first, found.second, general, chances,
-            is_ordinary=self._is_ordinary(point), extent=self._extent(region, box), to_host=words.to_host,
+        one, other = distributions_text(variables.family, protocol, found.one, found.other)
+        covered = diagrams.all_of(side.condition for side in box)
+        difference = Difference(
+            words.sources, words.conditions, one, other, found.situations, extent=self._extent(region, box),
             ends=(end_of(found.one), end_of(found.other)), source_only=differ_in_source(found.one, found.other),
+            general=distributions_text(variables.family, protocol, found.one, found.other, self._here(point)),
+            to_host=words.to_host, is_usual=self._is_usual(point, found.situations[0]),
         )  # fmt: skip
-        return finding, diagrams.both(rest, diagrams.negate(covered))
+        return difference, diagrams.both(rest, diagrams.negate(covered))
 
     def _extent(self, region: Region, box: Iterable[Side]) -> Extent:
         """The addresses of a box, and of the region's site."""
@@ -311,12 +201,18 @@ class Examiner:
         destinations = None if inside == TRUE else tuple(intervals_of(variables, variables.dst, inside))
         return Extent(sources, destinations)
 
-    def _is_ordinary(self, point: Mapping[int, int]) -> bool:
-        """Whether destinations are single addresses, and none that is an endpoint of others is the host's own."""
-        variables = self._variables
+    def _is_usual(self, point: Mapping[int, int], witness: Situation) -> bool:
+        """Whether destinations are single addresses that hosts have, none that is an endpoint of others is the host's
+        own, and the connection is not translated yet."""
+        variables, family, dst = self._variables, self._variables.family, witness.packet.dst or 0
         kinds = [point.get(kind, 0) for kind in (variables.dst_kind, variables.translated_kind)]
-        endpoint = Values(variables, point).number(variables.dst) in self._picker.addresses
-        return all(kind in (UNICAST, LOCAL) for kind in kinds) and not (endpoint and kinds[0] == LOCAL)
+        if any(kind not in (UNICAST, LOCAL) for kind in kinds) or witness.connection.translated:
+            return False
+        if dst in self._picker.addresses and kinds[0] == LOCAL:
+            return False
+        if family is Family.IPV4:
+            return 0x01000000 <= dst <= 0xDFFFFFFF
+        return not MULTICAST_NETWORKS[family].contains(dst)
 
     def _usual(self, point: Mapping[int, int]) -> Node:
         """Which sources count when a difference is put into words: not those that no host sends a packet from, unless
@@ -363,13 +259,10 @@ class Examiner:
         if unsure[0] != unsure[1]:
             details = sorted({fate.outcome.detail for item in unsure for fate in item})
             return f"depends on {', '.join(details)}"
-        open_ones = [
-            key.text.rstrip()
-            for key, level in variables.free_variables.items()
-            if isinstance(key, FreeVariable) and key.kind == "onward" and point.get(level)
-        ]
+        free = variables.free_variables.items()
+        open_ones = dict.fromkeys(key.text.rstrip() for key, level in free if key.kind == "onward" and point.get(level))
         if open_ones:
-            return f"depends on {', '.join(dict.fromkeys(open_ones))}"
+            return f"depends on {', '.join(open_ones)}"
         here = self._here(point)
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
         destinations = tuple(
@@ -395,7 +288,7 @@ class Examiner:
         ]
         reasons = {ends[2] for item in seen for ends in item if ends[0] == INDETERMINATE} - {NOT_MODELLED}
         if seen[0] != seen[1] and (not reasons or any(unsure)):
-            return Shown(point, one, other, first, second)
+            return Shown(point, one, other, (first, second))
         if seen[0] == seen[1] and any(ends[2] == NOT_MODELLED for ends in seen[0]):
             return NOT_MODELLED
         return UNCONFIRMED
@@ -441,18 +334,6 @@ class Examiner:
         except DataplaneError:  # a chain is not there then
             return False
         return first == second
-
-    def index(self, number: int) -> Index:
-        """A side's rules ready for traces."""
-        found = self._indexes[number]
-        if found is None:
-            found = self._indexes[number] = index_rules(self._rules[number], self._setup.family)
-        return found
-
-    def _chances(self, item: Distribution, values: Mapping[int, int]) -> tuple[tuple[str, Fraction], ...]:
-        ports = values.get(self._variables.protocol, 0) in PORT_PROTOCOLS
-        parts = summed((fate_text(self._variables.family, fate, ports), weight) for fate, weight in item.items())
-        return tuple(sorted(parts.items(), key=lambda part: (-part[1], part[0])))
 
 
 def _indeterminate_part(item: Distribution) -> dict[Fate, Fraction]:

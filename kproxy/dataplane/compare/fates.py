@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
@@ -44,30 +44,30 @@ class FateWords(NamedTuple):
 _SENDS: Final = "sends"
 
 
-def fate_text(family: Family, fate: Fate, ports: bool) -> str:
-    """What becomes of a packet: `to 10.244.0.36:8080`, `dropped`."""
-    verb, rest = fate_words(family, fate, ports)
-    done = {_SENDS: "", "drops": "dropped", "rejects": "rejected", "leaves": "cannot be decided"}[verb]
-    return " ".join(filter(None, (done, rest.removeprefix("undecided ") if verb == "leaves" else rest)))
+class _Told(NamedTuple):
+    """What both sides differ in, and so is told of each: how the source is rewritten, how marks end, the rest."""
+
+    source: bool
+    marks: bool
+    rest: bool
 
 
-def fate_words(
-    family: Family, fate: Fate, ports: bool, *, source: bool = True, rest: bool = True, here: Here | None = None
-) -> FateWords:
-    """One fate in words. `here` is the packet's own destination, if that is to be called so."""
+def _fate_words(family: Family, fate: Fate, ports: bool, told: _Told, here: Here | None) -> FateWords:
+    """One fate in words."""
     outcome = fate.outcome
     if outcome.verdict == INDETERMINATE:
-        return FateWords("leaves", f"undecided ({outcome.detail})")
-    if outcome.verdict != ACCEPT or fate.destination is None:
+        verb, text = "leaves", f"undecided ({outcome.detail})"
+    elif outcome.verdict != ACCEPT or fate.destination is None:
         verb, text = ("drops", "") if outcome.verdict == DROP else ("rejects", f"({outcome.detail})")
     else:
         verb, text = _SENDS, f"to {_destination_text(family, fate.destination, ports, here)}"
     details = []
-    if source and outcome.verdict == ACCEPT:
+    if told.source and outcome.verdict == ACCEPT:
         details.append(f"source rewritten by {outcome.source}" if outcome.source else "source as it is")
-    if rest:
+    if told.rest and outcome.verdict != INDETERMINATE:
         details += [*map(_field_text, outcome.fields), *outcome.headers, *sorted(outcome.effects)]
-    return FateWords(verb, " ".join(filter(None, (text, f"({'; '.join(details)})" if details else ""))))
+    marks = f"(mark bits {_marks_text(outcome)})" if told.marks and outcome.marks else ""
+    return FateWords(verb, " ".join(filter(None, (text, f"({'; '.join(details)})" if details else "", marks))))
 
 
 def _field_text(field: tuple[str, tuple[int, ...]]) -> str:
@@ -90,14 +90,17 @@ def _destination_text(family: Family, destination: Destination, ports: bool, her
 def distributions_text(
     family: Family, protocol: int, one: Distribution, other: Distribution, here: Here | None = None
 ) -> tuple[str, str]:
-    """Two distributions in words, without what both have in common; `here` as for `fate_text`."""
-    ports = protocol in PORT_PROTOCOLS
+    """Two distributions in words, without what both have in common. `here` is the packet's own
+    destination, if that is to be called so."""
     if differ_in_source(one, other):
         return _only_source(one, other)
-    source = _sources(one) != _sources(other)
-    rest = _rests(one) != _rests(other)
-    marks = _unmarked(one) == _unmarked(other)
-    first, second = (_parts(family, item, ports, source, rest, marks, here) for item in (one, other))
+    told = _Told(_sources(one) != _sources(other), _without(one, marks=()) == _without(other, marks=()),
+                 _rests(one) != _rests(other))  # fmt: skip
+    ports = protocol in PORT_PROTOCOLS
+    first, second = (
+        summed((_fate_words(family, fate, ports, told, here), weight) for fate, weight in item.items())
+        for item in (one, other)
+    )
     same = first.items() & second.items()
     if min(len(first), len(second)) <= _MAX_PARTS or len(same) in (0, len(first), len(second)):
         return _parts_text(first), _parts_text(second)
@@ -108,28 +111,20 @@ def distributions_text(
     return f"{texts[0]}, the rest as B", f"{texts[1]}, the rest as A"
 
 
-DROPPED: Final = "dropped"
-REJECTED: Final = "rejected"
-SENT: Final = "sent"
-
-
 def end_of(item: Distribution) -> str:
-    """What becomes of every packet: DROPPED, REJECTED or SENT; "" if it is not the same of all, or not decided."""
-    ends = {{ACCEPT: SENT, DROP: DROPPED, INDETERMINATE: ""}.get(fate.outcome.verdict, REJECTED) for fate in item}
+    """What becomes of every packet: `dropped`, `rejected`, `sent`; "" if it is not the same of all, or not decided."""
+    ends = {{ACCEPT: "sent", DROP: "dropped", INDETERMINATE: ""}.get(fate.outcome.verdict, "rejected") for fate in item}
     return ends.pop() if len(ends) == 1 else ""
 
 
 def differ_in_source(one: Distribution, other: Distribution) -> bool:
     """Whether two distributions differ only in how the source is rewritten."""
-    return _without_source(one) == _without_source(other)
+    return _without(one, source="") == _without(other, source="")
 
 
-def _unmarked(item: Distribution) -> dict[Fate, Fraction]:
-    return summed((fate._replace(outcome=fate.outcome._replace(marks=())), weight) for fate, weight in item.items())
-
-
-def _without_source(item: Distribution) -> dict[Fate, Fraction]:
-    return summed((fate._replace(outcome=fate.outcome._replace(source="")), weight) for fate, weight in item.items())
+def _without(item: Distribution, **cleared: Any) -> Distribution:
+    """A distribution in which some fields of outcomes are cleared, so that these tell none apart."""
+    return summed((fate._replace(outcome=fate.outcome._replace(**cleared)), weight) for fate, weight in item.items())
 
 
 def _sources(item: Distribution) -> set[str]:
@@ -153,20 +148,6 @@ def _only_source(one: Distribution, other: Distribution) -> tuple[str, str]:
             shown.append(how if weight == total else f"{how} for {share(weight)}")
         texts.append(", ".join(shown))
     return texts[0], texts[1]
-
-
-def _parts(
-    family: Family, item: Distribution, ports: bool, source: bool, rest: bool, marks: bool, here: Here | None
-) -> dict[FateWords, Fraction]:
-    """The fates in words, with their weights."""
-
-    def words(fate: Fate) -> FateWords:
-        found = fate_words(family, fate, ports, source=source, rest=rest, here=here)
-        if not marks or not fate.outcome.marks:
-            return found
-        return found._replace(rest=f"{found.rest} (mark bits {_marks_text(fate.outcome)})".strip())
-
-    return summed((words(fate), weight) for fate, weight in item.items())
 
 
 def _parts_text(parts: dict[FateWords, Fraction], *, partly: bool = False) -> str:

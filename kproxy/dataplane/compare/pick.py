@@ -17,7 +17,6 @@ from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase, feasible_start
-from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.nat import KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, Shape
@@ -86,8 +85,7 @@ class Picker:
         """The free variables of the same text, several at a time."""
         by_text: dict[str, list[int]] = {}
         for key, level in self._variables.free_variables.items():
-            if isinstance(key, FreeVariable):
-                by_text.setdefault(key.text, []).append(level)
+            by_text.setdefault(key.text, []).append(level)
         return [levels for levels in by_text.values() if len(levels) > 1]
 
     def upper_values(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.compare.describe import address_set, intervals_of
+from kproxy.dataplane.compare.difference import Place
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
@@ -22,39 +23,6 @@ from kproxy.netfilter.family import Family, protocol_name
 
 LOOPBACK: Final = {Family.IPV4: (0x7F000000, 0x7FFFFFFF), Family.IPV6: (1, 1)}
 """The first and the last of the addresses that every host has."""
-
-
-class Place(NamedTuple):
-    """Destinations as they are told: in words, as `10.96.0.10:53/udp` or `port 30053/udp of any other address`, and
-    what of them is one value.
-
-    Attributes:
-        address, protocol: "" if it is more than one.
-        port: 0 if it is more than one.
-        is_loopback: whether all addresses are of 127.0.0.0/8, or ::1.
-        own: the words where only the host's own of these addresses are meant.
-        is_own: whether they are.
-    """
-
-    text: str
-    address: str = ""
-    port: int = 0
-    protocol: str = ""
-    is_loopback: bool = False
-    own: str = ""
-    is_own: bool = False
-
-    def of_host(self) -> Place:
-        """The host's own of these addresses."""
-        return self._replace(text=self.own, is_own=True)
-
-    @property
-    def rank(self) -> int:
-        """The fewer, the more usual: one address, as a ClusterIP; others, as those of node ports; one of the host's
-        own that rules name; loopback's."""
-        if self.address:
-            return 2 if self.is_own else 0
-        return 3 if self.is_loopback else 1
 
 
 class Site(NamedTuple):

@@ -99,9 +99,7 @@ def situation_of(
     """
     read = Values(variables, values)
     packet = read.packet(origin)
-    answers = {
-        key: bool(read.get(level)) for key, level in variables.free_variables.items() if isinstance(key, FreeVariable)
-    }
+    answers = {key: bool(read.get(level)) for key, level in variables.free_variables.items()}
     owner = _owner(answers)
     if owner is None:
         return None

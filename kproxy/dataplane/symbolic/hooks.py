@@ -261,7 +261,7 @@ class HookPipeline:
         accept = self._translation.with_destination(untranslated, 0)
         node = self._nat(side, hook, state, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
-            if isinstance(key, FreeVariable) and isinstance(key.where, (In, Under)):
+            if isinstance(key.where, (In, Under)):
                 # known where the packet still has what rules asked about
                 held = asked_of_packet(variables, key.where)
                 if held is not None:

@@ -167,7 +167,7 @@ class Translation:
         now."""
         moved = {}
         for key, level in list(self._variables.free_variables.items()):
-            earlier = asked_before(key) if isinstance(key, FreeVariable) else None
+            earlier = asked_before(key)
             if earlier is not None:
                 self._variables.free(earlier)
                 moved[level] = self._variables.free_variables[earlier]

@@ -143,7 +143,7 @@ class Targets:
             return node
         asked = (match.name, match.side, match.mask.value, moment(match.side, stage))
         for key, level in self._variables.free_variables.items():
-            about = key.where if isinstance(key, FreeVariable) else None
+            about = key.where
             if not isinstance(about, Listed) or (about.hits > 1 and value):
                 continue
             if (about.name, about.side, about.mask, about.moment) == asked:

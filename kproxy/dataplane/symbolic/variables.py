@@ -13,11 +13,12 @@ stands for "as the packet has it".
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
+from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Shape
@@ -120,7 +121,7 @@ class Variables(PacketVariables):
             self.__dict__[row.name] = levels[0]  # found before the table's row is asked
         self.chunks = len(self.levels["dst"])
         self.diagrams = Diagrams(sizes)
-        self.free_variables: dict[Hashable, int] = {}
+        self.free_variables: dict[FreeVariable, int] = {}
 
     # values
 
@@ -197,7 +198,7 @@ class Variables(PacketVariables):
         """A condition, or its opposite if the option asks for that."""
         return self.diagrams.negate(condition) if wanted.negated else condition
 
-    def free(self, key: Hashable) -> Node:
+    def free(self, key: FreeVariable) -> Node:
         """Something that the variables do not hold and that is yes or no: the same for the same key."""
         level = self.free_variables.get(key)
         if level is None:

@@ -16,10 +16,9 @@ from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.facts.proxyrules import is_of_configuration
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.dataplane.compare.causes import Cause, by_cause
-from kproxy.dataplane.compare.compare import Comparison, Difference
-from kproxy.dataplane.compare.examine import ANY, Extent
-from kproxy.dataplane.compare.record import CauseRecord, cause_record, difference_record
-from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.compare import Comparison
+from kproxy.dataplane.compare.difference import ANY, Difference, Extent, Place
+from kproxy.dataplane.compare.record import difference_record
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint, parse_ip
 from kproxy.explorer.model.model import Model
@@ -70,7 +69,7 @@ class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_on
     witness: object
     ask: AskHint | None
     asks: tuple[AskHint | None, AskHint | None]
-    cause: CauseRecord | None
+    cause: Cause | None
     more: int = 0
     ends: tuple[str, str] = ("", "")
     source_only: bool = False
@@ -299,7 +298,7 @@ class Gathered:
             witness=difference_record(item)["witness"],
             ask=asks[0],
             asks=asks,
-            cause=cause_record(item.cause),
+            cause=item.cause,
             more=max(0, len(services) - MAX_SERVICES),
             ends=item.ends,
             source_only=item.source_only,

@@ -27,7 +27,7 @@ from kproxy.cluster.rendered import rules_of
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
-from kproxy.dataplane.compare.regions import Place
+from kproxy.dataplane.compare.difference import Place
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.explorer.compare.findings import services_of
 from kproxy.explorer.compare.present_rules import EXAMINED, host_of

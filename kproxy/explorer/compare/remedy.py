@@ -27,7 +27,7 @@ def of_drift(cause: Cause | None) -> str:
     """What to do about a rule that is not as it should be, of which the second side is what is there."""
     if cause is None:
         return ANY_DRIFT
-    is_extra = cause.side == 1
+    is_extra = cause.side == "b"
     if not _is_kube_proxys(cause):
         if is_extra or cause.instead is not None:
             return f"kube-proxy leaves what is in {cause.chain} alone. Run `kproxy drift --repair`, or delete it there."

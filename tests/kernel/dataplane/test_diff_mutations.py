@@ -55,7 +55,7 @@ def confirm(mutant: Mutant, one: Ruleset, other: Ruleset, found: Comparison) -> 
     names = re.findall(r"--name (\S+)", mutant.before + mutant.after)
     watch = Watch(0xFFFFFFFF, 0xFFFFFFFF, {name: name for name in names})
     for difference in found.differences:
-        fates = observe(one, difference.witness, watch), observe(other, difference.witness_other, watch)
+        fates = observe(one, difference.situations[0], watch), observe(other, difference.situations[1], watch)
         assert fates[0] != fates[1], f"{mutant}: {difference}"
         assert all(sum(fate.values()) == 1 for fate in fates)
         traces = trace_witness((one, other), difference)

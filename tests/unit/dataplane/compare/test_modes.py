@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.dataplane.compare.compare import Difference, compare
+from kproxy.dataplane.compare.compare import compare
+from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.nftables.structure import parts_of
 from kproxy.dataplane.symbolic.side import SideRules

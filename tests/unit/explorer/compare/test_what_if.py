@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kproxy.cluster.edits import Edit
-from kproxy.dataplane.compare.examine import Extent
+from kproxy.dataplane.compare.difference import Extent
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.explorer.compare.findings import Sent, question
 from kproxy.explorer.model.model import Model
