@@ -10,9 +10,8 @@ import click
 
 from kproxy.cli.output import Verbatim
 from kproxy.dataplane import Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare.causes import Cause
 from kproxy.dataplane.compare.compare import Comparison
-from kproxy.dataplane.compare.difference import Difference
+from kproxy.dataplane.compare.difference import Cause, Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.dataplane.symbolic.side import SideRules

@@ -15,11 +15,11 @@ Between a side of iptables and one of nftables there are no causes, also where a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
-import msgspec
-
+from kproxy.dataplane.compare.difference import Cause, Instead
 from kproxy.dataplane.compare.elements import SideElements
 from kproxy.dataplane.compare.undo import ChainKey, Edit
 from kproxy.dataplane.compare.witness import Situation
@@ -41,82 +41,8 @@ from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.statement import Match, Reject, Statement
 from kproxy.netfilter.nftables.value import Verdict
 
-_Item = TypeVar("_Item")
 _MAX_MET: Final = 12
 """So many differences that a witness meets are tried as its cause."""
-
-
-class Instead(msgspec.Struct, frozen=True):
-    """What the other side has in place of a rule, or of an element; as in `Cause`."""
-
-    rule: int
-    text: str
-    action: str
-
-
-class Cause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A rule that only one side has, or an element of a set or map that a rule of both asks; docs/diff.md has its JSON.
-
-    Attributes:
-        side: `a` or `b`; `a` if the other side has another rule, or element, in its place.
-        rule: its number in the chain, from 1; of an element, the rule that asks for it.
-        text: the rule's as iptables-save or nft prints it, or the element's.
-        action: what the rule does, in words; of an element, what has it.
-        same_but_chance: the other side has the rule, too, with another chance.
-        set: the name of the set or map whose element it is; "" if it is the rule.
-        instead: what the other side has in its place.
-    """
-
-    side: str
-    table: str
-    chain: str
-    rule: int
-    text: str
-    action: str
-    same_but_chance: bool
-    set: str = ""
-    instead: Instead | None = None
-
-    def words(self) -> str:
-        """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
-        one, other = ("A", "B") if self.side == "a" else ("B", "A")
-        how = f"is only in {one}"
-        if self.same_but_chance:
-            how = f"has another chance in {other}"
-        elif self.instead is not None:
-            how = f"is changed in {other}"
-        if self.set:
-            return f"element `{self.text}` of {self.action} {how}"
-        return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
-
-    @property
-    def texts(self) -> tuple[str, str]:
-        """What each side has; "" on the side that has nothing in its place."""
-        other = "" if self.instead is None else self.instead.text
-        return (self.text, other) if self.side == "a" else (other, self.text)
-
-    @property
-    def anywhere(self) -> Cause:
-        """The same whatever the rules' numbers are."""
-        instead = None if self.instead is None else msgspec.structs.replace(self.instead, rule=0)
-        return msgspec.structs.replace(self, rule=0, instead=instead)
-
-
-def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) -> list[list[_Item]]:
-    """Those of one cause together, in the order of the first of each; what has no cause is alone. The same rule of the
-    same chain is one cause on several nodes, whatever its number there."""
-    groups: list[list[_Item]] = []
-    known: dict[Cause, list[_Item]] = {}
-    for item in items:
-        cause = cause_of(item)
-        if cause is None:
-            groups.append([item])
-            continue
-        key = cause.anywhere
-        if key not in known:
-            groups.append(known.setdefault(key, []))
-        known[key].append(item)
-    return groups
 
 
 class _Alone(NamedTuple):
@@ -155,7 +81,7 @@ class Causes:
         languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
-        self._alone: dict[ChainKey, tuple[dict[int, _Alone], dict[int, _Alone]]] = {}
+        self._alone_in = cache(self._compare)
         self._elements = SideElements(sides, family)
         self._anew: dict[tuple[str, str], Cause] = {}
 
@@ -239,21 +165,10 @@ class Causes:
         chain = self._chains[side].get(key)
         if not isinstance(chain, _NativeChain):
             return None
-        met = self._elements.met(side, step, chain.rules[step.rule - 1], outcome, situation)
-        if met is None:
-            return None
-        action = f"{'map' if met.is_map else 'set'} {met.set}"
-        instead = Instead(step.rule, met.instead, action) if met.instead else None
-        return Cause("ab"[met.side], *key[1:], step.rule, met.text, action, False, met.set, instead)
-
-    def _alone_in(self, key: ChainKey) -> tuple[Mapping[int, _Alone], Mapping[int, _Alone]]:
-        """Of each side the numbers of a chain's rules that the other side's chain does not have."""
-        known = self._alone.get(key)
-        if known is None:
-            known = self._alone[key] = self._compare(key)
-        return known
+        return self._elements.met(side, step, chain.rules[step.rule - 1], outcome, situation)
 
     def _compare(self, key: ChainKey) -> tuple[dict[int, _Alone], dict[int, _Alone]]:
+        """Of each side the numbers of a chain's rules that the other side's chain does not have."""
         chains = [side.get(key) for side in self._chains]
         there = [chain for chain in chains if chain is not None]
         if not there or (len(there) == 1 and not (there[0].is_base and self._bases_count)):

@@ -21,8 +21,8 @@ from typing import Final
 
 import msgspec
 
-from kproxy.dataplane.compare.causes import Causes, by_cause
-from kproxy.dataplane.compare.difference import Difference, Place
+from kproxy.dataplane.compare.causes import Causes
+from kproxy.dataplane.compare.difference import Difference, Place, by_cause
 from kproxy.dataplane.compare.examine import Examiner, circumstances
 from kproxy.dataplane.compare.observe import assumed_index
 from kproxy.dataplane.compare.regions import Region, Site, differing_regions

@@ -99,28 +99,12 @@ def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
             )
         )
     going[0] = outcomes.add_all([going.get(0, ZERO), *ends])
-    return _by_final(setup, going)
+    pieces = ((position, position + 1, part) for position, part in sorted(going.items()))
+    return setup.variables.diagrams.pieces(setup.variables.destination, pieces, ZERO)
 
 
 def _goes(outcome: Outcome) -> bool:
     return outcome.verdict in (ACCEPT, INDETERMINATE)
-
-
-def _by_final(setup: Setup, parts: Mapping[int, Node]) -> Node:
-    """The function with these parts by number of the translated destination."""
-    variables, diagrams = setup.variables, setup.variables.diagrams
-    bounds: list[int] = []
-    children: list[Node] = []
-    for position, child in sorted(parts.items()):
-        if position > (bounds[-1] if bounds else 0):
-            bounds.append(position)
-            children.append(ZERO)
-        bounds.append(position + 1)
-        children.append(child)
-    if not bounds or bounds[-1] < diagrams.sizes[variables.destination]:
-        bounds.append(diagrams.sizes[variables.destination])
-        children.append(ZERO)
-    return diagrams.compose_node(variables.destination, bounds, children)
 
 
 def tuples_fit(variables: Variables) -> Node:

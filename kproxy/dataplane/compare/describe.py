@@ -120,9 +120,7 @@ def _condition_text(variables: Variables, group: Group, condition: Node, possibl
     shape = row.shape if row is not None else None
     words = row.words if row is not None else ""
     if shape is Shape.PORT:
-        ports = intervals_of(variables, level, condition)
-        shown = ", ".join(f"{first}-{last}" if first != last else str(first) for first, last in ports[:_MAX_PARTS])
-        return f"{words} {shown}{', ...' if len(ports) > _MAX_PARTS else ''}"
+        return f"{words} {_some(range_texts(intervals_of(variables, level, condition)))}"
     if shape is Shape.ADDRESS:
         return f"{words} {address_set(variables, level, condition)}"
     if row is not None and row.widen is Widen.TOGETHER:
@@ -139,7 +137,7 @@ def _condition_text(variables: Variables, group: Group, condition: Node, possibl
         return _kind_text(words, values)
     if shape is Shape.FLAG:
         return words if values == [1] else f"not {words}"
-    return f"{words} {_ranges(values)}"
+    return f"{words} {_some(range_texts(intervals_of(variables, level, wanted)))}"
 
 
 def _kind_text(name: str, values: list[int]) -> str:
@@ -174,14 +172,12 @@ def _translation_text(variables: Variables, condition: Node, possible: Node) -> 
     return f"connections in {' or '.join(words)}"
 
 
-def _ranges(values: list[int]) -> str:
-    parts: list[str] = []
-    start = None
-    for position, value in enumerate(values):
-        start = value if start is None else start
-        if position + 1 == len(values) or values[position + 1] != value + 1:
-            parts.append(str(start) if start == value else f"{start}-{value}")
-            start = None
+def range_texts(intervals: Iterable[tuple[int, int]]) -> list[str]:
+    """`80`, `8000-8080`."""
+    return [str(first) if first == last else f"{first}-{last}" for first, last in intervals]
+
+
+def _some(parts: Sequence[str]) -> str:
     return ", ".join(parts[:_MAX_PARTS]) + (", ..." if len(parts) > _MAX_PARTS else "")
 
 

@@ -1,15 +1,92 @@
-"""One way in which two rule sets differ: what is found of it, and how it is said."""
+"""One way in which two rule sets differ, and its cause: what is found of them, and how they are said."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from kproxy.dataplane.compare.causes import Cause
+import msgspec
+
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.trace import TraceResult
 from kproxy.dataplane.symbolic.cases import ORIGINS
 from kproxy.netfilter.family import Family
+
+_Item = TypeVar("_Item")
+
+
+class Instead(msgspec.Struct, frozen=True):
+    """What the other side has in place of a rule, or of an element; as in `Cause`."""
+
+    rule: int
+    text: str
+    action: str
+
+
+class Cause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A rule that only one side has, or an element of a set or map that a rule of both asks; docs/diff.md has its JSON.
+
+    Attributes:
+        side: `a` or `b`; `a` if the other side has another rule, or element, in its place.
+        rule: its number in the chain, from 1; of an element, the rule that asks for it.
+        text: the rule's as iptables-save or nft prints it, or the element's.
+        action: what the rule does, in words; of an element, what has it.
+        same_but_chance: the other side has the rule, too, with another chance.
+        set: the name of the set or map whose element it is; "" if it is the rule.
+        instead: what the other side has in its place.
+    """
+
+    side: str
+    table: str
+    chain: str
+    rule: int
+    text: str
+    action: str
+    same_but_chance: bool
+    set: str = ""
+    instead: Instead | None = None
+
+    def words(self) -> str:
+        """`rule 3 of INPUT, jump to f2b-sshd, is only in A`."""
+        one, other = ("A", "B") if self.side == "a" else ("B", "A")
+        how = f"is only in {one}"
+        if self.same_but_chance:
+            how = f"has another chance in {other}"
+        elif self.instead is not None:
+            how = f"is changed in {other}"
+        if self.set:
+            return f"element `{self.text}` of {self.action} {how}"
+        return f"rule {self.rule} of {self.chain}, {self.action}, {how}"
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """What each side has; "" on the side that has nothing in its place."""
+        other = "" if self.instead is None else self.instead.text
+        return (self.text, other) if self.side == "a" else (other, self.text)
+
+    @property
+    def anywhere(self) -> Cause:
+        """The same whatever the rules' numbers are."""
+        instead = None if self.instead is None else msgspec.structs.replace(self.instead, rule=0)
+        return msgspec.structs.replace(self, rule=0, instead=instead)
+
+
+def by_cause(items: Iterable[_Item], cause_of: Callable[[_Item], Cause | None]) -> list[list[_Item]]:
+    """Those of one cause together, in the order of the first of each; what has no cause is alone. The same rule of the
+    same chain is one cause on several nodes, whatever its number there."""
+    groups: list[list[_Item]] = []
+    known: dict[Cause, list[_Item]] = {}
+    for item in items:
+        cause = cause_of(item)
+        if cause is None:
+            groups.append([item])
+            continue
+        key = cause.anywhere
+        if key not in known:
+            groups.append(known.setdefault(key, []))
+        known[key].append(item)
+    return groups
 
 
 class Place(NamedTuple):

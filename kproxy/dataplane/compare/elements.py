@@ -8,8 +8,9 @@ that rules change are state, and no cause.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import cache
 
+from kproxy.dataplane.compare.difference import Cause, Instead
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.nft.expressions import evaluate
@@ -30,26 +31,15 @@ from kproxy.netfilter.nftables.statement import Match, VerdictMap
 from kproxy.netfilter.nftables.style import Scope
 
 
-class ElementOfOne(NamedTuple):
-    """An element that only one side has. `set` names the set or map, `text` is the element as nft prints it. `instead`
-    is the one that side 1 has in its place, if it has one: then `side` is 0."""
-
-    side: int
-    set: str
-    text: str
-    is_map: bool
-    instead: str = ""
-
-
 class SideElements:
     """The sets and maps of two sides."""
 
     def __init__(self, sides: tuple[SideRules, SideRules], family: Family) -> None:
         self._tables = tuple({table_name(each): NftTable(each) for each in side.tables(family)} for side in sides)
-        self._state: dict[tuple[int, str], frozenset[str]] = {}
+        self._changed = cache(lambda side, table: changed_sets(self._tables[side][table].table))
 
-    def met(self, side: int, step: Step, rule: Rule, outcome: Outcome, situation: Situation) -> ElementOfOne | None:
-        """The first element of one side alone that a packet meets at a rule which both sides have.
+    def met(self, side: int, step: Step, rule: Rule, outcome: Outcome, situation: Situation) -> Cause | None:
+        """The first element of one side alone that a packet meets at a rule which both sides have, as a cause.
 
         Args:
             side: 0 or 1, whose trace it is.
@@ -60,7 +50,8 @@ class SideElements:
             return None
         state = self._changed(0, step.table) | self._changed(1, step.table)
         for key, name in _asked(rule):
-            if name in state or theirs.table.set(name) is None:
+            own = ours.table.set(name)
+            if name in state or own is None or theirs.table.set(name) is None:
                 continue
             for packet in _packets(situation.packet, outcome):
                 found = State(packet, situation.connection, TRACKED)
@@ -71,24 +62,17 @@ class SideElements:
                 one, other = (each.elements(SetReference(name)).find(value) for each in (ours, theirs))
                 if (one is None, one and one.data) == (other is None, other and other.data):
                     continue
-                if one is not None and other is not None:
-                    (first, one), (second, other) = ((ours, one), (theirs, other))[:: -1 if side else 1]
-                    return _described(0, first, name, one)._replace(instead=_described(1, second, name, other).text)
-                if one is not None:
-                    return _described(side, ours, name, one)
-                if other is not None:
-                    return _described(1 - side, theirs, name, other)
+                texts = [_text(table, name, element) for table, element in ((ours, one), (theirs, other))]
+                first, second = texts[::-1] if side else texts
+                action = f"{'map' if own.is_map else 'set'} {name}"
+                instead = Instead(step.rule, second, action) if first and second else None
+                text, of = (first, "a") if first else (second, "b")
+                return Cause(of, step.table, step.chain, step.rule, text, action, False, name, instead)
         return None
 
     def set(self, side: int, table: str, name: str) -> Set | None:
         """A set or map of one side."""
         return self._tables[side][table].table.set(name)
-
-    def _changed(self, side: int, table: str) -> frozenset[str]:
-        known = self._state.get((side, table))
-        if known is None:
-            known = self._state[side, table] = changed_sets(self._tables[side][table].table)
-        return known
 
 
 def _asked(rule: Rule) -> Iterator[tuple[Expression, str]]:
@@ -107,8 +91,9 @@ def _packets(packet: Packet, outcome: Outcome) -> Iterator[Packet]:
         yield packet.replace(dst=outcome.packet.dst, dport=outcome.packet.dport)
 
 
-def _described(side: int, table: NftTable, name: str, element: Element) -> ElementOfOne:
+def _text(table: NftTable, name: str, element: Element | None) -> str:
+    """An element as nft prints it; "" if it is not there."""
     held = table.table.set(name)
-    assert held is not None
-    text = print_element(element, held.types, held.data_types, Scope(), objects=held.object_kind is not None)
-    return ElementOfOne(side, name, text, held.is_map)
+    if held is None or element is None:
+        return ""
+    return print_element(element, held.types, held.data_types, Scope(), objects=held.object_kind is not None)

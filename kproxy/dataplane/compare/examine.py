@@ -17,7 +17,7 @@ from kproxy.dataplane.compare.describe import Side, box_around, box_text, interv
 from kproxy.dataplane.compare.difference import Difference, Extent
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
 from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of
-from kproxy.dataplane.compare.observe import index_rules, names_of, observe, watch_of
+from kproxy.dataplane.compare.observe import index_rules, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.undo import Edit, undone
@@ -77,7 +77,6 @@ class Examiner:
         self._sources = tuple(sorted({addresses[0] for addresses in ranges if addresses is not None}))
         self._picker = Picker(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]
-        self._names = [names_of(side, watch) for side, watch in zip(setup.sides, self._watches, strict=True)]
 
     @cached_property
     def _one_sided(self) -> frozenset[str]:
@@ -276,8 +275,8 @@ class Examiner:
         if region.state.fresh and not self._allows(destinations, point):
             return ""
         situations = [
-            situation_of(variables, point, region.origin, region.state, destinations, names, self._sources)
-            for names in self._names
+            situation_of(variables, point, region.origin, region.state, destinations, watch, self._sources)
+            for watch in self._watches
         ]
         first, second = situations
         if first is None or second is None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Final
 
 from kproxy.dataplane.compare.assume import assume, assume_native
-from kproxy.dataplane.compare.witness import SideNames, Situation
+from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.explore import Exploration
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
@@ -32,17 +29,6 @@ Observation = tuple[object, ...]
 _EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Which bits of the marks outcomes are compared by, and which lists and sets, with the names they have on both
-    sides."""
-
-    mark: int
-    connmark: int
-    lists: Mapping[str, str]
-    sets: Mapping[tuple[str, str], str] = field(default_factory=lambda: MappingProxyType({}))
-
-
 def watch_of(setup: Setup, side: HostSide) -> Watch:
     """What to watch on a side."""
     variables, read = setup.variables, setup.targets.read_lists
@@ -50,21 +36,15 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
         sum(1 << bit for bit, level in enumerate(reversed(variables.levels[name])) if level in setup.outcomes.watched)
         for name in ("mark", "connmark")
     )
-    names = side.lists or {name: name for name in read}
-    lists = {name: ours for name, ours in names.items() if ours in read}
-    return Watch(mark, connmark, lists, {name: ours for name, ours in side.native.lists.items() if ours in read})
-
-
-def names_of(side: HostSide, watch: Watch) -> SideNames:
-    """The names of a side."""
+    lists = side.lists or {name: name for name in read}
     sets = {}
     for table in side.native.tables:
         for item in table.sets:
-            alias = watch.sets.get((table_name(table), item.name))
-            if alias is not None:
+            alias = side.native.lists.get((table_name(table), item.name))
+            if alias in read:
                 seconds = None if item.timeout is None else item.timeout // 1000
-                sets[alias] = table_name(table), item.name, seconds
-    return SideNames({theirs: ours for ours, theirs in watch.lists.items()}, sets)
+                sets[table_name(table), item.name] = alias, seconds
+    return Watch(mark, connmark, {name: alias for name, alias in lists.items() if alias in read}, sets)
 
 
 def index_rules(rules: SideRules, family: Family) -> Index:
@@ -119,7 +99,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
                 if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
                     effects.add(target.to_save())
         effects |= {
-            f"{watch.sets[table, name]} {key} {bool(data)}"
+            f"{watch.sets[table, name][0]} {key} {bool(data)}"
             for table, name, key, data in state.sets
             if (table, name) in watch.sets
         }

@@ -162,26 +162,8 @@ def _collect(
                 if child != beside:
                     for pair, condition in collect(child, beside).items():
                         pieces.setdefault(pair, []).append((start, stop, condition))
-            found = memory[first, second] = {
-                pair: _union(diagrams, level, intervals) for pair, intervals in pieces.items()
-            }
+            found = {pair: diagrams.pieces(level, intervals, FALSE) for pair, intervals in pieces.items()}
+            memory[first, second] = found
         return found
 
     return collect(one, other)
-
-
-def _union(diagrams: Diagrams, level: int, intervals: list[tuple[int, int, Node]]) -> Node:
-    bounds: list[int] = []
-    children: list[Node] = []
-    end = 0
-    for start, stop, condition in intervals:
-        if start > end:
-            bounds.append(start)
-            children.append(FALSE)
-        bounds.append(stop)
-        children.append(condition)
-        end = stop
-    if end < diagrams.sizes[level]:
-        bounds.append(diagrams.sizes[level])
-        children.append(FALSE)
-    return diagrams.node(level, bounds, children)

@@ -43,12 +43,18 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class SideNames:
-    """Lists and sets on one side, by their names on both: the list's own name; the set's table and name, and how many
-    seconds elements stay in it, None for ever."""
+class Watch:
+    """What outcomes are compared by on one side: which bits of the marks, and which lists and sets.
 
+    Attributes:
+        lists: names on both sides by the lists' own.
+        sets: by table and name, the name on both sides and how many seconds elements stay, None for ever.
+    """
+
+    mark: int = 0
+    connmark: int = 0
     lists: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    sets: Mapping[str, tuple[str, str, int | None]] = field(default_factory=lambda: MappingProxyType({}))
+    sets: Mapping[tuple[str, str], tuple[str, int | None]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Values:
@@ -89,12 +95,12 @@ def situation_of(
     origin: str,
     state: ConntrackCase,
     destinations: tuple[Destination, ...],
-    names: SideNames | None = None,
+    watch: Watch,
     sources: tuple[int, ...] = (),
 ) -> Situation | None:
     """The situation that the values describe, None if there can be none.
 
-    `destinations` are the destinations that may come up, `names` those of lists and sets on this side, `sources` the
+    `destinations` are the destinations that may come up, `watch` the lists and sets of this side, `sources` the
     addresses that SNAT may choose.
     """
     read = Values(variables, values)
@@ -106,7 +112,7 @@ def situation_of(
     if origin == "local":
         packet = packet.replace(uid=owner[0], gid=owner[1], socket=owner[2])
     connection = _connection(read, packet, state, answers)
-    host = _host(read, packet, origin, state, destinations, answers, names or SideNames(), sources)
+    host = _host(read, packet, origin, state, destinations, answers, watch, sources)
     if host is None:
         return None
     assumed = tuple(
@@ -199,7 +205,7 @@ def _host(
     state: ConntrackCase,
     destinations: tuple[Destination, ...],
     answers: Mapping[FreeVariable, bool],
-    names: SideNames,
+    watch: Watch,
     sources: tuple[int, ...],
 ) -> Host | None:
     variables = read.variables
@@ -277,6 +283,7 @@ def _host(
     recent = _recent(packet, answers, destinations, rewritten)
     if recent is None:
         return None
+    names = {alias: name for name, alias in watch.lists.items()}
     sockets = frozenset(
         (packet.protocol, key.where or packet.dport or 0)
         for key, answer in answers.items()
@@ -287,8 +294,8 @@ def _host(
         interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
         routes=tuple(routes),
         sysctls=_SYSCTLS,
-        recent={names.lists.get(name, name): held for name, held in recent.items()},
-        elements=_elements(recent, names),
+        recent={names.get(name, name): held for name, held in recent.items()},
+        elements=_elements(recent, watch),
         transparent=sockets,
     )
 
@@ -337,19 +344,17 @@ def _recent(
 
 
 def _elements(
-    recent: Mapping[str, Mapping[int, tuple[int, ...]]], names: SideNames
+    recent: Mapping[str, Mapping[int, tuple[int, ...]]], watch: Watch
 ) -> dict[tuple[str, str], dict[Hashable, Hashable]]:
     """The same contents as elements of sets: those that are not too old."""
-    result: dict[tuple[str, str], dict[Hashable, Hashable]] = {}
-    for name, held in recent.items():
-        found = names.sets.get(name)
-        if found is not None:
-            table, which, seconds = found
-            result[table, which] = {
-                address: True if any(seconds is None or age <= seconds for age in ages) else None
-                for address, ages in held.items()
-            }
-    return result
+    return {
+        key: {
+            address: True if any(seconds is None or age <= seconds for age in ages) else None
+            for address, ages in recent[alias].items()
+        }
+        for key, (alias, seconds) in watch.sets.items()
+        if alias in recent
+    }
 
 
 def _held(about: Listed, ages: tuple[int, ...]) -> bool:

@@ -15,9 +15,8 @@ import msgspec
 from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.facts.proxyrules import is_of_configuration
 from kproxy.cluster.journey.known import OUTSIDE
-from kproxy.dataplane.compare.causes import Cause, by_cause
 from kproxy.dataplane.compare.compare import Comparison
-from kproxy.dataplane.compare.difference import ANY, Difference, Extent, Place
+from kproxy.dataplane.compare.difference import ANY, Cause, Difference, Extent, Place, by_cause
 from kproxy.dataplane.compare.record import difference_record
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint, parse_ip

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kproxy.dataplane.compare.causes import Cause
+from kproxy.dataplane.compare.difference import Cause
 from kproxy.linux.iptables.ownership import is_owned, is_service_chain
 from kproxy.netfilter.text import service_of, target_of
 from kproxy.render.iptables.base import BASE_CHAINS

@@ -20,7 +20,8 @@ import pytest
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare, trace_witness
 from kproxy.dataplane.compare.examine import NOT_MODELLED
-from kproxy.dataplane.compare.observe import Watch, observe
+from kproxy.dataplane.compare.observe import observe
+from kproxy.dataplane.compare.witness import Watch
 from kproxy.netfilter import Family, Ruleset
 from tests.support.dataplane.golden_mutants import KINDS, Mutant, mutants
 from tests.support.kernel.dataplane_agree import Tally

@@ -10,7 +10,7 @@ from random import Random
 from kproxy.dataplane.compare.compare import deep_recursion
 from kproxy.dataplane.compare.consistency import correlated, tuples_fit
 from kproxy.dataplane.compare.distribution import Distribution, distribution_at
-from kproxy.dataplane.compare.observe import Observation, index_rules, names_of, observe, watch_of
+from kproxy.dataplane.compare.observe import Observation, index_rules, observe, watch_of
 from kproxy.dataplane.compare.witness import Values, situation_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
@@ -143,7 +143,6 @@ def check_sides(
     with deep_recursion():
         setup = set_up(*sides, exact=True)
         watches = [watch_of(setup, side) for side in setup.sides]
-        names = [names_of(side, watch) for side, watch in zip(setup.sides, watches, strict=True)]
         indexes = [index_rules(rules, setup.family) for rules in sides]
         unknown = any(destination.text for destination in setup.translation.destinations)
         for origin in ORIGINS:
@@ -157,7 +156,7 @@ def check_sides(
                         situation_of(
                             setup.variables, values, origin, state, setup.translation.destinations, each, sources=SNAT
                         )
-                        for each in names
+                        for each in watches
                     ]
                     first, second = situations
                     if first is None or second is None:

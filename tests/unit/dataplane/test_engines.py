@@ -16,8 +16,8 @@ import pytest
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.examine import UNCONFIRMED
-from kproxy.dataplane.compare.observe import Watch, index_rules, observe
-from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.compare.observe import index_rules, observe
+from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.nft import statements as concrete_statements
 from kproxy.dataplane.concrete.nft.traverse import _PURE
 from kproxy.dataplane.symbolic.nftables.structure import parts_of

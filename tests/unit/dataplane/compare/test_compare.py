@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kproxy.dataplane import Connection, DataplaneError, Host, Packet, index_ruleset
 from kproxy.dataplane.compare.compare import Comparison, compare, trace_witness
 from kproxy.dataplane.compare.examine import NOT_MODELLED
-from kproxy.dataplane.compare.observe import Watch, observe
-from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.compare.observe import observe
+from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.model.errors import BoundReachedError
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
 from kproxy.netfilter import Family, Ruleset, parse_save

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kproxy.dataplane.compare.causes import Cause, Instead
+from kproxy.dataplane.compare.difference import Cause, Instead
 from kproxy.explorer.compare.remedy import of_diff, of_drift
 
 SERVICES = Cause("a", "nat", "KUBE-SERVICES", 6, "-A KUBE-SERVICES -j KUBE-SVC-X", "jump to KUBE-SVC-X", False)
