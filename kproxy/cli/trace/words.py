@@ -94,10 +94,10 @@ def reply_words(reply: Reply | None, came_by: str | None = None) -> str:
     """What comes back."""
     if reply is None:
         return "no reply"
-    text = f"{reply.kind} {reply.sent[0]} → {reply.sent[1]}"
+    text = f"{reply.kind} {reply.src} → {reply.dst}"
     if reply.verdict == ACCEPT:
-        if reply.received != reply.sent:
-            text += f", received as {reply.received[0]} → {reply.received[1]}"
+        if (reply.received_src, reply.received_dst) != (reply.src, reply.dst):
+            text += f", received as {reply.received_src} → {reply.received_dst}"
         if reply.out_interface and came_by and reply.out_interface != came_by:
             text += f", leaves by {reply.out_interface}, though the packet came by {came_by}"
         return text

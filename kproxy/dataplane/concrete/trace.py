@@ -29,9 +29,9 @@ from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, Note, State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
-from kproxy.dataplane.model.packet import Packet, format_endpoint
+from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.unseen import thing_of_reason
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT, FinalVerdict
+from kproxy.dataplane.model.verdict import INDETERMINATE, FinalVerdict
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
@@ -104,24 +104,6 @@ class Outcome:
     def path(self) -> tuple[Step, ...]:
         """The rules that matched, in order."""
         return tuple(step for step in self.steps if step.kind == "rule")
-
-    @property
-    def reply(self) -> str:
-        """What the answer looks like, in a few words: the reply with translation undone, or how it is rejected."""
-        if self.verdict == REJECT:
-            return "TCP RST" if self.reject == "tcp-reset" else f"ICMP {self.reject}"
-        if self.verdict != ACCEPT:
-            return ""
-        family = self.packet.family
-        sent = f"{self.packet.destination} -> {self.packet.source}"
-        entry = self.connection
-        if entry is None or not entry.translated:
-            return sent
-        seen = entry.original if entry.direction == ORIGINAL else entry.reply
-        if seen is None:
-            return sent
-        back = f"{format_endpoint(family, seen.dst, seen.dport)} -> {format_endpoint(family, seen.src, seen.sport)}"
-        return sent if back == sent else f"{sent}, which becomes {back}"
 
 
 @dataclass(frozen=True, slots=True)

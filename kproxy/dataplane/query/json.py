@@ -5,6 +5,8 @@ The first fields of a packet and of an outcome are a contract; what follows them
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from kproxy.dataplane.concrete.graph import Step
@@ -29,54 +31,28 @@ class RuleStep(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
 
-class ReplyRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer: as it is sent (`src`, `dst`), and as the sender of the packet gets it; `out` is the interface that it
-    leaves by, where known."""
+class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}, kw_only=True):
+    """One outcome, or one of the possible ones of an outcome that is open, which have neither probability nor path.
+    `via` is `local`, `out` or `bridged`, `out_interface` the device it leaves by, where known; `reject` is the answer
+    of REJECT; `reason` says why if no rule does, `reasons` what an open one depends on, `hints` which options would
+    settle it."""
 
-    kind: str
-    verdict: str
-    src: str
-    dst: str
-    received_src: str
-    received_dst: str
-    reason: str = ""
-    out: str = ""
-
-
-class Possibility(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
-    """What an outcome that is open may turn out to be: as `OutcomeRecord`."""
-
-    verdict: str
-    src: str
-    dst: str
-    dnat: bool
-    masquerade: bool
-    hook: str
-    reason: str = ""
-    out_interface: str = ""
-
-
-class OutcomeRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"out_interface": "out"}):
-    """One outcome. `via` is `local`, `out` or `bridged`, `out_interface` the device it leaves by, where known; `reject`
-    is the answer of REJECT; `reason` says why if no rule does, `reasons` what an open one depends on,
-    `hints` which options would settle it."""
-
-    probability: str
+    probability: str | msgspec.UnsetType = msgspec.UNSET
     verdict: str
     src: str
     dst: str
     dnat: bool
     masquerade: bool | None
     hook: str
-    path: tuple[RuleStep, ...]
+    path: tuple[RuleStep, ...] | msgspec.UnsetType = msgspec.UNSET
     via: str = ""
     out_interface: str = ""
     reject: str = ""
     reason: str = ""
     reasons: tuple[str, ...] = ()
-    possible: tuple[Possibility, ...] = ()
+    possible: tuple[OutcomeRecord, ...] = ()
     hints: tuple[str, ...] = ()
-    reply: ReplyRecord | None = None
+    reply: Reply | None = None
 
 
 class ReportRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,36 +74,25 @@ def report_record(report: Report, source: str = "") -> ReportRecord:
 
 def _outcome(reported: Reported) -> OutcomeRecord:
     item = reported.outcome
-    return OutcomeRecord(
+    return _record(
+        item,
         probability=exact(item.probability),
-        verdict=item.verdict,
-        src=item.src,
-        dst=item.dst,
-        dnat=item.dnat,
         masquerade=item.masquerade if item.determined or item.verdict == INDETERMINATE else None,
-        hook=item.hook,
         path=tuple(map(rule_step, item.path)),
         via=item.via,
-        out_interface=item.device,
         reject=item.reject,
-        reason=item.reason,
         reasons=item.reasons,
         hints=item.hints,
-        possible=tuple(map(_possibility, item.possible)),
-        reply=None if reported.reply is None else _reply(reported.reply),
+        possible=tuple(map(_record, item.possible)),
+        reply=reported.reply,
     )
+
+
+def _record(item: Outcome, **more: Any) -> OutcomeRecord:
+    names = ("verdict", "src", "dst", "dnat", "masquerade", "hook", "reason")
+    return OutcomeRecord(**{name: getattr(item, name) for name in names} | {"out_interface": item.device} | more)
 
 
 def rule_step(step: Step) -> RuleStep:
     """Turns a step that is a rule into what programs read."""
     return RuleStep(step.table, step.chain, step.rule, step.text, step.hook, step.did, step.note, step.source)
-
-
-def _possibility(item: Outcome) -> Possibility:
-    return Possibility(
-        item.verdict, item.src, item.dst, item.dnat, item.masquerade, item.hook, item.reason, item.device
-    )
-
-
-def _reply(reply: Reply) -> ReplyRecord:
-    return ReplyRecord(reply.kind, reply.verdict, *reply.sent, *reply.received, reply.reason, reply.out_interface)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import msgspec
+
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.reply import trace_reply
 from kproxy.dataplane.concrete.trace import Outcome, trace
@@ -21,24 +23,29 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to an outcome.
+class Reply(
+    msgspec.Struct, frozen=True, omit_defaults=True,
+    rename={"received_src": "receivedSrc", "received_dst": "receivedDst", "out_interface": "out"},
+):  # fmt: skip
+    """The answer to an outcome; docs/trace.md has its JSON.
 
     Attributes:
         kind: what it is: `TCP RST`, `ICMP icmp-port-unreachable`; the protocol for an ordinary reply.
-        sent: source and destination as the answering side sends it.
-        received: the same as it leaves this host, or reaches the process here that waits for it; `?` where open.
         verdict: what becomes of it on this host.
+        src, dst: source and destination as the answering side sends it.
+        received_src, received_dst: the same as it leaves this host, or reaches the process here that waits for it; `?`
+            where open.
         reason: why, if it is not accepted.
         out_interface: by which interface it leaves this host, several with ` or ` between; "" if it does not leave, or
             that is not known. Routes decide, so it may be another one than the packet came by.
     """
 
     kind: str
-    sent: tuple[str, str]
-    received: tuple[str, str]
     verdict: str
+    src: str
+    dst: str
+    received_src: str = "?"
+    received_dst: str = "?"
     reason: str = ""
     out_interface: str = ""
 
@@ -77,15 +84,22 @@ def report(
     Raises:
         DataplaneError: see `trace`.
     """
+
+    def traced(host: Host) -> list[Outcome]:
+        found = trace(
+            index, question.on(host), question.packet, question.connection, paths=paths, limit=limit, assumed=assumed,
+            told=told,
+        ).outcomes  # fmt: skip
+        return list(found) if paths else merge(found)
+
     host, assumptions = surroundings.fitting[0], surroundings.assumptions
-    outcomes = _trace(index, host, question, paths, limit, assumed, told)
+    outcomes = traced(host)
     for other in surroundings.fitting[1:]:
-        rival = _trace(index, other, question, paths, limit, assumed, told)
+        rival = traced(other)
         joined = _same_everywhere(outcomes, rival)
         if joined is None:
             host = surroundings.host
-            unknown = _trace(index, host, question, paths, limit, assumed, told)
-            outcomes = _explained(unknown, [*outcomes, *rival], surroundings.question)
+            outcomes = _explained(traced(host), [*outcomes, *rival], surroundings.question)
             break
         outcomes = joined
     reported = tuple(Reported(item, reply_of(index, question.on(host), item, assumed)) for item in outcomes)
@@ -112,22 +126,6 @@ def _odd(host: Host, question: Question) -> tuple[str, ...]:
     if not name or host.interfaces is None or name in host.interfaces:
         return ()
     return (f"the packet arrives on {name}, though the host has only {', '.join(host.interfaces) or 'no interface'}",)
-
-
-def _trace(
-    index: Index,
-    host: Host,
-    question: Question,
-    paths: bool,
-    limit: bool | None,
-    assumed: Mapping[str, bool] | None,
-    told: frozenset[str],
-) -> list[Outcome]:
-    result = trace(
-        index, question.on(host), question.packet, question.connection, paths=paths, limit=limit, assumed=assumed,
-        told=told,
-    )  # fmt: skip
-    return list(result.outcomes) if paths else merge(result.outcomes)
 
 
 def _explained(outcomes: list[Outcome], differing: list[Outcome], why: str) -> list[Outcome]:
@@ -199,14 +197,8 @@ def _order(outcome: Outcome) -> tuple[object, ...]:
 def essence(outcome: Outcome) -> tuple[object, ...]:
     """What a reader tells outcomes apart by, but for where they ended."""
     return (
-        outcome.verdict,
-        outcome.src,
-        outcome.dst,
-        outcome.dnat,
-        outcome.masquerade,
-        outcome.reject,
-        outcome.reasons,
-    )
+        outcome.verdict, outcome.src, outcome.dst, outcome.dnat, outcome.masquerade, outcome.reject, outcome.reasons,
+    )  # fmt: skip
 
 
 def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] | None:
@@ -240,17 +232,16 @@ def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, b
     try:
         result = trace_reply(index, host, outcome, assumed=assumed)
     except DataplaneError as error:
-        sent = (outcome.dst, outcome.src)
-        return Reply(kind, sent, ("?", "?"), INDETERMINATE, str(error))
+        return Reply(kind, INDETERMINATE, outcome.dst, outcome.src, reason=str(error))
     sent = (result.packet.source, result.packet.destination)
     found = merge(result.outcomes)
     leaves = " or ".join(dict.fromkeys(each.device for item in found for each in (item, *item.possible) if each.device))
     if len(found) == 1:
         only = found[0]
-        return Reply(kind, sent, (only.src, only.dst), only.verdict, only.reason or "; ".join(only.reasons), leaves)
-    verdicts = {item.verdict for item in found}
-    received = {(item.src, item.dst) for item in found}
-    if len(verdicts) == len(received) == 1:
-        return Reply(kind, sent, received.pop(), verdicts.pop(), out_interface=leaves)
+        why = only.reason or "; ".join(only.reasons)
+        return Reply(kind, only.verdict, *sent, only.src, only.dst, why, leaves)
+    ends = {(item.verdict, item.src, item.dst) for item in found}
+    if len(ends) == 1:
+        return Reply(kind, found[0].verdict, *sent, found[0].src, found[0].dst, out_interface=leaves)
     reasons = dict.fromkeys(reason for item in found for reason in (item.reason, *item.reasons) if reason)
-    return Reply(kind, sent, ("?", "?"), INDETERMINATE, "; ".join(reasons) or "it depends on chance")
+    return Reply(kind, INDETERMINATE, *sent, reason="; ".join(reasons) or "it depends on chance")

@@ -406,11 +406,11 @@ def _host_way(item: Reported, sent: Packet) -> Way:
     end = OPEN if outcome.probability and outcome.verdict == INDETERMINATE else _ENDS.get(outcome.verdict, LOST)
     back: tuple[HopRecord, ...] = ()
     if item.reply is not None:
-        (src, dst), (left_src, left_dst) = item.reply.sent, item.reply.received
         reply = item.reply
         back = (
             HopRecord(
-                HOST, src, dst, left_src, left_dst, reply.verdict, reason=reply.reason, error=outcome.reject
+                HOST, reply.src, reply.dst, reply.received_src, reply.received_dst, reply.verdict,
+                reason=reply.reason, error=outcome.reject,
             ),
         )  # fmt: skip
     there = record.there

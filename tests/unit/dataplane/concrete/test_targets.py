@@ -15,21 +15,21 @@ UDP = make_packet("198.51.100.7:4000", "10.96.0.1:53", "udp", in_interface="eth0
 
 
 @pytest.mark.parametrize(
-    ("target", "verdict", "reply"),
+    ("target", "verdict", "refusal"),
     [
-        ("-j ACCEPT", "ACCEPT", "10.96.0.1:80 -> 198.51.100.7:4000"),
+        ("-j ACCEPT", "ACCEPT", ""),
         ("-j DROP", "DROP", ""),
-        ("-p tcp -j REJECT --reject-with tcp-reset", "REJECT", "TCP RST"),
-        ("-j REJECT", "REJECT", "ICMP icmp-port-unreachable"),
-        ("-j REJECT --reject-with icmp-admin-prohibited", "REJECT", "ICMP icmp-admin-prohibited"),
+        ("-p tcp -j REJECT --reject-with tcp-reset", "REJECT", "tcp-reset"),
+        ("-j REJECT", "REJECT", "icmp-port-unreachable"),
+        ("-j REJECT --reject-with icmp-admin-prohibited", "REJECT", "icmp-admin-prohibited"),
         ("-j QUEUE", "INDETERMINATE", ""),
         ("-j NFQUEUE --queue-num 1", "INDETERMINATE", ""),
         ("-j SYNPROXY --mss 1460", "INDETERMINATE", ""),
     ],
 )
-def test_verdict(target: str, verdict: str, reply: str) -> None:
+def test_verdict(target: str, verdict: str, refusal: str) -> None:
     outcome = fate(f"filter: -A FORWARD {target}")
-    assert (outcome.verdict, outcome.reply) == (verdict, reply)
+    assert (outcome.verdict, outcome.reject) == (verdict, refusal)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,6 @@ def test_marks(targets: list[str], packet: Packet, mark: int, known: int) -> Non
 def test_destination(target: str, dst: str) -> None:
     outcome = fate(f"nat: -A PREROUTING -p tcp -j {target}")
     assert (outcome.verdict, outcome.dst, outcome.dnat) == ("ACCEPT", dst, True)
-    assert outcome.reply.endswith("which becomes 10.96.0.1:80 -> 198.51.100.7:4000")
 
 
 def test_an_address_of_a_range_is_a_matter_of_chance() -> None:

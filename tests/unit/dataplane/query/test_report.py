@@ -65,8 +65,8 @@ def test_replies_are_followed_back() -> None:
     (item,) = ask("192.0.2.9:30080", "192.0.2.9").outcomes
     assert item.outcome.masquerade
     assert item.reply is not None
-    assert item.reply.sent == ("10.0.0.1:80", "192.0.2.9:4000")
-    assert item.reply.received == ("192.0.2.9:30080", "203.0.113.7:4000")
+    assert (item.reply.src, item.reply.dst) == ("10.0.0.1:80", "192.0.2.9:4000")
+    assert (item.reply.received_src, item.reply.received_dst) == ("192.0.2.9:30080", "203.0.113.7:4000")
     (item,) = ask("192.0.2.9:22", "192.0.2.9").outcomes
     assert item.reply is not None
     assert (item.outcome.verdict, item.reply.kind) == ("REJECT", "TCP RST")
