@@ -7,17 +7,12 @@ meets iptables, and a packet for the bridge itself arrives like on any interface
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Final
-
-from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, either
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, either, entering
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.netfilter.hooks import Hook
-
-_SURE: Final = Fraction(1)
 
 
 def arrive(host: Host, state: State) -> Fork:
@@ -35,7 +30,7 @@ def arrive(host: Host, state: State) -> Fork:
             ways = [arrive(host, state.with_packet(in_interface=item.name)).edges for item in ports]
             edges = [Edge(None, Node(Cursor(Hook.PREROUTING), plain)), *(edge for way in ways for edge in way)]
             return either(edges, "whether the packet comes by a bridge port is not known")
-        return _prerouting(plain)
+        return entering(Hook.PREROUTING, plain)
     state = state.with_packet(in_port=port, in_interface=bridge)
     bridged = is_bridged(host, state.packet)
     calls = host.calls_iptables(packet.family)
@@ -53,10 +48,6 @@ def arrive(host: Host, state: State) -> Fork:
 def unseen(state: State) -> End:
     """The end of a frame that a bridge passes on without iptables."""
     return End(ACCEPT, Hook.PREROUTING, state, via="bridged", reason="bridged without iptables")
-
-
-def _prerouting(state: State) -> Fork:
-    return Fork((), (Edge(_SURE, Node(Cursor(Hook.PREROUTING), state)),))
 
 
 def is_bridge(host: Host, name: str | None) -> bool:

@@ -10,11 +10,10 @@ is an open question.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete.given import Given
-from kproxy.dataplane.concrete.graph import Edge, End, Fork
+from kproxy.dataplane.concrete.graph import Edge, End, Fork, sure
 from kproxy.dataplane.concrete.matches.header import interface_answer, interface_fits
 from kproxy.dataplane.concrete.state import Answer, Split, State, View, open_question
 from kproxy.dataplane.model.pipeline import BaseChain, BridgeChain, pattern_of
@@ -77,8 +76,8 @@ def perhaps(fork: Fork, stopped: bool | None, why: str, hook: Hook, state: State
     """The fork, with a drop at the hook in its place, or beside it if that is not known."""
     if stopped is False:
         return fork
-    drop = Edge(None, End(DROP, hook, state))
+    drop = End(DROP, hook, state)
     if stopped:
-        return Fork(fork.steps, (drop._replace(chance=Fraction(1)),))
-    edges = tuple(edge._replace(chance=None) for edge in fork.edges)
-    return Fork(fork.steps, (*edges, drop), "; ".join(filter(None, (fork.why, why))))
+        return sure(drop, fork.steps)
+    edges = (edge._replace(chance=None) for edge in fork.edges)
+    return Fork(fork.steps, (*edges, Edge(None, drop)), "; ".join(filter(None, (fork.why, why))))

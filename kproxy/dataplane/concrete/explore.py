@@ -9,7 +9,7 @@ nothing changes nothing, and one that decides only among some outcomes leaves th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
@@ -116,8 +116,7 @@ class Exploration:
         self._vertices: dict[int, _Vertex] = {}
         self._solved: dict[int, Distribution] = {}
         self._root = self._vertex(pipeline.start(start))
-        order = self._discover()
-        for number in order:
+        for number in _below(self._root, self._expand):
             if self._vertices[number].unknown:
                 self._solved[number] = self._combine(self._vertices[number])
 
@@ -141,23 +140,13 @@ class Exploration:
                 arcs.append(_Arc(edge.chance, to, edge.steps))
         return _Vertex(fork.steps, tuple(arcs), fork.why)
 
-    def _discover(self) -> list[int]:
-        """All nodes, every node after those it leads to."""
-        order: list[int] = []
-        stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(self._root.arcs))]
-        while stack:
-            number, arcs = stack[-1]
-            arc = next(arcs, None)
-            if arc is None:
-                stack.pop()
-                if number >= 0:
-                    order.append(number)
-            elif isinstance(arc.to, int) and arc.to not in self._vertices:
-                found = self._nodes[arc.to]
-                fork = found if isinstance(found, Fork) else self._pipeline.advance(found)
-                vertex = self._vertices[arc.to] = self._vertex(fork)
-                stack.append((arc.to, iter(vertex.arcs)))
-        return order
+    def _expand(self, number: int) -> tuple[_Arc, ...]:
+        """Follow a node of the graph."""
+        found = self._nodes[number]
+        vertex = self._vertices[number] = self._vertex(
+            found if isinstance(found, Fork) else self._pipeline.advance(found)
+        )
+        return vertex.arcs
 
     def distribution(self) -> list[Arrival]:
         """The outcomes, the likeliest first."""
@@ -230,7 +219,8 @@ class Exploration:
                     best[arc.to] = (part, onward)
 
         spread(root, _SURE, None)
-        for number in self._below(root):
+        down_to_unknown = _below(root, lambda number: () if number in self._solved else self._vertices[number].arcs)
+        for number in reversed(down_to_unknown):
             share, trail = mass[number], best[number][1]
             if number in self._solved:
                 for item in self._solved[number].values():
@@ -239,22 +229,23 @@ class Exploration:
                 spread(self._vertices[number], share, trail)
         return found
 
-    def _below(self, root: _Vertex) -> list[int]:
-        """The nodes below a vertex down to the next unknown forks, every node before those it leads to."""
-        seen: set[int] = set()
-        order: list[int] = []
-        stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(root.arcs))]
-        while stack:
-            number, arcs = stack[-1]
-            arc = next(arcs, None)
-            if arc is None:
-                stack.pop()
-                if number >= 0:
-                    order.append(number)
-            elif isinstance(arc.to, int) and arc.to not in seen:
-                seen.add(arc.to)
-                stack.append((arc.to, iter(() if arc.to in self._solved else self._vertices[arc.to].arcs)))
-        return order[::-1]
+
+def _below(root: _Vertex, arcs_of: Callable[[int], tuple[_Arc, ...]]) -> list[int]:
+    """The nodes that a vertex leads to, every node after those it leads to itself."""
+    seen: set[int] = set()
+    order: list[int] = []
+    stack: list[tuple[int, Iterator[_Arc]]] = [(-1, iter(root.arcs))]
+    while stack:
+        number, arcs = stack[-1]
+        arc = next(arcs, None)
+        if arc is None:
+            stack.pop()
+            if number >= 0:
+                order.append(number)
+        elif isinstance(arc.to, int) and arc.to not in seen:
+            seen.add(arc.to)
+            stack.append((arc.to, iter(arcs_of(arc.to))))
+    return order
 
 
 def _common(branches: list[Distribution]) -> Distribution:

@@ -106,6 +106,16 @@ class Fork:
     why: str = ""
 
 
+def sure(to: Node | End, steps: tuple[Step, ...] = ()) -> Fork:
+    """What surely comes next, after some steps."""
+    return Fork(steps, (Edge(Fraction(1), to),))
+
+
+def entering(hook: Hook, state: State) -> Fork:
+    """The packet comes to a hook."""
+    return sure(Node(Cursor(hook), state))
+
+
 def either(edges: Sequence[Edge], why: str) -> Fork:
     """One of some alternatives without chances; a single one is sure."""
     if len(edges) == 1:

@@ -11,13 +11,12 @@ walked a second time for it.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge, devices, input, nat
 from kproxy.dataplane.concrete.chains import traverse
 from kproxy.dataplane.concrete.given import Given
-from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either
+from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either, entering, sure
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import OPEN, REFUSING, ROUTED, Query, RouteResult, possible_routes, source_for
@@ -32,7 +31,6 @@ from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 from kproxy.netfilter.iptables.codec import UINT32
 
-_SURE: Final = Fraction(1)
 _LOOPBACK_V6: Final = 1
 
 
@@ -59,7 +57,7 @@ class HookPipeline:
         port, bridge_name = (packet.in_interface, master) if master else (packet.in_port, packet.in_interface)
         if port:
             state = state.with_packet(in_interface=port, in_port="")._replace(arrived=(bridge_name, port))
-        return _to(Hook.INGRESS, state)
+        return entering(Hook.INGRESS, state)
 
     def _arrive(self, state: State) -> Fork:
         """From the device to PREROUTING, or over the bridge that the device is a port of."""
@@ -69,7 +67,7 @@ class HookPipeline:
             and packet.in_interface != LOOPBACK
             and _LOOPBACK_V6 in (packet.src, packet.dst)
         ):
-            return _one(End(DROP, Hook.PREROUTING, state, reason="a loopback address on another interface"))
+            return sure(End(DROP, Hook.PREROUTING, state, reason="a loopback address on another interface"))
         fork = bridge.arrive(self._host, state)
         hooks = set()
         edges = []
@@ -176,7 +174,7 @@ class HookPipeline:
     def _next_stage(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
         hook, following = cursor.hook, cursor.stage + 1
         if following < len(self._pipeline.stages(hook, cursor.variant)):
-            return Fork(steps, (Edge(_SURE, Node(Cursor(hook, following, variant=cursor.variant), state)),))
+            return sure(Node(Cursor(hook, following, variant=cursor.variant), state), steps)
         return _after(steps, self._leave_hook(hook, state))
 
     def _conntrack(self, cursor: Cursor, state: State) -> Fork:
@@ -219,7 +217,7 @@ class HookPipeline:
         if routed_again:
             return _after(steps, self._route_again(state, following))
         if rest:
-            return Fork(steps, (Edge(_SURE, Node(following, state)),))
+            return sure(Node(following, state), steps)
         return self._next_stage(cursor, state, steps)
 
     def _leave_nat(self, cursor: Cursor, state: State, steps: tuple[Step, ...]) -> Fork:
@@ -249,25 +247,25 @@ class HookPipeline:
             return self._leave_ingress(state)
         if hook is Hook.PREROUTING:
             if state.looped and state.rerouted is None:
-                return _to(Hook.INPUT, state)
+                return entering(Hook.INPUT, state)
             return input.route(self._host, state._replace(rerouted=None))
         if hook is Hook.INPUT:
             marked = not state.looped and would_masquerade(self._pipeline, self.advance, state)
-            return _one(End(ACCEPT, Hook.INPUT, state, via="local", marked=marked))
+            return sure(End(ACCEPT, Hook.INPUT, state, via="local", marked=marked))
         if hook in (Hook.FORWARD, Hook.OUTPUT):
             if state.rerouted is not None:
                 state = state.with_packet(out_interface=state.rerouted[0])._replace(rerouted=None)
-            return _to(Hook.POSTROUTING, state)
+            return entering(Hook.POSTROUTING, state)
         if hook is Hook.POSTROUTING and Hook.EGRESS in self._hooked:
-            return _to(Hook.EGRESS, state)
+            return entering(Hook.EGRESS, state)
         return self._leave(state)
 
     def _leave_ingress(self, state: State) -> Fork:
         if state.arrived is None:
-            return _to(Hook.PREROUTING, state) if state.looped else self._arrive(state)
+            return entering(Hook.PREROUTING, state) if state.looped else self._arrive(state)
         name, port = state.arrived
         state = state.with_packet(in_interface=name, in_port=port)._replace(arrived=None)
-        return self._arrive(state) if bridge.is_bridged(self._host, state.packet) else _to(Hook.INGRESS, state)
+        return self._arrive(state) if bridge.is_bridged(self._host, state.packet) else entering(Hook.INGRESS, state)
 
     def _leave(self, state: State) -> Fork:
         """The end of the last hook: out by a device, or in again by the loopback interface."""
@@ -275,10 +273,10 @@ class HookPipeline:
         if packet.out_interface == LOOPBACK and not state.looped:
             back = state.with_packet(in_interface=LOOPBACK, out_interface="", in_port="", out_port="")
             hook = Hook.INGRESS if Hook.INGRESS in self._hooked else Hook.PREROUTING
-            return _to(hook, back._replace(looped=True))
+            return entering(hook, back._replace(looped=True))
         if state.tracking == UNSEEN:
-            return _one(bridge.unseen(state))
-        fork = _one(End(ACCEPT, Hook.POSTROUTING, state, via="out"))
+            return sure(bridge.unseen(state))
+        fork = sure(End(ACCEPT, Hook.POSTROUTING, state, via="out"))
         if (devices.BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
             return fork
         hooks = (Hook.OUTPUT, Hook.POSTROUTING)
@@ -345,14 +343,6 @@ class HookPipeline:
 
 
 _ANSWER: Final = SYN | ACK
-
-
-def _one(end: End) -> Fork:
-    return Fork((), (Edge(_SURE, end),))
-
-
-def _to(hook: Hook, state: State) -> Fork:
-    return Fork((), (Edge(_SURE, Node(Cursor(hook), state)),))
 
 
 def _after(steps: tuple[Step, ...], fork: Fork) -> Fork:

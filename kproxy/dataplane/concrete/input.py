@@ -7,11 +7,10 @@ expect on the interface (fib_validate_source). IPv6 has none of these checks.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge
-from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step, either
+from kproxy.dataplane.concrete.graph import Cursor, Edge, End, Fork, Node, Step, either, sure
 from kproxy.dataplane.concrete.routing import (
     OPEN,
     REFUSING,
@@ -29,9 +28,7 @@ from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
-
-_SURE: Final = Fraction(1)
-_ALL_ONES: Final = 0xFFFFFFFF
+from kproxy.netfilter.iptables.codec import UINT32
 
 
 def route(host: Host, state: State) -> Fork:
@@ -41,24 +38,24 @@ def route(host: Host, state: State) -> Fork:
         switched = state.with_packet(out_interface=packet.in_interface, out_port=None)
         switched = switched.with_answer(("out_port", "present"), True).with_answer("bridged", True)
         step = Step("route", Hook.PREROUTING, f"bridged on {packet.in_interface}")
-        return Fork((), (Edge(_SURE, Node(Cursor(Hook.FORWARD), switched), (step,)),))
+        return sure(Node(Cursor(Hook.FORWARD), switched), (step,))
     if packet.dst is None:
         return Fork((), tuple(_checked(host, state, result) for result in OPEN), _WHERE)
     refused = _martian(host, state)
     if refused is not None:
-        reason, sure = refused
-        if sure:
-            return Fork((), (Edge(_SURE, _dropped(state, reason)),))
-        rest = _routed(host, state).edges
-        return Fork((), (Edge(None, _dropped(state, reason)), *rest), f"{reason}: route_localnet is not known")
+        reason, certain = refused
+        dropped = _dropped(state, reason)
+        if certain:
+            return either([dropped], "")
+        return either([dropped, *_routed(host, state).edges], f"{reason}: route_localnet is not known")
     return _routed(host, state)
 
 
 _WHERE: Final = "whether the packet is for this host is not known"
 
 
-def _dropped(state: State, reason: str) -> End:
-    return End(DROP, Hook.PREROUTING, state, reason=reason)
+def _dropped(state: State, reason: str) -> Edge:
+    return Edge(None, End(DROP, Hook.PREROUTING, state, reason=reason))
 
 
 def _keeps_its_route(state: State) -> bool:
@@ -72,9 +69,9 @@ def _martian(host: Host, state: State) -> tuple[str, bool] | None:
     if packet.family is not Family.IPV4 or _keeps_its_route(state):
         return None
     src, dst = packet.src, packet.dst
-    if src is not None and (MULTICAST_NETWORKS[Family.IPV4].contains(src) or src == _ALL_ONES):
+    if src is not None and (MULTICAST_NETWORKS[Family.IPV4].contains(src) or src == UINT32):
         return "a source that is multicast or broadcast", True
-    if src is not None and src >> 24 == 0 and dst != _ALL_ONES:
+    if src is not None and src >> 24 == 0 and dst != UINT32:
         return "a source in 0.0.0.0/8", True
     if dst is not None and dst >> 24 == 0:
         return "a destination in 0.0.0.0/8", True
@@ -100,22 +97,17 @@ def _routed(host: Host, state: State) -> Fork:
 def _checked(host: Host, state: State, result: RouteResult) -> Edge:
     """What follows from one result, after the checks that belong to it."""
     if result.kind in REFUSING:
-        return Edge(None, _dropped(state, REFUSING[result.kind]))
+        return _dropped(state, REFUSING[result.kind])
     if result.kind == "multicast":
         ways = [_forwarded(state, RouteResult("unicast")), _delivered(state)]
-        return Edge(None, Fork((), (*ways, Edge(None, _dropped(state, "nobody listens"))), "multicast is not modelled"))
+        return Edge(None, Fork((), (*ways, _dropped(state, "nobody listens")), "multicast is not modelled"))
     refused = _source_refused(host, state)
     if refused is not None:
-        reason, sure = refused
-        drop = Edge(None, _dropped(state, reason))
-        if sure:
-            return drop
-        return Edge(None, Fork((), (drop, _sent_on(host, state, result)), f"{reason}? {_RP}"))
-    return _sent_on(host, state, result)
-
-
-def _sent_on(host: Host, state: State, result: RouteResult) -> Edge:
-    return _delivered(state) if result.kind in ("local", "broadcast") else _forward(host, state, result)
+        reason, certain = refused
+        if certain:
+            return _dropped(state, reason)
+    onward = _delivered(state) if result.kind in ("local", "broadcast") else _forward(host, state, result)
+    return onward if refused is None else _unless(state, refused[0], onward, f"{refused[0]}? {_RP}")
 
 
 def _delivered(state: State) -> Edge:
@@ -160,11 +152,11 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
     if not bridged:
         forwards = host.forwards(packet.family, packet.in_interface)
         if forwards is False:
-            return Edge(None, _dropped(state, "forwarding is off"))
+            return _dropped(state, "forwarding is off")
         if packet.ttl is not None and packet.ttl <= 1:
-            onward = Edge(None, _dropped(state, "the TTL is used up"))
+            onward = _dropped(state, "the TTL is used up")
         elif state.assigned:
-            onward = Edge(None, _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host"))
+            onward = _dropped(state, "TPROXY gave it to a socket, but it is not routed to this host")
         elif packet.in_interface is None and packet.src in (None, packet.dst) and bridge.is_bridge(host, result.device):
             why = "whether the packet came by a bridge port that it would have to go back to is not known"
             onward = _unless(state, "its bridge port is not in hairpin mode", onward, why)
@@ -174,7 +166,7 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
     hairpin = _hairpin(host, state)
     refused = f"bridge port {packet.in_port} is not in hairpin mode"
     if hairpin is False:
-        return Edge(None, _dropped(state, refused))
+        return _dropped(state, refused)
     if hairpin is None:
         return _unless(state, refused, onward, f"whether bridge port {packet.in_port} is in hairpin mode is not known")
     return onward
@@ -182,7 +174,7 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
 
 def _unless(state: State, refused: str, onward: Edge, why: str) -> Edge:
     """On, or dropped, which is not known."""
-    return Edge(None, Fork((), (Edge(None, _dropped(state, refused)), onward), why))
+    return Edge(None, Fork((), (_dropped(state, refused), onward), why))
 
 
 def _forwarded(state: State, result: RouteResult) -> Edge:

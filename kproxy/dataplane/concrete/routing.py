@@ -22,7 +22,6 @@ from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 
-_ALL_ONES: Final = 0xFFFFFFFF
 ROUTED: Final = "where the packet is routed is not known"
 """Why a packet's way is open where several routes may be its."""
 
@@ -76,7 +75,7 @@ def address_type(host: Host, family: Family, address: int, device: str | None = 
     With `device` only addresses of that interface are local or broadcast.
     """
     if family is Family.IPV4:
-        if address >> 24 == 0 or address == _ALL_ONES:
+        if address >> 24 == 0 or address == UINT32:
             return "BROADCAST"
         if MULTICAST_NETWORKS[family].contains(address):
             return "MULTICAST"

@@ -4,16 +4,14 @@ Types are those of ipset(8): `hash:ip`, `hash:net`, `hash:ip,port`, `hash:ip,por
 `hash:net,port`, `hash:net,net`, `bitmap:port` and so on, whose parts after the colon say what each dimension holds.
 Of entries with networks, the narrowest that fits decides, and one that is marked `nomatch` says no.
 
-Entries are filed by shape, as the kernel does: which parts are exact, which are networks of which size, which are other
-ranges. A packet whose parts are known is looked up once for each shape, of which there are few.
+Entries are filed by shape, as the kernel does: which parts are exact, which are networks of which size. A packet whose
+parts are known is looked up once for each shape, of which there are few.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
@@ -118,72 +116,45 @@ class IpSet:
         return self._index[0]
 
 
-_RANGE: Final = -1
-_Shape = tuple[int, ...]
-"""For each part the size of its network in bits (of ports, 0 for a single one), or `_RANGE`."""
-
-
-class _Ranges:
-    """Entries of one shape with the same exact parts, by the first of their ranges."""
-
-    def __init__(self, place: int, entries: list[Entry]) -> None:
-        self._place = place
-        self._entries = sorted(entries, key=lambda entry: entry.parts[place].first)
-        self._firsts = [entry.parts[place].first for entry in self._entries]
-        self._lasts = list(accumulate((entry.parts[place].last for entry in self._entries), max))
-
-    def around(self, part: int | PortPart) -> Iterator[Entry]:
-        """Those that may hold the part."""
-        value = part if isinstance(part, int) else part.port or 0
-        position = bisect_right(self._firsts, value)
-        while position and self._lasts[position - 1] >= value:
-            position -= 1
-            yield self._entries[position]
-
-
 class _Filed:
-    """Entries by shape, and those of a shape by their exact parts; those with ranges by their first range, too."""
+    """Entries by shape, and those of a shape by their parts; beside them those with ranges, which only people write:
+    the kernel lists single addresses, networks and ports."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._exact: dict[_Shape, dict[tuple[object, ...], list[Entry]]] = {}
+        self._ranges: list[Entry] = []
+        self._exact: dict[tuple[int, ...], dict[tuple[object, ...], list[Entry]]] = {}
         for entry in entries:
-            shape = tuple(map(_size, entry.parts))
-            key = tuple(_key(part, size) for part, size in zip(entry.parts, shape, strict=True) if size != _RANGE)
-            self._exact.setdefault(shape, {}).setdefault(key, []).append(entry)
-        self._ranges = {
-            shape: {key: _Ranges(shape.index(_RANGE), held) for key, held in filed.items()}
-            for shape, filed in self._exact.items()
-            if _RANGE in shape
-        }
+            shape = [size for size in map(_size, entry.parts) if size is not None]
+            if len(shape) < len(entry.parts):
+                self._ranges.append(entry)
+                continue
+            key = tuple(
+                (part.protocol, part.first) if isinstance(part, _Ports) else part.first >> size
+                for part, size in zip(entry.parts, shape, strict=True)
+            )
+            self._exact.setdefault(tuple(shape), {}).setdefault(key, []).append(entry)
 
     def candidates(self, parts: Sequence[int | PortPart | None]) -> Iterator[Entry]:
         """The entries that may hold these parts, which are known."""
+        yield from self._ranges
         for shape, filed in self._exact.items():
-            key = tuple(_asked(part, size) for part, size in zip(parts, shape, strict=False) if size != _RANGE)
-            any_protocol = tuple((None, part[1]) if isinstance(part, tuple) else part for part in key)  # bitmap:port
+            key = tuple(
+                part if isinstance(part, PortPart) else None if part is None else part >> size
+                for part, size in zip(parts, shape, strict=False)
+            )
+            any_protocol = tuple(
+                (None, part.port) if isinstance(part, PortPart) else part for part in key
+            )  # bitmap:port
             for each in {key, any_protocol}:
-                if shape not in self._ranges:
-                    yield from filed.get(each, ())
-                elif each in self._ranges[shape]:
-                    part = parts[shape.index(_RANGE)]
-                    assert part is not None
-                    yield from self._ranges[shape][each].around(part)
+                yield from filed.get(each, ())
 
 
-def _size(part: _Addresses | _Ports) -> int:
-    """The size of a part in bits if it is a network or single, else `_RANGE`."""
+def _size(part: _Addresses | _Ports) -> int | None:
+    """The size of a network in bits, 0 of a single address or port; None of another range."""
     span = part.last - part.first
     if isinstance(part, _Ports):
-        return _RANGE if span else 0
-    return span.bit_length() if span & (span + 1) == 0 and part.first & span == 0 else _RANGE
-
-
-def _key(part: _Addresses | _Ports, size: int) -> object:
-    return (part.protocol, part.first) if isinstance(part, _Ports) else part.first >> size
-
-
-def _asked(part: int | PortPart | None, size: int) -> object:
-    return (part.protocol, part.port) if isinstance(part, PortPart) else None if part is None else part >> size
+        return None if span else 0
+    return span.bit_length() if span & (span + 1) == 0 and part.first & span == 0 else None
 
 
 def _fits(entry: Entry, parts: Sequence[int | PortPart | None]) -> bool | None:
