@@ -60,6 +60,23 @@ class Features:
     stateful: frozenset[str]
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Whose packets are followed, and how far they are on their way.
+
+    Attributes:
+        local: the packet is made by this host.
+        looped: it has come in again.
+        variant: of iptables, where both are looked at.
+    """
+
+    side: HostSide
+    state: ConntrackCase
+    local: bool = False
+    looped: bool = False
+    variant: Variant | None = None
+
+
 class HookPipeline:
     """Builds the functions of both sides."""
 
@@ -87,59 +104,43 @@ class HookPipeline:
 
     def function(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:
         """What becomes of a packet of this origin and state."""
-        variables, diagrams = self._variables, self._diagrams
-        hook = "PREROUTING" if origin == "arriving" else "OUTPUT"
-        node = self._tracked(side, origin, state)
+        variables, diagrams, way = self._variables, self._diagrams, _Way(side, state, local=origin == "local")
+        node = self._tracked(way)
         if self._features.untracking and state.name != "UNTRACKED":
-            other = self._outcomes.change_header(self._tracked(side, origin, CONNTRACK_CASES[-1]), "not tracked")
+            other = self._outcomes.change_header(self._tracked(replace(way, state=CONNTRACK_CASES[-1])), "not tracked")
             node = diagrams.ite(diagrams.equals(variables.untracked, 1), other, node)
-        raw = ConntrackCase("before", "INVALID", False, False)
-        node = self._segment(side, Hook(hook), Segment.UNTRACKED, raw, node)
-        if origin == "arriving" and variables.family is Family.IPV6:
+        raw = replace(way, state=ConntrackCase("before", "INVALID", False, False))
+        node = self._segment(raw, Hook.OUTPUT if way.local else Hook.PREROUTING, Segment.UNTRACKED, node)
+        if not way.local and variables.family is Family.IPV6:
             loopback = diagrams.either(variables.between(variables.src, 1, 1), variables.between(variables.dst, 1, 1))
-            node = diagrams.ite(loopback, self._dropped(), node)
-        if origin == "arriving":
-            node = self._segment(side, Hook.INGRESS, Segment.AFTER_NAT, raw, node)
+            node = diagrams.ite(loopback, self._translation.with_destination(self._targets.drop, 0), node)
+        if not way.local:
+            node = self._segment(raw, Hook.INGRESS, Segment.AFTER_NAT, node)
         node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
         return self._outcomes.forget_marks_of_dropped(node) if state.fresh else node
 
-    def _dropped(self) -> Node:
-        return self._translation.with_destination(self._targets.drop, 0)
-
-    def _segment(
-        self,
-        side: HostSide,
-        hook: Hook,
-        segment: Segment,
-        state: ConntrackCase,
-        node: Node,
-        *,
-        local: bool = False,
-        looped: bool = False,
-        variant: Variant | None = None,
-    ) -> Node:
+    def _segment(self, way: _Way, hook: Hook, segment: Segment, node: Node) -> Node:
         """The chains of one part of a hook, NAT's apart: from the last to the first."""
         part = Segment.UNTRACKED if hook in CONNTRACK_HOOKS else Segment.BEFORE_NAT
         if hook not in NAT_PRIORITIES:
             part = Segment.AFTER_NAT
         parts = []
-        for stage in side.pipeline.stages(hook, variant):
+        for stage in way.side.pipeline.stages(hook, way.variant):
             if stage.kind is StageKind.CONNTRACK:
                 part = Segment.BEFORE_NAT
             elif stage.kind is StageKind.NAT:
                 part = Segment.AFTER_NAT
             elif part is segment:
                 parts.append(stage)
-        before = hook in (Hook.PREROUTING, Hook.OUTPUT) and segment is not Segment.AFTER_NAT and not looped
-        before = before or (hook is Hook.INGRESS and not looped)
-        phase = BEFORE if before else AFTER
+        before = hook is Hook.INGRESS or (hook in (Hook.PREROUTING, Hook.OUTPUT) and segment is not Segment.AFTER_NAT)
+        phase = BEFORE if before and not way.looped else AFTER
+
+        def run(base: BaseChain, after: Node) -> Node:
+            chain = self._run(way, base, segment, phase, Continuation(_NOWHERE, after))
+            return self._where_it_hangs(base, chain, after)
+
         for stage in reversed(parts):
-            node = self._in_some_order(
-                side, stage, hook, node,
-                lambda base, after: self._where_it_hangs(base, self._run(
-                    side, base, segment, state, phase, Continuation(_NOWHERE, after), local=local, looped=looped
-                ), after),
-            )  # fmt: skip
+            node = self._in_some_order(stage, hook, node, run)
         return node
 
     def _where_it_hangs(self, base: BaseChain, chain: Node, past: Node) -> Node:
@@ -156,7 +157,7 @@ class HookPipeline:
         return node
 
     def _in_some_order(
-        self, side: HostSide, stage: PipelineStage, hook: Hook, end: Node, run: Callable[[BaseChain, Node], Node]
+        self, stage: PipelineStage, hook: Hook, end: Node, run: Callable[[BaseChain, Node], Node]
     ) -> Node:
         """The chains of a stage; in each order, if it is not known which was registered first."""
         result = None
@@ -171,43 +172,21 @@ class HookPipeline:
             result = self._diagrams.ite(self._variables.free(FreeVariable("order", f"{hook}: {names}")), node, result)
         return end if result is None else result
 
-    def _nat(
-        self,
-        side: HostSide,
-        hook: Hook,
-        state: ConntrackCase,
-        accept: Node,
-        onward: Node,
-        rerouted: Node = ZERO,
-        *,
-        local: bool = False,
-        variant: Variant | None = None,
-    ) -> Node:
+    def _nat(self, way: _Way, hook: Hook, accept: Node, onward: Node, rerouted: Node = ZERO) -> Node:
         """The NAT core: the chains of type nat, until one of them translates."""
-        stages = side.pipeline.stages(hook, variant)
+        stages = way.side.pipeline.stages(hook, way.variant)
         stage = next(stage for stage in stages if stage.kind is StageKind.NAT)
         phase = BEFORE if hook in (Hook.PREROUTING, Hook.OUTPUT) else AFTER
-        return self._in_some_order(
-            side, stage, hook, accept,
-            lambda base, after: self._run(
-                side, base, Segment.BEFORE_NAT, state, phase,
-                Continuation(_NOWHERE, after, onward, rerouted, accept), local=local,
-            ),
-        )  # fmt: skip
 
-    def _run(
-        self,
-        side: HostSide,
-        base: BaseChain,
-        segment: Segment,
-        state: ConntrackCase,
-        phase: str,
-        continuation: Continuation,
-        *,
-        local: bool = False,
-        looped: bool = False,
-    ) -> Node:
+        def run(base: BaseChain, after: Node) -> Node:
+            continuation = Continuation(_NOWHERE, after, onward, rerouted, accept)
+            return self._run(way, base, Segment.BEFORE_NAT, phase, continuation)
+
+        return self._in_some_order(stage, hook, accept, run)
+
+    def _run(self, way: _Way, base: BaseChain, segment: Segment, phase: str, continuation: Continuation) -> Node:
         """One base chain."""
+        state = way.state
         native = base.source is Source.NFTABLES
         if (NATIVE if native else base.table) not in self._features.stateful and state.fresh:
             state = CONNTRACK_CASES[0]  # no rule of the table can tell, so that the results are shared
@@ -216,7 +195,7 @@ class HookPipeline:
             early = segment is Segment.UNTRACKED or base.hook is Hook.INGRESS
             table = "nat" if base.type is ChainType.NAT else "raw" if early else "filter"
         hook = base.hook
-        stage_key = (hook, table, state, phase, local, looped)
+        stage_key = (hook, table, state, phase, way.local, way.looped)
         stage = self._stages.get(stage_key)
         if stage is None:
             stage = self._stages[stage_key] = Stage(
@@ -227,39 +206,40 @@ class HookPipeline:
                 state.fresh,
                 phase,
                 input=hook in (Hook.INGRESS, Hook.PREROUTING, Hook.INPUT, Hook.FORWARD)
-                or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not local),
+                or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not way.local),
                 output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
-                looped=looped,
+                looped=way.looped,
             )
         key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
         found = self._continuations.get(key)
         if found is None:
             found = self._continuations[key] = replace(continuation, stage=stage)
-        chain, policy = side.chain(base)
+        chain, policy = way.side.chain(base)
         if native:
             return self._native.base_chain(chain, policy, found)
         return self._evaluator.table(chain, policy, found)
 
-    def _tracked(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:
+    def _tracked(self, way: _Way) -> Node:
         """From conntrack to the end."""
-        if origin == "local":
-            straight, rerouted = self._out(side, state)
-            node = self._destination(side, Hook.OUTPUT, state, straight, rerouted)
-            return self._segment(side, Hook.OUTPUT, Segment.BEFORE_NAT, state, node)
-        after = self._segment(side, Hook.PREROUTING, Segment.AFTER_NAT, state, self._routed(side, state))
-        node = self._destination(side, Hook.PREROUTING, state, after, after)
-        return self._segment(side, Hook.PREROUTING, Segment.BEFORE_NAT, state, node)
+        if way.local:
+            straight, rerouted = self._out(way)
+            hook = Hook.OUTPUT
+        else:
+            straight = rerouted = self._segment(way, Hook.PREROUTING, Segment.AFTER_NAT, self._routed(way))
+            hook = Hook.PREROUTING
+        node = self._destination(way, hook, straight, rerouted)
+        return self._segment(way, hook, Segment.BEFORE_NAT, node)
 
-    def _destination(self, side: HostSide, hook: Hook, state: ConntrackCase, onward: Node, rerouted: Node) -> Node:
+    def _destination(self, way: _Way, hook: Hook, onward: Node, rerouted: Node) -> Node:
         """The nat table where it translates destinations."""
         variables, diagrams = self._variables, self._diagrams
-        if not state.fresh:
-            if state.tracked:
+        if not way.state.fresh:
+            if way.state.tracked:
                 onward = diagrams.ite(self.translated(destination=True), self._elsewhere(rerouted), onward)
             return self._translation.with_destination(onward, 0)
         untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
         accept = self._translation.with_destination(untranslated, 0)
-        node = self._nat(side, hook, state, accept, onward, rerouted)
+        node = self._nat(way, hook, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
             if isinstance(key.where, (In, Under)):
                 # known where the packet still has what rules asked about
@@ -285,48 +265,34 @@ class HookPipeline:
 
     # after PREROUTING
 
-    def _routed(self, side: HostSide, state: ConntrackCase) -> Node:
+    def _routed(self, way: _Way) -> Node:
         variables, diagrams = self._variables, self._diagrams
-        onward = self._forward(side, state)
-        inward = self._input(side, state)
+        onward, inward = self._forward(way), self._input(way)
         here = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))
         here = diagrams.ite(self._to_multicast, variables.free(MULTICAST), here)
         node = diagrams.ite(here, inward, onward)
         return diagrams.ite(refused_by_all(variables), self._targets.drop, node)
 
-    def _input(self, side: HostSide, state: ConntrackCase) -> Node:
+    def _input(self, way: _Way) -> Node:
         """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
-        result = None
-        for variant in side.pipeline.variants(Hook.INPUT):
-            after = self._segment(side, Hook.INPUT, Segment.AFTER_NAT, state, self._end, variant=variant)
-            node = self._source(side, Hook.INPUT, state, after, after, variant=variant)
-            node = self._segment(side, Hook.INPUT, Segment.BEFORE_NAT, state, node, variant=variant)
-            if result is None:
-                result = node
-            else:  # legacy comes first
-                result = self._diagrams.ite(self._variables.free(NFT), node, result)
-        assert result is not None
-        return result
+        legacy, *nft = (
+            self._with_source(replace(way, variant=variant), Hook.INPUT, self._end)
+            for variant in way.side.pipeline.variants(Hook.INPUT)
+        )
+        return self._diagrams.ite(self._variables.free(NFT), nft[0], legacy) if nft else legacy
 
-    def _source(
-        self,
-        side: HostSide,
-        hook: Hook,
-        state: ConntrackCase,
-        same: Node,
-        after: Node,
-        *,
-        local: bool = False,
-        variant: Variant | None = None,
-    ) -> Node:
-        """The NAT core where it translates sources: `same` is the function of a packet that keeps its own."""
-        diagrams, variables = self._diagrams, self._variables
+    def _with_source(self, way: _Way, hook: Hook, end: Node) -> Node:
+        """A hook whose NAT core translates sources."""
+        diagrams, variables, state = self._diagrams, self._variables, way.state
+        after = self._segment(way, hook, Segment.AFTER_NAT, end)
+        same = self._translation.same_source(after) if way.local else after  # of a packet that keeps its source
         if state.fresh:
-            accept = diagrams.restrict(same, ((variables.snat, 0),))
-            return self._nat(side, hook, state, accept, after, local=local, variant=variant)
-        if state.tracked:
-            return diagrams.ite(self.translated(destination=False), self._other_source(after), same)
-        return same
+            node = self._nat(way, hook, diagrams.restrict(same, ((variables.snat, 0),)), after)
+        elif state.tracked:
+            node = diagrams.ite(self.translated(destination=False), self._other_source(after), same)
+        else:
+            node = same
+        return self._segment(way, hook, Segment.BEFORE_NAT, node)
 
     def _other_source(self, node: Node) -> Node:
         """The function for a packet whose source the connection translates to an unknown one."""
@@ -342,55 +308,47 @@ class HookPipeline:
         moved |= {now[1]: translated[1], now[1] + 1: translated[1] + 1}
         return self._diagrams.permute(node, moved | kinds)
 
-    def _forward(self, side: HostSide, state: ConntrackCase) -> Node:
+    def _forward(self, way: _Way) -> Node:
         variables, diagrams = self._variables, self._diagrams
-        node = self._postrouting(side, state, self._end, local=False)
-        node = self._segment(side, Hook.FORWARD, Segment.AFTER_NAT, state, node)
+        node = self._segment(way, Hook.FORWARD, Segment.AFTER_NAT, self._postrouting(way, self._end))
         if self._features.ttl:
             node = self._targets.decremented(node)
         if self._features.tproxy:
             node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._targets.drop, node)
         return node
 
-    def _postrouting(self, side: HostSide, state: ConntrackCase, end: Node, *, local: bool) -> Node:
-        end = self._segment(side, Hook.EGRESS, Segment.AFTER_NAT, state, end, local=local)
-        after = self._segment(side, Hook.POSTROUTING, Segment.AFTER_NAT, state, end, local=local)
-        same = self._translation.same_source(after) if local else after
-        node = self._source(side, Hook.POSTROUTING, state, same, after, local=local)
-        return self._segment(side, Hook.POSTROUTING, Segment.BEFORE_NAT, state, node, local=local)
+    def _postrouting(self, way: _Way, end: Node) -> Node:
+        return self._with_source(way, Hook.POSTROUTING, self._segment(way, Hook.EGRESS, Segment.AFTER_NAT, end))
 
     # after OUTPUT's nat table
 
-    def _out(self, side: HostSide, state: ConntrackCase) -> tuple[Node, Node]:
+    def _out(self, way: _Way) -> tuple[Node, Node]:
         """From OUTPUT's filter table on: for a packet that keeps its destination, and for one that is routed again.
 
         Only POSTROUTING sees the interface that routing chose the second time (way._route_again).
         """
         variables, diagrams = self._variables, self._diagrams
-        back = diagrams.restrict(self._loop(side, state), ((variables.in_interface, LO),))
+        back = diagrams.restrict(self._loop(way), ((variables.in_interface, LO),))
         end = diagrams.ite(diagrams.equals(variables.out_interface, LO), back, self._end)
-        after = self._postrouting(side, state, end, local=True)
+        after = self._postrouting(way, end)
         elsewhere = diagrams.permute(after, {variables.out_interface: variables.translated_out})
         again = diagrams.ite(
             diagrams.equals(variables.dst_kind, LOCAL),
             diagrams.restrict(after, ((variables.out_interface, LO),)),
             elsewhere,
         )
-        straight, rerouted = after, again
-        straight, rerouted = (
-            self._segment(side, Hook.OUTPUT, Segment.AFTER_NAT, state, node) for node in (straight, rerouted)
-        )
+        straight, rerouted = (self._segment(way, Hook.OUTPUT, Segment.AFTER_NAT, node) for node in (after, again))
         by_lo = diagrams.restrict(straight, ((variables.out_interface, LO),))
         straight = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), by_lo, straight)
         return straight, rerouted
 
-    def _loop(self, side: HostSide, state: ConntrackCase) -> Node:
+    def _loop(self, way: _Way) -> Node:
         """The way back in, by the loopback interface: the nat tables are not walked again."""
-        node = self._end
+        node, way = self._end, replace(way, looped=True)
         for hook in (Hook.INPUT, Hook.PREROUTING):
             for segment in (Segment.AFTER_NAT, Segment.BEFORE_NAT, Segment.UNTRACKED):
-                node = self._segment(side, hook, segment, state, node, looped=True)
-        return self._segment(side, Hook.INGRESS, Segment.AFTER_NAT, state, node, looped=True)
+                node = self._segment(way, hook, segment, node)
+        return self._segment(way, Hook.INGRESS, Segment.AFTER_NAT, node)
 
 
 _NOWHERE: Final = Stage("", "", "", False, False, AFTER, False, False)
