@@ -13,12 +13,10 @@ from typing import Final
 
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.ask import of_packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import Listed
-from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.condition import In, Under
@@ -92,19 +90,11 @@ def _ends_together(setup: Setup, parts: Mapping[int, Node]) -> Node:
     going: dict[int, Node] = {}
     ends = [ZERO]
     for position, part in parts.items():
-        going[position] = outcomes.map_outcomes(part, "goes", lambda outcome: outcome if _goes(outcome) else None)
-        ends.append(
-            outcomes.map_outcomes(
-                part, "stops", lambda outcome: None if _goes(outcome) else outcome._replace(source="")
-            )
-        )
+        going[position], ended = outcomes.parted(part)
+        ends.append(outcomes.map_outcomes(ended, "stops", lambda outcome: outcome._replace(source="")))
     going[0] = outcomes.add_all([going.get(0, ZERO), *ends])
     pieces = ((position, position + 1, part) for position, part in sorted(going.items()))
     return setup.variables.diagrams.pieces(setup.variables.destination, pieces, ZERO)
-
-
-def _goes(outcome: Outcome) -> bool:
-    return outcome.verdict in (ACCEPT, INDETERMINATE)
 
 
 def tuples_fit(variables: Variables) -> Node:

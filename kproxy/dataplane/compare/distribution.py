@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.witness import Values
 from kproxy.dataplane.model.packet import PORT_PROTOCOLS
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
@@ -59,7 +58,7 @@ def _fates(setup: Setup, node: Node, values: Mapping[int, int]) -> Iterator[tupl
         for symbolic, weight in setup.outcomes.entries(leaf):
             outcome = setup.outcomes.settled(symbolic, values)
             fate = Fate(None, outcome._replace(source=""))
-            if outcome.verdict in (ACCEPT, INDETERMINATE):
+            if outcome.goes_on:
                 fate = Fate(exact(setup.translation.destinations[destination], here), outcome)
             yield fate, weight
 

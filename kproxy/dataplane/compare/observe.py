@@ -16,7 +16,6 @@ from kproxy.dataplane.model.deeds import CLEARS_ECN
 from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.nftables.structure import table_name
 from kproxy.dataplane.symbolic.side import HostSide, SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Variant
@@ -37,13 +36,11 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
         for name in ("mark", "connmark")
     )
     lists = side.lists or {name: name for name in read}
-    sets = {}
-    for table in side.native.tables:
-        for item in table.sets:
-            alias = side.native.lists.get((table_name(table), item.name))
-            if alias in read:
-                seconds = None if item.timeout is None else item.timeout // 1000
-                sets[table_name(table), item.name] = alias, seconds
+    sets = {
+        key: (alias, None if time is None else time // 1000)
+        for key, (alias, time) in side.state_sets.items()
+        if alias in read
+    }
     return Watch(mark, connmark, {name: alias for name, alias in lists.items() if alias in read}, sets)
 
 

@@ -27,13 +27,12 @@ from kproxy.dataplane.symbolic.nftables.structure import (
     interfaces_of,
     parts_of,
     sets_asked,
-    table_name,
 )
 from kproxy.dataplane.symbolic.nftables.translation import destinations as native_destinations
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
 from kproxy.dataplane.symbolic.side import HostSide, SideRules
 from kproxy.dataplane.symbolic.targets import Targets
-from kproxy.dataplane.symbolic.translated import UNCHANGED, destinations_of
+from kproxy.dataplane.symbolic.translated import UNCHANGED, Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
@@ -160,31 +159,23 @@ def set_up(
     structure, *iptables = reduce_both(rules[0].rulesets, rules[1].rulesets)
     native = NftStructure()
     sides = _sides(rules, found, iptables, native)
-    features, names, read_lists = _Features(), set[str](), set[str]()
-    marks = _Marks()
-    destinations = set()
+    marks, names, read_lists, destinations = _Marks(), set[str](), set[str](), set[Destination]()
+    parts, statements = list[object](), list[Statement]()
     for normalized in structure.rules:
-        rule, target = normalized.rule, normalized.target
+        rule = normalized.rule
+        parts += (*normalized.matches, normalized.target)
         names |= {name.value for name in (rule.in_interface, rule.out_interface) if name is not None}
         marks.take(normalized)
-        for match in normalized.matches:
-            features.ttl = features.ttl or isinstance(match, TtlMatch)
-            if isinstance(match, RecentMatch) and match.action.value != "set":
-                read_lists.add(match.name)
-        features.ttl = features.ttl or isinstance(target, (TtlTarget, HlTarget))
-        features.tproxy = features.tproxy or isinstance(target, TproxyTarget)
-        features.untracking = features.untracking or (
-            isinstance(target, NotrackTarget) or (isinstance(target, CtTarget) and target.notrack)
-        )
-        destinations |= set(destinations_of(target, found))
+        read_lists |= {
+            match.name for match in normalized.matches if isinstance(match, RecentMatch) and match.action.value != "set"
+        }
+        destinations |= set(destinations_of(normalized.target, found))
     for chain in native.chains:
         read_lists |= {chain.lists[name] for name in sets_asked(chain) if name in chain.lists}
         for statement in (statement for rule in chain.rules for statement in rule):
+            statements.append(statement)
             marks.take_native(statement)
             names |= set(interfaces_of(statement, chain.table))
-            features.ttl = features.ttl or asks_ttl(statement)
-            features.tproxy = features.tproxy or isinstance(statement, Tproxy)
-            features.untracking = features.untracking or isinstance(statement, Notrack)
     names |= {pattern_of(name) for side in sides for base in side.pipeline.base_chains() for name in base.devices}
     destinations |= native_destinations((table for side in sides for table in side.native.tables), found)
     destinations.discard(UNCHANGED)
@@ -199,20 +190,21 @@ def set_up(
         evaluator,
         NftEvaluator(
             native, variables, outcomes, Comparisons(Expressions(variables, conditions, simple_chances=mixed)), targets,
-            _timeouts(sides),
+            {alias: time for side in sides for alias, time in side.state_sets.values() if time is not None},
         ),
     )  # fmt: skip
-    stateful = _stateful([ruleset for item in rules for ruleset in item.rulesets], native)
-    in_play = Features(features.ttl, features.tproxy, features.untracking, stateful)
-    pipeline = HookPipeline(variables, outcomes, targets, *evaluators, in_play)
+    features = Features(
+        ttl=any(isinstance(part, (TtlMatch, TtlTarget, HlTarget)) for part in parts)
+        or any(map(asks_ttl, statements)),
+        tproxy=any(isinstance(part, (TproxyTarget, Tproxy)) for part in (*parts, *statements)),
+        untracking=any(
+            isinstance(part, (NotrackTarget, Notrack)) or (isinstance(part, CtTarget) and part.notrack)
+            for part in (*parts, *statements)
+        ),
+        stateful=_stateful([ruleset for item in rules for ruleset in item.rulesets], native),
+    )
+    pipeline = HookPipeline(variables, outcomes, targets, *evaluators, features)
     return Setup(found, structure, sides, variables, outcomes, translation, targets, pipeline)
-
-
-@dataclass
-class _Features:
-    ttl: bool = False
-    tproxy: bool = False
-    untracking: bool = False
 
 
 def _sides(
@@ -227,15 +219,3 @@ def _sides(
         for number, item in enumerate(rules)
     )
     return one, other
-
-
-def _timeouts(sides: Iterable[HostSide]) -> dict[str, int]:
-    """How long elements stay in sets that are state, in milliseconds, by the names of these."""
-    result = {}
-    for side in sides:
-        for table in side.native.tables:
-            for item in table.sets:
-                alias = side.native.lists.get((table_name(table), item.name))
-                if alias is not None and item.timeout is not None:
-                    result[alias] = item.timeout
-    return result

@@ -56,6 +56,11 @@ class Outcome(NamedTuple):
     marks: Bits = ()
     fields: Fields = ()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the packet goes on, or may."""
+        return self.verdict in (ACCEPT, INDETERMINATE)
+
 
 Entry = tuple[int, int]
 
@@ -177,6 +182,12 @@ class Outcomes:
 
         return self.variables.diagrams.map_leaves(node, ("map", name), change_leaf)
 
+    def parted(self, node: Node) -> tuple[Node, Node]:
+        """A function's packets that go on, or may, and those that go no further."""
+        goes = self.map_outcomes(node, "goes", lambda outcome: outcome if outcome.goes_on else None)
+        ends = self.map_outcomes(node, "ends", lambda outcome: None if outcome.goes_on else outcome)
+        return goes, ends
+
     # what rules do to an outcome function: given the function for the packet afterwards, the one for it before
 
     def rewrite_source(self, node: Node, text: str, *, always: bool = False) -> Node:
@@ -254,36 +265,28 @@ class Outcomes:
         """Mark bits change, all at once."""
         if not change:
             return node
-        diagrams = self.variables.diagrams
-        result = node
         if self.watched:
-            result = self.map_outcomes(result, ("marks", change), lambda outcome: self._before(outcome, change))
-        return diagrams.compose(result, change[0][0], ("bits", change), self._bit_changer(change))
-
-    def _bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
+            node = self.map_outcomes(node, ("marks", change), lambda outcome: self._before(outcome, change))
         found = self._changers.get(change)
         if found is None:
-            found = self._changers[change] = self._make_bit_changer(change)
-        return found
+            found = self._changers[change] = self._bit_changer(change)
+        return self.variables.diagrams.compose(node, change[0][0], ("bits", change), found)
 
-    def _make_bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
+    def _bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
         diagrams, table, first = self.variables.diagrams, dict(change), change[0][0]
 
         def replace(level: int, found: Node) -> Node | None:
             expression = table.get(level)
             if expression is None:
                 return None
-            changer = self._bit_changer(change)
-            no, yes = (diagrams.compose(child, first, ("bits", change), changer) for child in diagrams.children[found])
+            no, yes = (diagrams.compose(child, first, ("bits", change), replace) for child in diagrams.children[found])
             return diagrams.ite(self.expression(expression), yes, no)
 
         return replace
 
     def _watched_of(self, outcome: Outcome) -> Iterable[int]:
         """The mark bits whose end matters: of a packet that goes no further, only its connection's."""
-        if outcome.verdict in (ACCEPT, INDETERMINATE):
-            return self.watched
-        return self._watched_connmark
+        return self.watched if outcome.goes_on else self._watched_connmark
 
     def _before(self, outcome: Outcome, change: Bits) -> Outcome:
         """`outcome.marks` says how the marks end, from those after the change; now from those before it."""

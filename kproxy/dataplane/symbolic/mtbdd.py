@@ -140,28 +140,12 @@ class Diagrams(Nodes):
         return found
 
     def override_all(self, nodes: Sequence[Node]) -> Node:
-        """The first of many that decides, merged pairwise so that large nodes are not copied again and again."""
-        pending = list(nodes) or [MISS]
-        while len(pending) > 1:
-            pending = [
-                self.override(pending[position], pending[position + 1])
-                if position + 1 < len(pending)
-                else pending[position]
-                for position in range(0, len(pending), 2)
-            ]
-        return pending[0]
+        """The first of many that decides."""
+        return _pairwise(list(nodes) or [MISS], self.override)
 
     def add_all(self, nodes: Sequence[Node], join: Callable[[Node, Node], Node]) -> Node:
-        """The sum of many, merged pairwise."""
-        pending = list(nodes) or [ZERO]
-        while len(pending) > 1:
-            pending = [
-                self.add(pending[position], pending[position + 1], join)
-                if position + 1 < len(pending)
-                else pending[position]
-                for position in range(0, len(pending), 2)
-            ]
-        return pending[0]
+        """The sum of many."""
+        return _pairwise(list(nodes) or [ZERO], lambda one, other: self.add(one, other, join))
 
     def restrict(self, node: Node, values: tuple[tuple[int, int], ...]) -> Node:
         """The function with some variables fixed: ascending pairs of level and value."""
@@ -256,6 +240,14 @@ class Diagrams(Nodes):
             made = self.node(self.level[node], self.bounds[node], children)
         cache[node] = made
         return made
+
+
+def _pairwise(pending: list[Node], join: Callable[[Node, Node], Node]) -> Node:
+    """Many nodes joined two at a time, so that large ones are not copied again and again."""
+    while len(pending) > 1:
+        odd = pending[-1:] if len(pending) % 2 else []
+        pending = [*map(join, pending[::2], pending[1::2]), *odd]
+    return pending[0]
 
 
 def _copy(

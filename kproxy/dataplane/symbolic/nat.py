@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
+from kproxy.dataplane.symbolic.fixed import Fixed
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
@@ -24,10 +24,8 @@ from kproxy.dataplane.symbolic.translated import (
     UNKNOWN,
     Destination,
     address_choices,
-    is_simple,
     port_choices,
     redirect_range,
-    simple_destination,
 )
 from kproxy.dataplane.symbolic.variables import LOCAL, Variables
 from kproxy.netfilter.iptables.codec import Range
@@ -90,12 +88,7 @@ class Translation:
         """The function of packets that end at this translated destination: those that go no further have none."""
         if number == 0:
             return self.at_destination(node, 0)
-        goes = self._outcomes.map_outcomes(
-            node, "goes", lambda outcome: outcome if outcome.verdict in (ACCEPT, INDETERMINATE) else None
-        )
-        ends = self._outcomes.map_outcomes(
-            node, "ends", lambda outcome: None if outcome.verdict in (ACCEPT, INDETERMINATE) else outcome
-        )
+        goes, ends = self._outcomes.parted(node)
         if ends == ZERO:
             return self.at_destination(goes, number)
         # Where it depends on what kind of address the new destination is, the end belongs to this destination only.
@@ -213,11 +206,9 @@ class Translation:
             return self._diagrams.restrict(node, ((kind, certain),))
         return self._diagrams.permute(node, {kind: translated})
 
-    def destination(self, target: Target, fixed: tuple[tuple[int, int], ...], continuation: Continuation) -> Node:
+    def destination(self, target: Target, fixed: Fixed, continuation: Continuation) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
         variables = self._variables
-        if isinstance(target, DnatTarget) and is_simple(target):
-            return self._sent_to(simple_destination(target), fixed, continuation)
         if isinstance(target, DnatTarget):
             wanted, random = target.to_destination, target.random
         elif isinstance(target, RedirectTarget):
@@ -226,35 +217,23 @@ class Translation:
             assert isinstance(target, NetmapTarget), target
             inside = variables.address_under(variables.dst, target.to)  # is mapped to itself
             return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), fixed, continuation, there=inside)
-        redirected = isinstance(target, RedirectTarget)
-        result = []
-        addresses = address_choices(wanted, redirected)
-        for address, text in addresses:
-            result.append(
-                self._outcomes.scale(
-                    self._ports(wanted, address, text, random, fixed, continuation), Fraction(1, len(addresses))
-                )
-            )
-        return self._outcomes.add_all(result)
+        addresses = address_choices(wanted, isinstance(target, RedirectTarget))
+        parts = (self._ports(wanted, address, text, random, fixed, continuation) for address, text in addresses)
+        return self._one_of(list(parts))
+
+    def _one_of(self, nodes: list[Node]) -> Node:
+        """Several functions that have the same chance."""
+        return self._outcomes.add_all([self._outcomes.scale(node, Fraction(1, len(nodes))) for node in nodes])
 
     def _ports(
-        self,
-        wanted: NatRange,
-        address: int,
-        text: str,
-        random: bool,
-        fixed: tuple[tuple[int, int], ...],
-        continuation: Continuation,
+        self, wanted: NatRange, address: int, text: str, random: bool, fixed: Fixed, continuation: Continuation
     ) -> Node:
         ports = wanted.ports
-        parts = []
-        choices = port_choices(wanted, random)
-        for port, about in choices:
-            destination = Destination(address, port, " ".join(filter(None, (text, about))))
-            parts.append(
-                self._outcomes.scale(self._sent_to(destination, fixed, continuation), Fraction(1, len(choices)))
-            )
-        result = self._outcomes.add_all(parts)
+        destinations = (
+            Destination(address, port, " ".join(filter(None, (text, about))))
+            for port, about in port_choices(wanted, random)
+        )
+        result = self._one_of([self._sent_to(destination, fixed, continuation) for destination in destinations])
         if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
             stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, ports), fixed)
             kept = self._sent_to(Destination(address, KEEP, text), fixed, continuation) if stays != FALSE else result
@@ -262,21 +241,14 @@ class Translation:
         return result
 
     def _sent_to(
-        self,
-        destination: Destination,
-        fixed: tuple[tuple[int, int], ...],
-        continuation: Continuation,
-        there: Node | None = None,
+        self, destination: Destination, fixed: Fixed, continuation: Continuation, there: Node | None = None
     ) -> Node:
         """The function for a packet that is sent to a translated destination; `there` says which packets have its
         address already, if that does not follow from the address."""
         variables, diagrams = self._variables, self._diagrams
         if destination == UNCHANGED:
             return diagrams.restrict(self.with_destination(continuation.onward, 0), fixed)
-        number = self._numbers[destination]
-        sent = self._with_exact_destination(
-            diagrams.restrict(self.treated(destination, continuation), ((variables.dnat, 1),)), destination, number
-        )
+        sent = self._with_exact_destination(self.treated(destination, continuation), destination)
         if there is None:
             there = self._has_address(destination)
         there = diagrams.restrict(there, fixed)
@@ -289,11 +261,7 @@ class Translation:
         else:
             same = Destination(KEEP, destination.port)
             other_port = self._send(same, continuation.onward)
-            if destination.address == UNKNOWN:
-                destination, number = same, self._numbers[same]
-            stays = self._with_exact_destination(
-                diagrams.restrict(other_port, ((variables.dnat, 1),)), destination, number
-            )
+            stays = self._with_exact_destination(other_port, same if destination.address == UNKNOWN else destination)
             here = variables.port_in(variables.dport, Range(destination.port, destination.port))
             stays = diagrams.ite(here, continuation.kept, stays)
         return diagrams.restrict(diagrams.ite(there, stays, sent), fixed)
@@ -304,7 +272,7 @@ class Translation:
         if destination.address == KEEP:
             return TRUE
         if destination.address != UNKNOWN:
-            return self._at_address(destination.address)
+            return variables.address_is(variables.dst, destination.address)
         if destination.text.startswith("REDIRECT"):
             return self._diagrams.equals(variables.dst_kind, LOCAL, variables.free(KEPT_DESTINATION))
         return FALSE  # of a large range: the kernel's hash decides, which nobody knows
@@ -319,7 +287,7 @@ class Translation:
     def _send(self, destination: Destination, after: Node) -> Node:
         variables, diagrams = self._variables, self._diagrams
         moved: dict[int, int] = {}
-        fixed: tuple[tuple[int, int], ...] = ()
+        fixed: Fixed = ()
         if destination.address >= 0:
             fixed += variables.values_of(variables.dst, destination.address)
             certain = variables.certain_kind(destination.address)
@@ -339,13 +307,12 @@ class Translation:
             moved |= {variables.dport: variables.translated_dport, variables.dport + 1: variables.translated_dport + 1}
         return self._diagrams.permute(diagrams.restrict(after, tuple(sorted(fixed))), moved)
 
-    def _at_address(self, address: int) -> Node:
-        return self._variables.address_is(self._variables.dst, address)
-
-    def _with_exact_destination(self, after: Node, destination: Destination, number: int) -> Node:
-        """The function for the most exact destination: where the port is known, an address whose port stays is both."""
+    def _with_exact_destination(self, after: Node, destination: Destination) -> Node:
+        """The function of translated packets for the most exact destination: where the port is known, an address whose
+        port stays is both."""
         variables, diagrams = self._variables, self._diagrams
-        result = self.with_destination(after, number)
+        after = diagrams.restrict(after, ((variables.dnat, 1),))
+        result = self.with_destination(after, self._numbers[destination])
         if destination.address >= 0 and destination.port == KEEP:
             for port in self._ports_of.get(destination.address, ()):
                 exact = self.with_destination(after, self._numbers[Destination(destination.address, port)])
@@ -353,7 +320,7 @@ class Translation:
         elif destination.address == KEEP and destination.port >= 0:
             for address in self._addresses_of.get(destination.port, ()):
                 exact = self.with_destination(after, self._numbers[Destination(address, destination.port)])
-                result = diagrams.ite(self._at_address(address), exact, result)
+                result = diagrams.ite(variables.address_is(variables.dst, address), exact, result)
         return result
 
 

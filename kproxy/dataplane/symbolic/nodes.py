@@ -187,28 +187,19 @@ class Nodes:
 
     def support(self, node: Node) -> frozenset[int]:
         """The levels that the function depends on."""
-        seen, found, pending = {node}, set(), [node]
-        while pending:
-            item = pending.pop()
-            if self.level[item] != LEAF:
-                found.add(self.level[item])
-                fresh = set(self.children[item]) - seen
-                seen |= fresh
-                pending += fresh
-        return frozenset(found)
+        return frozenset(self.level[item] for item in self._below(node)) - {LEAF}
 
     def leaves(self, node: Node) -> frozenset[Node]:
         """All leaves that can be reached."""
-        seen, found, pending = {node}, set(), [node]
+        return frozenset(item for item in self._below(node) if self.level[item] == LEAF)
+
+    def _below(self, node: Node) -> set[Node]:
+        seen, pending = {node}, [node]
         while pending:
-            item = pending.pop()
-            if self.level[item] == LEAF:
-                found.add(item)
-            else:
-                fresh = set(self.children[item]) - seen
-                seen |= fresh
-                pending += fresh
-        return frozenset(found)
+            fresh = set(self.children[pending.pop()]) - seen
+            seen |= fresh
+            pending += fresh
+        return seen
 
     def joint(self, one: Node, other: Node, level: int) -> Iterator[tuple[int, int, Node, Node]]:
         """The common intervals of two nodes at a level: start, end (exclusive) and both children."""

@@ -21,37 +21,25 @@ def where_different(
     """The condition that two functions differ, for some value of the `ignored` level. `at_leaves` is the condition for
     two unequal leaves, and must be the same function in all calls that have it at all."""
     cache = diagrams.cache(("different", ignored, at_leaves))
-    return _where_different(diagrams, one, other, ignored, at_leaves, cache)
 
+    def walk(one: Node, other: Node) -> Node:
+        if one == other:
+            return FALSE
+        level = min(diagrams.level[one], diagrams.level[other])
+        if level == LEAF:
+            return at_leaves(one, other)
+        found = cache.get((one, other))
+        if found is None:
+            parts = [(stop, walk(*pair)) for _, stop, *pair in diagrams.joint(one, other, level)]
+            bounds, children = zip(*parts, strict=True)
+            if level == ignored:
+                found = diagrams.any_of(children)
+            else:
+                found = diagrams.compose_node(level, bounds, children)
+            cache[one, other] = found
+        return found
 
-def _where_different(
-    diagrams: Diagrams,
-    one: Node,
-    other: Node,
-    ignored: int,
-    at_leaves: Callable[[Node, Node], Node],
-    cache: dict[object, Node],
-) -> Node:
-    if one == other:
-        return FALSE
-    level = min(diagrams.level[one], diagrams.level[other])
-    if level == LEAF:
-        return at_leaves(one, other)
-    key = (one, other)
-    found = cache.get(key)
-    if found is None:
-        bounds, children = [], []
-        for _, stop, child, beside in diagrams.joint(one, other, level):
-            bounds.append(stop)
-            children.append(_where_different(diagrams, child, beside, ignored, at_leaves, cache))
-        if level == ignored:
-            found = FALSE
-            for child in children:
-                found = diagrams.either(found, child)
-        else:
-            found = diagrams.compose_node(level, bounds, children)
-        cache[key] = found
-    return found
+    return walk(one, other)
 
 
 def for_all(diagrams: Diagrams, condition: Node, levels: Sequence[int], within: Node) -> Node:
@@ -78,9 +66,8 @@ def _unaffected(diagrams: Diagrams, node: Node, level: int, cache: dict[object, 
     if found is None:
         children = diagrams.children[node]
         if diagrams.level[node] == level:
-            found = TRUE
-            for child in children[1:]:
-                found = diagrams.both(found, diagrams.negate(where_different(diagrams, children[0], child, LEAF)))
+            apart = (where_different(diagrams, children[0], child, LEAF) for child in children[1:])
+            found = diagrams.negate(diagrams.any_of(apart))
         else:
             below = [_unaffected(diagrams, child, level, cache) for child in children]
             found = diagrams.node(diagrams.level[node], diagrams.bounds[node], below)
@@ -91,21 +78,19 @@ def _unaffected(diagrams: Diagrams, node: Node, level: int, cache: dict[object, 
 def exists(diagrams: Diagrams, condition: Node, levels: Sequence[int]) -> Node:
     """The condition that holds for some values of some levels."""
     cache = diagrams.cache(("exists", levels[0], levels[-1]))
-    return _exists(diagrams, condition, levels, cache)
 
-
-def _exists(diagrams: Diagrams, condition: Node, levels: Sequence[int], cache: dict[object, Node]) -> Node:
-    if not diagrams.reaches(condition, levels[0]) or diagrams.level[condition] > levels[-1]:
-        return condition
-    found = cache.get(condition)
-    if found is None:
-        children = [_exists(diagrams, child, levels, cache) for child in diagrams.children[condition]]
+    def walk(condition: Node) -> Node:
         level = diagrams.level[condition]
-        if level in levels:
-            found = FALSE
-            for child in children:
-                found = diagrams.either(found, child)
-        else:
-            found = diagrams.node(level, diagrams.bounds[condition], children)
-        cache[condition] = found
-    return found
+        if not diagrams.reaches(condition, levels[0]) or level > levels[-1]:
+            return condition
+        found = cache.get(condition)
+        if found is None:
+            children = [walk(child) for child in diagrams.children[condition]]
+            if level in levels:
+                found = diagrams.any_of(children)
+            else:
+                found = diagrams.node(level, diagrams.bounds[condition], children)
+            cache[condition] = found
+        return found
+
+    return walk(condition)

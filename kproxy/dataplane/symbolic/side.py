@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kproxy.dataplane.model.pipeline import BaseChain, IptablesRules, Pipeline, Source, StageKind, make_pipeline
 from kproxy.dataplane.model.tracking import tracks
-from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains
+from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains, table_name
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER
@@ -76,6 +76,14 @@ class HostSide:
         if base.source is Source.NFTABLES:
             return self.native.base_chains[base.table, base.chain]
         return self._iptables[base.source].hooks[base.table, base.chain]
+
+    @property
+    def state_sets(self) -> dict[tuple[str, str], tuple[str, int | None]]:
+        """The sets that are state, by table and name: the name that they are given, and how many milliseconds elements
+        stay in them, None for ever."""
+        sets = ((table_name(table), item) for table in self.native.tables for item in table.sets)
+        named = ((self.native.lists.get((table, item.name)), table, item) for table, item in sets)
+        return {(table, item.name): (alias, item.timeout) for alias, table, item in named if alias is not None}
 
     def key(self, empty: int) -> tuple[object, ...]:
         """Equal for two sides of one structure that treat every packet alike for this reason alone. `empty` is the
