@@ -25,7 +25,7 @@ from kproxy.cluster.evidence.unseen import NFTABLES, NODE_ADDRESSES, NOTHING, VA
 from kproxy.cluster.rendered import render_node, rules_of
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
-from kproxy.dataplane.symbolic.nftables.structure import evaluated_tables
+from kproxy.dataplane.model.pipeline import evaluated_tables
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family

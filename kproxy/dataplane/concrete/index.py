@@ -22,6 +22,7 @@ from kproxy.dataplane.model.pipeline import (
     IptablesRules,
     Source,
     bridge_chains,
+    evaluated_tables,
     family_of,
     make_pipeline,
     native_chains,
@@ -200,9 +201,10 @@ class Index:
             self.nftables, self.traverse_nft = NftRules(nftables, note), traverse_nft
         self.family = family or family_of(self.iptables)
         self.bridge_chains = bridge_chains(nftables)
-        evaluated = () if nftables is None else nftables.tables
-        tracked = tracks((each.ruleset for each in self.iptables), evaluated, self.family)
-        self.pipeline = make_pipeline(self.iptables, native_chains(nftables, self.family), tracked=tracked)
+        tables = () if nftables is None else nftables.tables
+        tracked = tracks((each.ruleset for each in self.iptables), tables, self.family)
+        native = native_chains(evaluated_tables(nftables, self.family))
+        self.pipeline = make_pipeline(self.iptables, native, tracked=tracked)
         self._tables: dict[tuple[Source, str], Table] = {
             (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables
         }

@@ -50,20 +50,14 @@ def reply_to(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     entry = outcome.connection
     following = Connection("UNTRACKED") if entry is None else entry.turned(ESTABLISHED)
     local = outcome.via == "local"
+    echo = packet.protocol in _ECHO_REPLY
     answer = Packet(
-        packet.family,
-        packet.dst,
-        packet.src,
-        packet.protocol,
-        packet.dport,
-        packet.sport,
-        icmp_type=_ECHO_REPLY.get(packet.protocol),
-        icmp_code=0 if packet.protocol in _ECHO_REPLY else None,
+        packet.family, packet.dst, packet.src, packet.protocol, packet.dport, packet.sport,
+        icmp_type=_ECHO_REPLY.get(packet.protocol), icmp_code=0 if echo else None,
         tcp_flags=SYN | ACK if packet.protocol == TCP else None,
-        in_interface="" if local else packet.out_interface,
-        in_port=None if packet.out_port is None else "",
+        in_interface="" if local else packet.out_interface, in_port=None if packet.out_port is None else "",
         origin=LOCAL if local else ARRIVING,
-    )
+    )  # fmt: skip
     return answer, following
 
 
@@ -72,33 +66,17 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     following = Connection("INVALID") if entry is None else entry.turned(RELATED)
     if outcome.reject == "tcp-reset":
         answer = Packet(
-            packet.family,
-            packet.dst,
-            packet.src,
-            TCP,
-            packet.dport,
-            packet.sport,
-            tcp_flags=_RST | ACK,
-            origin=LOCAL,
+            packet.family, packet.dst, packet.src, TCP, packet.dport, packet.sport, tcp_flags=_RST | ACK, origin=LOCAL,
             socket=False,
-        )
+        )  # fmt: skip
         return answer, following
-    v4 = packet.family is Family.IPV4
-    code = _UNREACHABLE.get(outcome.reject)
-    kind = 3 if v4 else 1
-    protocol = ICMP if v4 else ICMPV6
+    kind, protocol = (3, ICMP) if packet.family is Family.IPV4 else (1, ICMPV6)
     # The host answers from the address that was asked if that is its own, else as it routes (icmp_send, icmp6_send).
     own = packet.dst is not None and host.is_local(packet.family, packet.dst)
     answer = Packet(
-        packet.family,
-        packet.dst if own else None,
-        packet.src,
-        protocol,
-        icmp_type=kind,
-        icmp_code=code,
-        origin=LOCAL,
-        socket=False,
-    )
+        packet.family, packet.dst if own else None, packet.src, protocol,
+        icmp_type=kind, icmp_code=_UNREACHABLE.get(outcome.reject), origin=LOCAL, socket=False,
+    )  # fmt: skip
     return answer, following
 
 
@@ -140,12 +118,7 @@ def _sent_directly(host: Host, answer: Packet, entry: Connection, outcome: Outco
 
 
 def trace_reply(
-    ruleset: Ruleset | Index,
-    host: Host,
-    outcome: Outcome,
-    *,
-    paths: bool = False,
-    assumed: Mapping[str, bool] | None = None,
+    ruleset: Ruleset | Index, host: Host, outcome: Outcome, *, assumed: Mapping[str, bool] | None = None
 ) -> TraceResult:
     """Send the answer to an outcome through the same rules.
 
@@ -153,12 +126,12 @@ def trace_reply(
         DataplaneError: see `reply_to` and `trace`.
     """
     packet, entry = reply_to(host, outcome)
-    if not _is_sent_directly(outcome) and _is_lost(host, outcome):
-        lost = End(DROP, "", State(packet, entry), reason="an answer to what came by a bridge port is not routed")
-        return TraceResult(packet, entry, (end_outcome(lost, host, Fraction(1)),))
     if _is_sent_directly(outcome):
         return _sent_directly(host, packet, entry, outcome)
+    if _is_lost(host, outcome):
+        lost = End(DROP, "", State(packet, entry), reason="an answer to what came by a bridge port is not routed")
+        return TraceResult(packet, entry, (end_outcome(lost, host, Fraction(1)),))
     host = dataclasses.replace(host, elements=outcome.elements)
     # A reset has the entry of what it answers from the start (nf_send_reset), an ICMP error gets it from conntrack.
     tracked = outcome.reject == "tcp-reset" and outcome.connection is not None
-    return trace(ruleset, host, packet, entry, paths=paths, assumed=assumed, tracked=tracked)
+    return trace(ruleset, host, packet, entry, assumed=assumed, tracked=tracked)

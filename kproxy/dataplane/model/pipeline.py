@@ -43,6 +43,7 @@ from kproxy.netfilter.hooks import (
 )
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
+from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
 
 class Source(StrEnum):
@@ -228,25 +229,27 @@ TABLE_FAMILIES: Final[Mapping[Family | None, tuple[TableFamily, ...]]] = {
 """The tables that packets of a family come to; of any family, where that is not known."""
 
 
-def native_chains(ruleset: NftRuleset | None, family: Family | None) -> list[BaseChain]:
-    """The base chains of native nftables that packets of a family meet, in the order of the dump.
-
-    Dormant tables are not called; tables that iptables-nft wrote are iptables' rules.
-    """
-    found = []
-    for table in () if ruleset is None else ruleset.tables:
-        if table.family not in TABLE_FAMILIES[family] or "dormant" in table.flags or table.managed_by is not None:
-            continue
-        for chain in table.chains:
-            base = chain.base
-            if base is not None and base.hook in _NATIVE_HOOKS and (chain.rules or base.policy == "drop"):
-                name = f"{table.family.value} {table.name}"
-                hook, kind = Hook.of_nft(base.hook), ChainType(base.type)
-                found.append(BaseChain(Source.NFTABLES, name, chain.name, kind, hook, base.priority, base.devices))
-    return found
+def evaluated_tables(ruleset: NftRuleset | None, family: Family | None) -> list[NftTable]:
+    """The native tables that packets of a family come through, in the order of the dump. Dormant ones are not called;
+    those that iptables-nft wrote are iptables' rules, which nft does not show (give iptables-save's output, too)."""
+    return [
+        table
+        for table in (() if ruleset is None else ruleset.tables)
+        if table.family in TABLE_FAMILIES[family] and "dormant" not in table.flags and table.managed_by is None
+    ]
 
 
-_NATIVE_HOOKS: Final = frozenset(hook.nft_name for hook in HOOKS_IN_ORDER)
+def native_chains(tables: Iterable[NftTable]) -> list[BaseChain]:
+    """The base chains of tables that can do anything to a packet, in their order."""
+    return [
+        BaseChain(
+            Source.NFTABLES, f"{table.family.value} {table.name}", chain.name, ChainType(chain.base.type),
+            Hook.of_nft(chain.base.hook), chain.base.priority, chain.base.devices,
+        )
+        for table in tables
+        for chain in table.chains
+        if chain.base is not None and (chain.rules or chain.base.policy == "drop")
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

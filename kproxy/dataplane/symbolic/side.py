@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kproxy.dataplane.model.pipeline import BaseChain, IptablesRules, Pipeline, Source, StageKind, make_pipeline
+from kproxy.dataplane.model.pipeline import (
+    BaseChain,
+    IptablesRules,
+    Pipeline,
+    Source,
+    StageKind,
+    evaluated_tables,
+    make_pipeline,
+    native_chains,
+)
 from kproxy.dataplane.model.tracking import tracks
-from kproxy.dataplane.symbolic.nftables.structure import NftSide, evaluated_tables, native_chains, table_name
+from kproxy.dataplane.symbolic.nftables.structure import NftSide, table_name
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import HOOKS_IN_ORDER

@@ -14,12 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, BaseChain, Source
-from kproxy.netfilter.family import Family
-from kproxy.netfilter.hooks import ChainType, Hook
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, Payload, SetReference
-from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table
+from kproxy.netfilter.nftables.ruleset import Chain, Table
 from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
 from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
@@ -62,14 +59,6 @@ def is_idle(statement: Statement) -> bool:
     return isinstance(statement, ObjectReference) and statement.kind == "counter"
 
 
-def evaluated_tables(ruleset: NftRuleset, family: Family) -> Iterator[Table]:
-    """The tables that packets of a family come through. Tables of iptables-nft are not among them: nft does not show
-    what their rules are (give iptables-save's output, too)."""
-    for table in ruleset.tables:
-        if table.family in TABLE_FAMILIES[family] and "dormant" not in table.flags and table.managed_by is None:
-            yield table
-
-
 def changed_sets(table: Table) -> frozenset[str]:
     """The sets of a table that its rules change."""
     return frozenset(
@@ -104,19 +93,6 @@ def verdicts_of(statement: Statement, table: Table) -> Iterator[Verdict]:
     for element in () if found is None else found.elements:
         if isinstance(element.data, Verdict):
             yield element.data
-
-
-def native_chains(tables: Iterable[Table]) -> list[BaseChain]:
-    """The base chains of tables, in their order."""
-    return [
-        BaseChain(
-            Source.NFTABLES, table_name(table), chain.name, ChainType(chain.base.type), Hook.of_nft(chain.base.hook),
-            chain.base.priority, chain.base.devices,
-        )
-        for table in tables
-        for chain in table.chains
-        if chain.base is not None
-    ]  # fmt: skip
 
 
 def sets_asked(chain: NormalizedChain) -> frozenset[str]:
