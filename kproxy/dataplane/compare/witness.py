@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple
+from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple, tuple_of
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.cases import ConntrackCase
@@ -111,8 +111,8 @@ def situation_of(
         return None
     if origin == "local":
         packet = packet.replace(uid=owner[0], gid=owner[1], socket=owner[2])
-    connection = _connection(read, packet, state, answers)
-    host = _host(read, packet, origin, state, destinations, answers, watch, sources)
+    told = _Told(read, packet, state, answers, destinations, watch, sources)
+    host = told.host()
     if host is None:
         return None
     assumed = tuple(
@@ -122,7 +122,7 @@ def situation_of(
     if any(answered.setdefault(key.text, answer) != answer for key, answer in assumed):
         return None  # the same text in two roles: the rules cannot be given both answers
     variants = [("legacy", "nft")[answer] for key, answer in answers.items() if key.kind == "variant"]
-    return Situation(packet, host, connection, assumed, variants[0] if variants else None)
+    return Situation(packet, host, told.connection(), assumed, variants[0] if variants else None)
 
 
 def _owner(answers: Mapping[FreeVariable, bool]) -> tuple[int, int, bool] | None:
@@ -149,198 +149,168 @@ def _owner(answers: Mapping[FreeVariable, bool]) -> tuple[int, int, bool] | None
     return ids["uid"], ids["gid"], socket
 
 
-def _translated(read: Values) -> tuple[bool, bool]:
-    """Whether a known connection translates the destination, and the source, of a packet of its direction."""
-    variables = read.variables
-    dnat, snat = bool(read.get(variables.dnat)), bool(read.get(variables.snat))
-    return (snat, dnat) if read.get(variables.reply) else (dnat, snat)
+@dataclass(frozen=True)
+class _Told:
+    """What the values say; `destinations`, `watch` and `sources` as for `situation_of`, `answers` those of the free
+    variables."""
 
+    read: Values
+    packet: Packet
+    state: ConntrackCase
+    answers: Mapping[FreeVariable, bool]
+    destinations: tuple[Destination, ...]
+    watch: Watch
+    sources: tuple[int, ...]
 
-def _connection(read: Values, packet: Packet, state: ConntrackCase, answers: Mapping[FreeVariable, bool]) -> Connection:
-    variables = read.variables
-    mark = read.number(variables.connmark)
-    if state.fresh or not state.tracked:
-        return Connection(state.ctstate, mark=mark)
-    dnat, snat, reply = (bool(read.get(level)) for level in (variables.dnat, variables.snat, variables.reply))
-    ports = packet.has_ports
-    later = FlowTuple(
-        read.number(variables.translated_src),
-        read.number(variables.translated_sport) if ports else None,
-        read.number(variables.translated_dst),
-        read.number(variables.translated_dport) if ports else None,
-    )
-    moved_dst, moved_src = _translated(read)
-    after = FlowTuple(
-        later.src if moved_src else packet.src,
-        later.sport if moved_src else packet.sport,
-        later.dst if moved_dst else packet.dst,
-        later.dport if moved_dst else packet.dport,
-    )
-    seen = FlowTuple(packet.src, packet.sport, packet.dst, packet.dport)
-    original, answered = (after.reversed(), seen) if reply else (seen, after.reversed())
-    status = {
-        key.where
-        for key, answer in answers.items()
-        if key.kind == "conntrack" and answer and isinstance(key.where, str)
-    }
-    if state.ctstate == "ESTABLISHED":
-        status |= {"SEEN_REPLY", "CONFIRMED"}
-    asked = any(key.kind == "conntrack" and isinstance(key.where, str) for key in answers)
-    return Connection(
-        state.ctstate,
-        REPLY if reply else ORIGINAL,
-        original,
-        answered,
-        dnat=dnat,
-        snat=snat,
-        status=frozenset(map(str, status)) if asked else None,
-        mark=mark,
-    )
+    @property
+    def translated(self) -> tuple[bool, bool]:
+        """Whether a known connection translates the destination, and the source, of a packet of its direction."""
+        variables, get = self.read.variables, self.read.get
+        dnat, snat = bool(get(variables.dnat)), bool(get(variables.snat))
+        return (snat, dnat) if get(variables.reply) else (dnat, snat)
 
-
-def _host(
-    read: Values,
-    packet: Packet,
-    origin: str,
-    state: ConntrackCase,
-    destinations: tuple[Destination, ...],
-    answers: Mapping[FreeVariable, bool],
-    watch: Watch,
-    sources: tuple[int, ...],
-) -> Host | None:
-    variables = read.variables
-    family = variables.family
-    src, dst = packet.src or 0, packet.dst or 0
-    moved = state.tracked and not state.fresh
-    kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
-    new_destinations: list[int] = []
-    new_sources: list[int] = []
-    if moved:
-        moved_dst, moved_src = _translated(read)
-        if moved_dst:
-            new_destinations.append(read.number(variables.translated_dst))
-        if moved_src and (address := read.number(variables.translated_src)) not in (dst, *new_destinations):
-            new_sources.append(address)
-    else:
-        new_destinations += [destination.address for destination in destinations if destination.address >= 0]
-        new_sources += sources if origin == "local" else ()
-    # An address that the packet has already is of the kind that is said there.
-    kinds += [
-        (address, read.get(variables.translated_kind)) for address in new_destinations if address not in (dst, src)
-    ]
-    kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
-    interfaces: dict[str, Interface] = {}
-    loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
-    loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
-    if (
-        not moved
-        and origin == "local"
-        and (loops or KEPT in answers)
-        and any(
-            level in read.values
-            for level in range(variables.translated_src, variables.translated_src + variables.chunks)
+    def connection(self) -> Connection:
+        """The packet's connection, as conntrack has it."""
+        read, packet, state, variables = self.read, self.packet, self.state, self.read.variables
+        mark = read.number(variables.connmark)
+        if state.fresh or not state.tracked:
+            return Connection(state.ctstate, mark=mark)
+        moved_dst, moved_src = self.translated
+        now = tuple_of(packet)
+        later = FlowTuple(
+            read.number(variables.translated_src),
+            read.number(variables.translated_sport) if packet.has_ports else None,
+            read.number(variables.translated_dst),
+            read.number(variables.translated_dport) if packet.has_ports else None,
         )
-    ):
-        # What MASQUERADE takes for a packet to this host itself.
-        own = src if answers.get(KEPT) else read.number(variables.translated_src)
-        if KEPT in answers and answers[KEPT] != (own == src):
-            return None
-        kinds.append((own, LOCAL))
-        interfaces["own"] = Interface("own", (InterfaceAddress(family, own, family.bits),))
-    if (
-        state.fresh
-        and origin == "arriving"
-        and (KEPT_DESTINATION in answers or any(item.text.startswith("REDIRECT") for item in destinations))
-    ):
-        own = dst if answers.get(KEPT_DESTINATION) else read.number(variables.translated_dst)
-        if KEPT_DESTINATION in answers and answers[KEPT_DESTINATION] != (own == dst):
-            return None
-        kinds.append((own, LOCAL))
-        name = packet.in_interface or ""
-        interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
-    known: dict[int, int] = {}
-    for address, kind in kinds:
-        certain = variables.certain_kind(address)
-        if known.setdefault(address, kind if certain is None else certain) != kind and certain is None:
-            return None
-    if known[dst] != read.get(variables.dst_kind) or known[src] != read.get(variables.src_kind):
-        return None
-    local = {address for address, kind in known.items() if kind == LOCAL}
-    devices = variables.interfaces.names
-    first, later = devices[read.get(variables.out_interface)], devices[read.get(variables.translated_out)]
-    whole = family.full_mask
-    routes = [Route(Network(family, dst, whole), first if first != "lo" else None)]
-    other = later if origin == "local" and later not in ("", "lo") else first
-    other = first if origin == "arriving" else other
-    routes.append(Route(Network(family, 0, 0), other if other not in ("", "lo") else None))
-    wide = [address for address, kind in known.items() if kind == BROADCAST and variables.certain_kind(address) is None]
-    for number, address in enumerate(wide):
-        beside = InterfaceAddress(family, address ^ 1, 24, address)
-        interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
-    rewritten = [read.number(variables.translated_src), *(() if moved else sources)]
-    if moved and not _translated(read)[1]:
-        rewritten = []
-    recent = _recent(packet, answers, destinations, rewritten)
-    if recent is None:
-        return None
-    names = {alias: name for name, alias in watch.lists.items()}
-    sockets = frozenset(
-        (packet.protocol, key.where or packet.dport or 0)
-        for key, answer in answers.items()
-        if key.kind == "socket" and answer and isinstance(key.where, int)
-    )
-    return Host(
-        local_addresses=frozenset((family, address) for address in local),
-        interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
-        routes=tuple(routes),
-        sysctls=_SYSCTLS,
-        recent={names.get(name, name): held for name, held in recent.items()},
-        elements=_elements(recent, watch),
-        transparent=sockets,
-    )
+        source, destination = later if moved_src else now, later if moved_dst else now
+        turned = FlowTuple(source.src, source.sport, destination.dst, destination.dport).reversed()
+        reply = bool(read.get(variables.reply))
+        asked = {key.where: answer for key, answer in self.answers.items() if key.kind == "conntrack"}
+        status = {where: answer for where, answer in asked.items() if isinstance(where, str)}
+        held = {where for where, answer in status.items() if answer}
+        if state.ctstate == "ESTABLISHED":
+            held |= {"SEEN_REPLY", "CONFIRMED"}
+        return Connection(
+            state.ctstate,
+            REPLY if reply else ORIGINAL,
+            *((turned, now) if reply else (now, turned)),
+            dnat=bool(read.get(variables.dnat)),
+            snat=bool(read.get(variables.snat)),
+            status=frozenset(held) if status else None,
+            mark=mark,
+        )
 
-
-def _recent(
-    packet: Packet,
-    answers: Mapping[FreeVariable, bool],
-    destinations: tuple[Destination, ...],
-    rewritten: Sequence[int],
-) -> dict[str, dict[int, tuple[int, ...]]] | None:
-    """Contents of the lists that give all these answers; None if there are none. `rewritten` are the sources that the
-    packet may have when it loops."""
-    asked: dict[tuple[str, int], list[tuple[Listed, bool]]] = {}
-    for key, answer in answers.items():
-        about = key.where
-        if not isinstance(about, Listed):
-            continue
-        addresses = [packet.src or 0]
-        if about.moment == LOOPED:
-            addresses = list(rewritten)
-        if about.side != "source":
-            addresses = [packet.dst or 0]
-            if about.moment == AFTER:
-                addresses = [
-                    destination.address if destination.address >= 0 else packet.dst or 0 for destination in destinations
-                ]
-        for address in addresses:
-            asked.setdefault((about.name, address & about.mask), []).append((about, answer))
-    result: dict[str, dict[int, tuple[int, ...]]] = {}
-    for (name, address), questions in asked.items():
-        ages = {0} | {about.seconds + 1 for about, _ in questions if about.seconds is not None}
-        counts = {0} | {about.hits for about, _ in questions} | {about.hits - 1 for about, _ in questions}
-        found = next(
-            (
-                (age,) * count
-                for count in sorted(counts)
-                for age in sorted(ages)
-                if all(_held(about, (age,) * count) == answer for about, answer in questions)
+    def host(self) -> Host | None:
+        """The host that the packet meets; None if there can be none."""
+        read, packet, state, answers, variables = self.read, self.packet, self.state, self.answers, self.read.variables
+        family, origin = variables.family, packet.origin
+        src, dst = packet.src or 0, packet.dst or 0
+        moved = state.tracked and not state.fresh
+        kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
+        new_destinations: list[int] = []
+        new_sources: list[int] = []
+        if moved:
+            moved_dst, moved_src = self.translated
+            if moved_dst:
+                new_destinations.append(read.number(variables.translated_dst))
+            if moved_src and (address := read.number(variables.translated_src)) not in (dst, *new_destinations):
+                new_sources.append(address)
+        else:
+            new_destinations += [destination.address for destination in self.destinations if destination.address >= 0]
+            new_sources += self.sources if origin == "local" else ()
+        # An address that the packet has already is of the kind that is said there.
+        kinds += [
+            (address, read.get(variables.translated_kind)) for address in new_destinations if address not in (dst, src)
+        ]
+        kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
+        loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
+        loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
+        chosen = []  # addresses of the host's own: their interface, whether it is the packet's own, that, and any
+        known_source = any(level in read.values for level in variables.levels["translated_src"])
+        if not moved and origin == "local" and (loops or KEPT in answers) and known_source:
+            # What MASQUERADE takes for a packet to this host itself.
+            chosen.append(("own", KEPT, src, variables.translated_src))
+        redirected = any(item.text.startswith("REDIRECT") for item in self.destinations)
+        if state.fresh and origin == "arriving" and (redirected or KEPT_DESTINATION in answers):
+            chosen.append((packet.in_interface or "", KEPT_DESTINATION, dst, variables.translated_dst))
+        interfaces: dict[str, Interface] = {}
+        for name, kept, asked, other in chosen:
+            own = asked if answers.get(kept) else read.number(other)
+            if kept in answers and answers[kept] != (own == asked):
+                return None
+            kinds.append((own, LOCAL))
+            interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
+        known: dict[int, int] = {}
+        for address, kind in kinds:
+            certain = variables.certain_kind(address)
+            if known.setdefault(address, kind if certain is None else certain) != kind and certain is None:
+                return None
+        if known[dst] != read.get(variables.dst_kind) or known[src] != read.get(variables.src_kind):
+            return None
+        wide = (address for address, kind in known.items() if kind == BROADCAST)
+        for number, address in enumerate(each for each in wide if variables.certain_kind(each) is None):
+            beside = InterfaceAddress(family, address ^ 1, 24, address)
+            interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
+        rewritten = [read.number(variables.translated_src), *(() if moved else self.sources)]
+        recent = self.recent([] if moved and not self.translated[1] else rewritten)
+        if recent is None:
+            return None
+        names = {alias: name for name, alias in self.watch.lists.items()}
+        return Host(
+            local_addresses=frozenset((family, address) for address, kind in known.items() if kind == LOCAL),
+            interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
+            routes=self.routes(),
+            sysctls=_SYSCTLS,
+            recent={names.get(name, name): held for name, held in recent.items()},
+            elements=_elements(recent, self.watch),
+            transparent=frozenset(
+                (packet.protocol, key.where or packet.dport or 0)
+                for key, answer in answers.items()
+                if key.kind == "socket" and answer and isinstance(key.where, int)
             ),
-            None,
         )
-        if found is None:
-            return None
-        result.setdefault(name, {})[address] = found
-    return result
+
+    def routes(self) -> tuple[Route, Route]:
+        """The routes to the packet's destination, and to all others."""
+        read, variables, family = self.read, self.read.variables, self.packet.family
+        devices = variables.interfaces.names
+        first, later = devices[read.get(variables.out_interface)], devices[read.get(variables.translated_out)]
+        other = later if self.packet.origin == "local" and later not in ("", "lo") else first
+        return (
+            Route(Network(family, self.packet.dst or 0, family.full_mask), first if first != "lo" else None),
+            Route(Network(family, 0, 0), other if other not in ("", "lo") else None),
+        )
+
+    def recent(self, rewritten: Sequence[int]) -> dict[str, dict[int, tuple[int, ...]]] | None:
+        """Contents of the lists that give all these answers; None if there are none. `rewritten` are the sources that
+        the packet may have when it loops."""
+        packet = self.packet
+        asked: dict[tuple[str, int], list[tuple[Listed, bool]]] = {}
+        for key, answer in self.answers.items():
+            about = key.where
+            if not isinstance(about, Listed):
+                continue
+            addresses = [packet.src or 0]
+            if about.moment == LOOPED:
+                addresses = list(rewritten)
+            if about.side != "source":
+                addresses = [packet.dst or 0]
+                if about.moment == AFTER:
+                    addresses = [item.address if item.address >= 0 else packet.dst or 0 for item in self.destinations]
+            for address in addresses:
+                asked.setdefault((about.name, address & about.mask), []).append((about, answer))
+        result: dict[str, dict[int, tuple[int, ...]]] = {}
+        for (name, address), questions in asked.items():
+            ages = {0} | {about.seconds + 1 for about, _ in questions if about.seconds is not None}
+            counts = {0} | {about.hits for about, _ in questions} | {about.hits - 1 for about, _ in questions}
+            contents = ((age,) * count for count in sorted(counts) for age in sorted(ages))
+            fits = (each for each in contents if all(_held(about, each) == answer for about, answer in questions))
+            found = next(fits, None)
+            if found is None:
+                return None
+            result.setdefault(name, {})[address] = found
+        return result
 
 
 def _elements(
