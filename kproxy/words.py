@@ -27,6 +27,16 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def chance_words(chance: Fraction) -> str:
+    """A chance for people: exact while that can be read. One match of `-m statistic` has a chance of k / 2^31; several
+    one after the other soon have a hundred digits.
+
+    >>> chance_words(Fraction(1, 3)), chance_words(Fraction(1, 7**40))
+    ('1/3', 'about 1.570785e-34')
+    """
+    return str(chance) if chance.denominator <= 1 << 31 else f"about {float(chance):.7g}"
+
+
 def near(chance: Fraction) -> Fraction:
     """A chance to be added to others. Of one whose sums are told by 256 bits alone (`exact`) as much as these need:
     exact sums take a time that is quadratic in their digits."""

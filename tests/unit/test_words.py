@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
+
 from kproxy.explorer.model.chances import chances
-from kproxy.words import exact, near
+from kproxy.words import chance_words, exact, near
 
 
 def test_a_chance_is_exact_as_long_as_its_digits_can_be_printed() -> None:
@@ -23,3 +25,18 @@ def test_sums_of_what_is_near_are_told_as_exact_ones_are() -> None:
     assert near(each[-1]) != each[-1]
     for some in (each[:60], each[60:130], each):
         assert exact(sum(map(near, some), Fraction(0))) == exact(sum(some, Fraction(0)))
+
+
+@pytest.mark.parametrize(
+    ("chance", "words"),
+    [
+        (Fraction(1), "1"),
+        (Fraction(1, 3), "1/3"),
+        (Fraction(715827883, 1 << 31), "715827883/2147483648"),
+        (Fraction(715827883, 1 << 31) ** 2, "about 0.1111111"),
+        (Fraction(613566757, 1 << 31) ** 7, "about 0.000155426"),
+    ],
+)
+def test_exact_while_it_can_be_read(chance: Fraction, words: str) -> None:
+    assert chance_words(chance).startswith(words)
+    assert len(chance_words(chance)) < 30

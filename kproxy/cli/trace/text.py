@@ -21,10 +21,9 @@ from kproxy.cli.trace.words import (
     step_words,
 )
 from kproxy.dataplane.concrete.graph import Step
-from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report, Reported
 from kproxy.netfilter.family import protocol_name
-from kproxy.words import counted
+from kproxy.words import chance_words, counted
 
 _RULE = re.compile(r" rule \d+$")
 _MAX_POSSIBLE = 16

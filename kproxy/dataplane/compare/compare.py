@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,9 +36,11 @@ from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS, ConntrackC
 from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch
+from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.netfilter.iptables.targets import LogTarget, MarkTarget, NflogTarget, TraceTarget
+from kproxy.words import counted
 
 Progress = Callable[[str], None]
 """Is told what is being done, in a few words."""
@@ -163,7 +165,7 @@ def compare(
     with collector_paused(), deep_recursion():
         tell("comparing structure")
         setup = set_up(*sides, family)
-        remarks = _remarks(*sides)
+        remarks = _remarks(sides, _idle_texts)
         empty = setup.structure.chain(())
         if setup.sides[0].key(empty) == setup.sides[1].key(empty):
             return Comparison(True, remarks=remarks)
@@ -235,7 +237,7 @@ def _compare(
     left = len(regions) - examined if regions else 0
     sure = not differences and not undecided and not stopped
     if sure:
-        remarks += _mark_remarks(*sides)
+        remarks += _remarks(sides, _mark_texts)
     came = tuple(Part(origin=origin, state=state, result=parts[origin, state]) for origin, state in parts if stopped)
     return Comparison(sure, differences, left, unusual, tuple(undecided), remarks, stopped, came)
 
@@ -285,44 +287,31 @@ def trace_witness(
     return first, second
 
 
-def _remarks(one: SideRules, other: SideRules) -> tuple[str, ...]:
-    """What differs without changing how packets are treated: rules that log, and counters."""
-    return _counted(_idle_texts(one), _idle_texts(other))
-
-
-def _mark_remarks(one: SideRules, other: SideRules) -> tuple[str, ...]:
-    """Of rule sets that are alike: rules that mark. The value that a mark ends with is compared only in bits that no
-    rule asks for; of the others, routing policy or a second pass through the rules could tell."""
-    return _counted(*(
-        Counter(
-            rule.target.to_save()
-            for ruleset in side.rulesets
-            for _, _, _, rule in ruleset.rules()
-            if isinstance(rule.target, MarkTarget)
-        )
-        for side in (one, other)
-    ))  # fmt: skip
-
-
-def _counted(first: Counter[str], second: Counter[str]) -> tuple[str, ...]:
+def _remarks(sides: tuple[SideRules, SideRules], texts: Callable[[Rule], Iterable[str]]) -> tuple[str, ...]:
+    """What differs without changing how packets are treated: how many rules there are of each text."""
+    first, second = (
+        Counter(text for ruleset in side.rulesets for *_, rule in ruleset.rules() for text in texts(rule))
+        for side in sides
+    )
     return tuple(
-        f"{text}: {_rules(first[text])} in the first, {second[text]} in the second"
+        f"{text}: {counted(first[text], 'rule')} in the first, {second[text]} in the second"
         for text in dict.fromkeys([*sorted(first), *sorted(second)])
         if first[text] != second[text]
     )
 
 
-def _rules(count: int) -> str:
-    return "1 rule" if count == 1 else f"{count} rules"
+def _idle_texts(rule: Rule) -> Iterator[str]:
+    """Logging and counters."""
+    yield from (match.to_save() for match in rule.matches if isinstance(match, NfacctMatch))
+    if isinstance(rule.target, (LogTarget, NflogTarget, TraceTarget)):
+        yield rule.target.to_save()
 
 
-def _idle_texts(rules: SideRules) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for _, _, _, rule in (found for ruleset in rules.rulesets for found in ruleset.rules()):
-        counts.update(match.to_save() for match in rule.matches if isinstance(match, NfacctMatch))
-        if isinstance(rule.target, (LogTarget, NflogTarget, TraceTarget)):
-            counts[rule.target.to_save()] += 1
-    return counts
+def _mark_texts(rule: Rule) -> Iterator[str]:
+    """Marks, of rule sets that are alike. The value that a mark ends with is compared only in bits that no rule asks
+    for; of the others, routing policy or a second pass through the rules could tell."""
+    if isinstance(rule.target, MarkTarget):
+        yield rule.target.to_save()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.compare.describe import address_set, intervals_of
+from kproxy.dataplane.compare.describe import address_set, intervals_of, range_texts
 from kproxy.dataplane.compare.difference import Place
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
@@ -35,74 +35,64 @@ class Site(NamedTuple):
         """What is told of them."""
         variables, diagrams = setup.variables, setup.variables.diagrams
         inside = exists(diagrams, self.address, variables.levels["translated_dst"])
+        service = exists(diagrams, self.service, variables.levels["translated_dport"])
+        services, left_out = _services(variables, service), _services(variables, diagrams.negate(service))
+        possible = TRUE
+        if variables.family is Family.IPV4:  # what lies above and below is no host's address
+            possible = variables.between(variables.dst, 0x01000000, 0xDFFFFFFF)
+        if diagrams.both(inside, possible) == FALSE:
+            possible = TRUE
+        where = address_set(variables, variables.dst, inside, possible)
+        text = _text(where, services, left_out)
         addresses = intervals_of(variables, variables.dst, inside)
         first, last = addresses[0][0], addresses[-1][1]
-        services = _services(variables, exists(diagrams, self.service, variables.levels["translated_dport"]))
         ports, protocol = services[0] if len(services) == 1 else ("", "")
-        text = self.text(setup)
         return Place(
             text,
             format_address(first, variables.family) if first == last else "",
             int(ports) if ports.isdigit() else 0,
             protocol if ports else "",
             first >= LOOPBACK[variables.family][0] and last <= LOOPBACK[variables.family][1],
-            f"{text} of this host" if first == last else self.text(setup, own=" of this host"),
+            f"{text} of this host" if first == last else _text(where, services, left_out, " of this host"),
         )
 
-    def text(self, setup: Setup, own: str = "") -> str:
-        """In words: `10.96.0.10:53/udp`. `own` follows where any address is meant."""
-        variables, diagrams = setup.variables, setup.variables.diagrams
-        possible = TRUE
-        if variables.family is Family.IPV4:  # what lies above and below is no host's address
-            possible = variables.between(variables.dst, 0x01000000, 0xDFFFFFFF)
-        inside = exists(diagrams, self.address, variables.levels["translated_dst"])
-        if diagrams.both(inside, possible) == FALSE:
-            possible = TRUE
-        address = address_set(variables, variables.dst, inside, possible)
-        if " more" in address or address.count(",") > 2:
-            address = f"any other address{own}"
-        elif address.startswith("anywhere"):
-            address = f"any address{own}" + address.removeprefix("anywhere")
-        service = exists(diagrams, self.service, variables.levels["translated_dport"])
-        parts, left_out = _services(variables, service), _services(variables, diagrams.negate(service))
-        if not parts:
-            return address
-        if len(left_out) < len(parts):
-            return f"{address} except {_listed(left_out)}"
-        single = len(parts) == 1 and bool(parts[0][0])
-        if single and not any(sign in address for sign in " /-,"):
-            host = f"[{address}]" if ":" in address else address
-            return f"{host}:{parts[0][0]}/{parts[0][1]}"
-        return f"{_listed(parts)} of {address}" if single else f"{address} ({_listed(parts)})"
+
+_Service = tuple[str, str]
+"""Ports and protocol, as texts; ports empty for any."""
 
 
-def _listed(parts: list[tuple[str, str]]) -> str:
+def _text(address: str, services: list[_Service], left_out: list[_Service], own: str = "") -> str:
+    """`10.96.0.10:53/udp`. `own` follows where any address is meant."""
+    if " more" in address or address.count(",") > 2:
+        address = f"any other address{own}"
+    elif address.startswith("anywhere"):
+        address = f"any address{own}" + address.removeprefix("anywhere")
+    if not services:
+        return address
+    if len(left_out) < len(services):
+        return f"{address} except {_listed(left_out)}"
+    single = len(services) == 1 and bool(services[0][0])
+    if single and not any(sign in address for sign in " /-,"):
+        host = f"[{address}]" if ":" in address else address
+        return f"{host}:{services[0][0]}/{services[0][1]}"
+    return f"{_listed(services)} of {address}" if single else f"{address} ({_listed(services)})"
+
+
+def _listed(parts: list[_Service]) -> str:
     shown = [f"port {ports}/{protocol}" if ports else protocol for ports, protocol in parts[:4]]
     return ", ".join(shown) + (", ..." if len(parts) > 4 else "")
 
 
-def _services(variables: Variables, condition: Node) -> list[tuple[str, str]]:
-    """Ports and protocol, as texts; ports empty for any. Nothing if every packet is meant."""
-    if condition == TRUE:
-        return []
-    diagrams = variables.diagrams
+def _services(variables: Variables, condition: Node) -> list[_Service]:
+    """The services of a condition; none if every packet is meant."""
     parts = []
     start = 0
-    bounds, children = diagrams.parts(condition, variables.protocol)
-    for end, child in zip(bounds, children, strict=True):
+    bounds, children = variables.diagrams.parts(condition, variables.protocol)
+    for end, child in zip(bounds, children, strict=True) if condition != TRUE else ():
         if child != FALSE:
             name = protocol_name(start) if end == start + 1 else f"protocols {start}-{end - 1}"
-            if len(bounds) == 1:
-                name = "any protocol"
-            ports = (
-                ""
-                if child == TRUE
-                else ",".join(
-                    str(first) if first == last else f"{first}-{last}"
-                    for first, last in intervals_of(variables, variables.dport, child)[:8]
-                )
-            )
-            parts.append((ports, name))
+            ports = [] if child == TRUE else intervals_of(variables, variables.dport, child)
+            parts.append((",".join(range_texts(ports[:8])), "any protocol" if len(bounds) == 1 else name))
         start = end
     return parts
 

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, first_address, is_link_local, lookup
 from kproxy.dataplane.concrete.state import DST, SRC, State, View
-from kproxy.dataplane.model.conntrack import ORIGINAL, tuple_of
+from kproxy.dataplane.model.conntrack import MAX_CHOICES, ORIGINAL, tuple_of
 from kproxy.dataplane.model.host import Host
-from kproxy.dataplane.model.limits import MAX_CHOICES
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address

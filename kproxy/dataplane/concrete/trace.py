@@ -25,7 +25,7 @@ from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import HookPipeline
 from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, Note, State
+from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
@@ -132,7 +132,6 @@ def trace(
     limit: bool | None = None,
     assumed: Mapping[str, bool] | None = None,
     told: frozenset[str] = frozenset(),
-    note: Note | None = None,
     tracked: bool = False,
 ) -> TraceResult:
     """Send a packet through a rule set on a host.
@@ -141,13 +140,13 @@ def trace(
     packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
     matches on rates: True for within, False for above, None leaves them open. `assumed` answers other things that are
     open, by text (`given.py` says which texts). `told` are the options that are given, which hints do not name.
-    `note` gives rules' provenance. With `tracked` the packet has its conntrack entry before conntrack sees it.
+    With `tracked` the packet has its conntrack entry before conntrack sees it.
 
     Raises:
         DataplaneError: the rule set is of the other family, a rule that the packet meets jumps to a chain that is not
             there or in a loop.
     """
-    index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset, note)
+    index = ruleset if isinstance(ruleset, Index) else index_ruleset(ruleset)
     family = index.family
     if family is not None and family is not packet.family:
         raise DataplaneError(f"a packet of {family.value} expected for these rules, not of {packet.family.value}")
@@ -198,7 +197,7 @@ def end_outcome(
     state = end.state
     entry = state.connection
     tracked = state.has_connection
-    rewritten = tracked and (state.masqueraded or (entry.snat and _source_side(state)))
+    rewritten = tracked and (state.masqueraded or (entry.snat and entry.state != NEW and entry.direction == ORIGINAL))
     if end.verdict == INDETERMINATE:
         dnat = bool(possible) and all(item.dnat for item in possible)
     else:
@@ -220,8 +219,3 @@ def end_outcome(
         steps=steps,
         elements=_elements(host, state),
     )
-
-
-def _source_side(state: State) -> bool:
-    """Whether the source of this packet, of a known connection, has been translated."""
-    return state.connection.state != NEW and state.connection.direction == ORIGINAL

@@ -23,6 +23,9 @@ UNTRACKED: Final = "UNTRACKED"
 ORIGINAL: Final = "ORIGINAL"
 REPLY: Final = "REPLY"
 
+MAX_CHOICES: Final = 64
+"""Up to so many addresses or ports that a NAT target chooses from are told apart; of more, the choice is unknown."""
+
 
 class FlowTuple(NamedTuple):
     """One direction of a connection; a port is None where the protocol has none or where it is open (chosen at random),

@@ -16,9 +16,9 @@ from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import format_endpoint, parse_endpoint
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
-from kproxy.dataplane.query.chance import chance_words
 from kproxy.dataplane.query.report import Report
 from kproxy.dataplane.query.spec import PacketError, Question, read_question
+from kproxy.words import chance_words
 
 TOLERANCE: Final = Fraction(1, 1_000_000)
 """What Kubernetes' chances and the kernel's may differ by: less than a millionth, for any chain of up to 2000 rules."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.model.limits import MAX_CHOICES
+from kproxy.dataplane.model.conntrack import MAX_CHOICES
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.targets import DnatTarget, NatRange, NetmapTarget, RedirectTarget, Target

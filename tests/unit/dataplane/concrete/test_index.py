@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.dataplane import DataplaneError, check_traceable, make_packet, trace
-from kproxy.dataplane.concrete.index import IndexedChain
+from kproxy.dataplane.concrete.index import IndexedChain, index_ruleset
 from kproxy.netfilter import Family, Ruleset, Table, parse_save
 from tests.support.dataplane.tools import NEW_PACKET, NODE, only, rules
 
@@ -41,7 +41,7 @@ def test_candidates() -> None:
 def test_provenance() -> None:
     ruleset = rules("filter: -A FORWARD -j LOG\nfilter: -A FORWARD -j DROP")
     notes = {("filter", "FORWARD", 2): "the last rule"}
-    outcome = only(trace(ruleset, NODE, NEW_PACKET, note=lambda *place: notes.get(place)))
+    outcome = only(trace(index_ruleset(ruleset, lambda *place: notes.get(place)), NODE, NEW_PACKET))
     assert [step.note for step in outcome.path] == ["", "the last rule"]
     assert outcome.path[1].text == "-A FORWARD -j DROP"
 
