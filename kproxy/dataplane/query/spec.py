@@ -48,6 +48,11 @@ _STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
 _NAT: Final = ("DNAT", "SNAT")
 _PROTOCOLS: Final = {"icmpv6": "icmp", "ipv6-icmp": "icmp"}
 _FLAGS: Final = {**TCP_FLAGS, "ECE": ECE, "CWR": CWR}
+_NUMBERS: Final = {
+    "icmpType": ("icmp_type", 255), "icmpCode": ("icmp_code", 255), "ttl": ("ttl", 255), "tos": ("tos", 255),
+    "length": ("length", 65535),
+}  # fmt: skip
+"""Fields that are numbers: the packet's attribute, and the greatest."""
 _MAX_INTERFACE: Final = 15
 _INTERFACE: Final = re.compile(r"[^\s/]+")
 
@@ -149,10 +154,8 @@ def write_question(question: Question) -> dict[str, object]:
     if packet.protocol == TCP and packet.tcp_flags is not None:
         bits = packet.tcp_flags
         found["tcpFlags"] = ",".join(name for name, bit in _FLAGS.items() if bits & bit) or "NONE"
-    for field, value in (("icmpType", packet.icmp_type), ("icmpCode", packet.icmp_code), ("ttl", packet.ttl),
-                         ("tos", packet.tos), ("length", packet.length)):  # fmt: skip
-        if value is not None:
-            found[field] = value
+    numbers = {field: getattr(packet, name) for field, (name, _) in _NUMBERS.items()}
+    found |= {field: value for field, value in numbers.items() if value is not None}
     if packet.fragment:
         found["fragment"] = True
     return found
@@ -267,10 +270,7 @@ def _connection(value: object, mark: object) -> Connection:
 def _header(given: Mapping[str, object], extra: dict[str, object]) -> None:
     if "tcpFlags" in given:
         extra["tcp_flags"] = _tcp_flags(given["tcpFlags"])
-    for field, name, maximum in (("icmpType", "icmp_type", 255), ("icmpCode", "icmp_code", 255), ("ttl", "ttl", 255),
-                              ("tos", "tos", 255), ("length", "length", 65535)):  # fmt: skip
-        if field in given:
-            extra[name] = _number(field, given[field], maximum)
+    extra |= {name: _number(field, given[field], most) for field, (name, most) in _NUMBERS.items() if field in given}
     if "fragment" in given:
         if not isinstance(given["fragment"], bool):
             _wrong("fragment", "true or false", given["fragment"])

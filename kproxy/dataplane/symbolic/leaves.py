@@ -149,11 +149,8 @@ class Outcomes:
         number = self._weight(factor)
 
         def change(leaf: Node) -> Node:
-            return (
-                leaf
-                if leaf == ZERO
-                else self._leaf((outcome, self._product(weight, number)) for outcome, weight in self._raw(leaf))
-            )
+            raw = self._raw(leaf) if leaf != ZERO else ()
+            return self._leaf((outcome, self._product(weight, number)) for outcome, weight in raw)
 
         return self.variables.diagrams.map_leaves(node, ("scale", number), change)
 
@@ -190,22 +187,20 @@ class Outcomes:
 
     # what rules do to an outcome function: given the function for the packet afterwards, the one for it before
 
+    def _change_accepted(self, node: Node, name: Hashable, change: Callable[[Outcome], Outcome]) -> Node:
+        """Change the outcomes of packets that go on."""
+        return self.map_outcomes(node, name, lambda each: change(each) if each.verdict == ACCEPT else each)
+
     def rewrite_source(self, node: Node, text: str, *, always: bool = False) -> Node:
         """The source is rewritten; unless the packet goes no further anyway, or `always`."""
-        return self.map_outcomes(
-            node,
-            ("source", text, always),
-            lambda outcome: outcome._replace(source=text) if always or outcome.verdict == ACCEPT else outcome,
-        )
+        if always:
+            return self.map_outcomes(node, ("any source", text), lambda outcome: outcome._replace(source=text))
+        return self._change_accepted(node, ("source", text), lambda outcome: outcome._replace(source=text))
 
     def change_header(self, node: Node, text: str) -> Node:
         """Something else in the packet is rewritten."""
-        return self.map_outcomes(
-            node,
-            ("header", text),
-            lambda outcome: (
-                outcome._replace(headers=(text, *outcome.headers)) if outcome.verdict == ACCEPT else outcome
-            ),
+        return self._change_accepted(
+            node, ("header", text), lambda outcome: outcome._replace(headers=(text, *outcome.headers))
         )
 
     def change_field(self, node: Node, name: str, values: tuple[int, ...]) -> Node:
@@ -214,8 +209,6 @@ class Outcomes:
         self._has_fields = True
 
         def change(outcome: Outcome) -> Outcome:
-            if outcome.verdict != ACCEPT:
-                return outcome
             held = dict(outcome.fields)
             later = held.pop(name, same)
             ends = tuple(later[value] for value in values)
@@ -229,7 +222,7 @@ class Outcomes:
             children = [diagrams.restrict(found, ((level, value),)) for value in values]
             return diagrams.node(level, range(1, len(values) + 1), children)
 
-        node = self.map_outcomes(node, ("field", level, values), change)
+        node = self._change_accepted(node, ("field", level, values), change)
         return diagrams.compose(node, level, ("remap", level, values), replace)
 
     @property
@@ -241,25 +234,20 @@ class Outcomes:
         """Something that packets of the model do not have is changed: the text says what, the last one of its place
         counts (`model.deeds`). Unless the packet goes no further anyway."""
         place = place_of(text)
-        return self.map_outcomes(
-            node,
-            ("told", text),
-            lambda outcome: (
-                outcome
-                if outcome.verdict != ACCEPT or any(place_of(held) == place for held in outcome.effects)
-                else outcome._replace(effects=outcome.effects | {text})
-            ),
-        )
+
+        def change(outcome: Outcome) -> Outcome:
+            told = any(place_of(held) == place for held in outcome.effects)
+            return outcome if told else outcome._replace(effects=outcome.effects | {text})
+
+        return self._change_accepted(node, ("told", text), change)
 
     def leave_behind(self, node: Node, text: str, unless: str = "") -> Node:
         """The packet leaves something behind, whatever becomes of it; `unless` is a later effect that undoes it."""
-        return self.map_outcomes(
-            node,
-            ("effect", text),
-            lambda outcome: (
-                outcome if unless in outcome.effects else outcome._replace(effects=outcome.effects | {text})
-            ),
-        )
+
+        def change(outcome: Outcome) -> Outcome:
+            return outcome if unless in outcome.effects else outcome._replace(effects=outcome.effects | {text})
+
+        return self.map_outcomes(node, ("effect", text), change)
 
     def compose_marks(self, node: Node, change: Bits) -> Node:
         """Mark bits change, all at once."""

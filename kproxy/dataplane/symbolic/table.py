@@ -10,6 +10,7 @@ looks like, and which field of a packet it is. `variables.Variables` makes level
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
 from typing import Final, overload
 
@@ -42,46 +43,36 @@ class Widen(Enum):
     LAST = auto()
 
 
+@dataclass(eq=False)
 class Row:
     """One row of the table.
 
     Attributes:
-        name: also the attribute of `Variables`.
         shape: what its values are.
-        bits: its width; 0 where the rules decide how many values there are, or the family.
-        chunk: the width of one of its levels.
         words: what it is called in a sentence.
+        bits: its width; 0 where the rules decide how many values there are, or the family.
+        chunk: the width of one of its levels; 0 for that of all.
         example: a value that reads well; of an address, the number of a documentation network.
         varied: whether the second and third example are the following numbers.
         field: the field of `model.packet.Packet` that it is, if any, for packets of `protocols` (empty: all).
         widen: see `Widen`.
+        name: also the attribute of `Variables`.
     """
 
-    __slots__ = ("bits", "chunk", "example", "field", "name", "protocols", "shape", "varied", "widen", "words")
+    shape: Shape
+    words: str = ""
+    bits: int = 0
+    _: KW_ONLY
+    chunk: int = 0
+    example: int | Mapping[Family, int] | None = None
+    varied: bool = False
+    field: str = ""
+    protocols: frozenset[int] = frozenset()
+    widen: Widen = Widen.NEXT
+    name: str = ""
 
-    def __init__(
-        self,
-        shape: Shape,
-        words: str = "",
-        bits: int = 0,
-        *,
-        chunk: int = 0,
-        example: int | Mapping[Family, int] | None = None,
-        varied: bool = False,
-        field: str = "",
-        protocols: frozenset[int] = frozenset(),
-        widen: Widen = Widen.NEXT,
-    ) -> None:
-        self.name = ""
-        self.shape = shape
-        self.words = words
-        self.bits = bits
-        self.chunk = chunk or bits
-        self.example = example
-        self.varied = varied
-        self.field = field
-        self.protocols = protocols
-        self.widen = widen
+    def __post_init__(self) -> None:
+        self.chunk = self.chunk or self.bits
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -96,8 +87,6 @@ class Row:
 
 class Variable(Row):
     """A row that reads, as an attribute of `Variables`, as the number of its first level."""
-
-    __slots__ = ()
 
     @overload
     def __get__(self, instance: None, owner: type) -> Variable: ...
