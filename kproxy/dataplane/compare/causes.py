@@ -15,7 +15,7 @@ Between a side of iptables and one of nftables there are no causes, also where a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -30,15 +30,15 @@ from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
 from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES, IDLE_TARGETS
 from kproxy.dataplane.symbolic.side import SideRules
-from kproxy.netfilter import BUILTIN_CHAINS, Chain
+from kproxy.netfilter import BUILTIN_CHAINS
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import CommentMatch, RecentMatch, StatisticMatch
+from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.targets import Jump, RejectTarget
 from kproxy.netfilter.iptables.targets import Verdict as IptablesVerdict
-from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
-from kproxy.netfilter.nftables.statement import Match, Reject, Statement
+from kproxy.netfilter.nftables.statement import Match, Reject
 from kproxy.netfilter.nftables.value import Verdict
 
 _MAX_MET: Final = 12
@@ -78,7 +78,7 @@ class Causes:
         self._chains = (_chains_of(sides[0], family, several), _chains_of(sides[1], family, several))
         self._only = tuple(side.iptables[0].source if several and side.iptables else "" for side in sides)
         bases = [{key for key, chain in self._chains[side].items() if chain.rules and chain.is_base} for side in (0, 1)]
-        languages = [{type(chain) for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
+        languages = [{chain.table is None for chain in self._chains[side].values() if chain.rules} for side in (0, 1)]
         strangers = bool(languages[0] and languages[1]) and not languages[0] & languages[1]
         self._bases_count = not (bases[0] - bases[1] and bases[1] - bases[0]) and not strangers
         self._alone_in = cache(self._compare)
@@ -163,9 +163,8 @@ class Causes:
 
     def _element(self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation) -> Cause | None:
         chain = self._chains[side].get(key)
-        if not isinstance(chain, _NativeChain):
-            return None
-        return self._elements.met(side, step, chain.rules[step.rule - 1], outcome, situation)
+        rule = None if chain is None else chain.rules[step.rule - 1]
+        return self._elements.met(side, step, rule, outcome, situation) if isinstance(rule, NftRule) else None
 
     def _compare(self, key: ChainKey) -> tuple[dict[int, _Alone], dict[int, _Alone]]:
         """Of each side the numbers of a chain's rules that the other side's chain does not have."""
@@ -173,20 +172,20 @@ class Causes:
         there = [chain for chain in chains if chain is not None]
         if not there or (len(there) == 1 and not (there[0].is_base and self._bases_count)):
             return {}, {}
-        keys = [[] if chain is None else list(chain.keys()) for chain in chains]
-        plain = [[] if chain is None else list(chain.keys(chance=False)) for chain in chains]
+        keys = [[] if chain is None else list(map(_meaning, chain.rules)) for chain in chains]
+        plain = [[meaning._replace(chance=()) for meaning in meanings] for meanings in keys]
         alone = [_unmatched(keys[side], keys[1 - side]) for side in (0, 1)]
         in_plain = [[plain[side][place] for place in alone[side]] for side in (0, 1)]
         new = [[alone[side][each] for each in _unmatched(in_plain[side], in_plain[1 - side])] for side in (0, 1)]
         pairs = _matched(*([(plain[side][place], place) for place in alone[side]] for side in (0, 1)))
         if len(there) == 2:
-            pairs |= _changed(there, new)
+            pairs |= _changed(keys, new)
         instead = (pairs, {place: own for own, place in pairs.items()})
         found: tuple[dict[int, _Alone], dict[int, _Alone]] = ({}, {})
         for side, chain in enumerate(chains):
             is_new = set(new[side])
             for place in alone[side]:
-                if chain is not None and chain.acts(place + 1):
+                if chain is not None and _acts(chain.rules[place]):
                     found[side][place + 1] = _Alone(place not in is_new, instead[side].get(place, -1) + 1)
         return found
 
@@ -211,55 +210,71 @@ def _matched(one: Iterable[tuple[object, int]], other: Iterable[tuple[object, in
     return {place: left[key].pop(0) for key, place in one if left.get(key)}
 
 
-def _changed(chains: Sequence[_Chain], new: Sequence[Sequence[int]]) -> dict[int, int]:
+def _changed(meanings: Sequence[Sequence[_Meaning]], new: Sequence[Sequence[int]]) -> dict[int, int]:
     """The places of rules that stand between the same rules on both sides, and do the same with other packets, unless
     that is a mere verdict, as many rules have it, or are for the same packets."""
     gaps = [{place: place - rank for rank, place in enumerate(places)} for places in new]
     pairs: dict[int, int] = {}
-    for part in (1, 0):
+    for by_deed in (True, False):
         keys: list[list[tuple[object, int]]] = [[], []]
         for side, known in enumerate((pairs.keys(), set(pairs.values()))):
             for place in new[side]:
-                meant = chains[side].parts(place + 1)[part]
-                if place not in known and meant is not None:
-                    keys[side].append(((gaps[side][place], meant), place))
+                meaning = meanings[side][place]
+                if place not in known and not (by_deed and meaning.is_mere_verdict):
+                    keys[side].append(((gaps[side][place], meaning.deed if by_deed else meaning.packets), place))
         pairs |= _matched(*keys)
     return pairs
 
 
-class _IptablesChain:
-    """A chain of iptables."""
+class _Meaning(NamedTuple):
+    """What counts in a rule: which packets it is for, with which chance (in nftables the deed has it), and what it does
+    with them."""
 
-    def __init__(self, table: str, chain: Chain) -> None:
-        self.rules = chain.rules
-        self.is_base = chain.name in BUILTIN_CHAINS[table]
-        self._name = chain.name
+    packets: object
+    chance: object
+    deed: object
 
-    def keys(self, *, chance: bool = True) -> Iterator[object]:
-        """What counts in each rule; without `chance` all but with which probability it matches."""
-        for number, rule in enumerate(self.rules, 1):
-            yield self._condition(number, chance=chance), rule.target
+    @property
+    def is_mere_verdict(self) -> bool:
+        """Whether it does what many rules do, or nothing."""
+        if isinstance(self.deed, Verdict):
+            return not self.deed.chain
+        return self.deed is None or isinstance(self.deed, (IptablesVerdict, RejectTarget, Reject))
 
-    def _condition(self, number: int, *, chance: bool) -> object:
-        idle = IDLE_MATCHES if chance else (*IDLE_MATCHES, StatisticMatch)
-        rule = self.rules[number - 1]
-        return rule.head, tuple(match for match in rule.matches if not isinstance(match, idle))
 
-    def parts(self, number: int) -> tuple[object, object]:
-        """Which packets a rule is for, whatever its chance; and what it does, None if that is a mere verdict."""
-        target = self.rules[number - 1].target
-        is_verdict = isinstance(target, (IptablesVerdict, RejectTarget))
-        return self._condition(number, chance=False), None if is_verdict else target
+def _meaning(rule: Rule | NftRule) -> _Meaning:
+    if isinstance(rule, Rule):
+        chances = tuple(match for match in rule.matches if isinstance(match, StatisticMatch))
+        matches = tuple(match for match in rule.matches if not isinstance(match, (*IDLE_MATCHES, StatisticMatch)))
+        return _Meaning((rule.head, matches), chances, rule.target)
+    *conditions, deed = [statement for statement in rule.statements if not is_idle(statement)] or (None,)
+    return _Meaning(tuple(conditions), (), deed)
 
-    def acts(self, number: int) -> bool:
-        """Whether a rule can make a difference: those that log or count do not."""
-        rule = self.rules[number - 1]
+
+def _acts(rule: Rule | NftRule) -> bool:
+    """Whether a rule can make a difference: those that only match, log or count do not."""
+    if isinstance(rule, Rule):
         remembers = any(isinstance(match, RecentMatch) and match.action.value != "rcheck" for match in rule.matches)
         return remembers or not (rule.target is None or isinstance(rule.target, IDLE_TARGETS))
+    return not all(isinstance(each, Match) or is_idle(each) for each in rule.statements)
+
+
+class _Chain(NamedTuple):
+    """A chain of iptables, or of a `table` of nftables."""
+
+    name: str
+    rules: tuple[Rule, ...] | tuple[NftRule, ...]
+    is_base: bool
+    table: NftTable | None = None
 
     def describe(self, number: int) -> tuple[str, str]:
         """A rule's text, and what it does."""
         rule = self.rules[number - 1]
+        if isinstance(rule, NftRule):
+            assert self.table is not None
+            text = " ".join(text_of(statement, self.table) for statement in rule.statements)
+            last = rule.statements[-1] if rule.statements else None
+            return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
         target = rule.target
         if isinstance(target, Jump):
             action = f"{'goto' if target.goto else 'jump'} to {target.chain}"
@@ -267,47 +282,7 @@ class _IptablesChain:
             action += f" ({comment})" if comment else ""
         else:
             action = f"`{target.to_save()}`" if target is not None else "without a target"
-        return rule.to_save(self._name), action
-
-
-class _NativeChain:
-    """A chain of nftables."""
-
-    def __init__(self, table: NftTable, chain: NftChain) -> None:
-        self.rules = chain.rules
-        self.is_base = chain.base is not None
-        self._table = table
-
-    def keys(self, *, chance: bool = True) -> Iterator[object]:
-        """What counts in each rule, chances always: a rule of nftables has those of all endpoints."""
-        del chance
-        for rule in self.rules:
-            yield _counting(rule)
-
-    def parts(self, number: int) -> tuple[object, object]:
-        """Which packets a rule is for; and what it does, None if that is a mere verdict."""
-        *conditions, last = _counting(self.rules[number - 1]) or (None,)
-        is_verdict = isinstance(last, Reject) or (isinstance(last, Verdict) and not last.chain)
-        return tuple(conditions), None if is_verdict else last
-
-    def acts(self, number: int) -> bool:
-        """Whether a rule does more than to match, log and count."""
-        statements = self.rules[number - 1].statements
-        return not all(isinstance(each, Match) or is_idle(each) for each in statements)
-
-    def describe(self, number: int) -> tuple[str, str]:
-        """A rule's text, and what it does."""
-        statements = self.rules[number - 1].statements
-        text = " ".join(text_of(statement, self._table) for statement in statements)
-        last = statements[-1] if statements else None
-        return text, f"{last.kind} to {last.chain}" if isinstance(last, Verdict) and last.chain else f"`{text}`"
-
-
-def _counting(rule: NftRule) -> tuple[Statement, ...]:
-    return tuple(statement for statement in rule.statements if not is_idle(statement))
-
-
-_Chain = _IptablesChain | _NativeChain
+        return rule.to_save(self.name), action
 
 
 def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey, _Chain]:
@@ -315,7 +290,11 @@ def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey
     for item in rules.iptables:
         source = item.source if several else ""
         for table in item.ruleset.tables:
-            found |= {(source, table.name, chain.name): _IptablesChain(table.name, chain) for chain in table.chains}
+            for chain in table.chains:
+                is_base = chain.name in BUILTIN_CHAINS[table.name]
+                found[source, table.name, chain.name] = _Chain(chain.name, chain.rules, is_base)
     for held in rules.tables(family):
-        found |= {("", table_name(held), chain.name): _NativeChain(held, chain) for chain in held.chains}
+        for native in held.chains:
+            is_base = native.base is not None
+            found["", table_name(held), native.name] = _Chain(native.name, native.rules, is_base, held)
     return found
