@@ -16,6 +16,7 @@ from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Row, Shape, 
 from kproxy.dataplane.symbolic.variables import ADDRESS_KINDS, LOCAL, UNICAST, Variables
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
+from kproxy.words import listed
 
 _MAX_PARTS: Final = 4
 
@@ -227,12 +228,8 @@ def address_set(variables: Variables, level: int, condition: Node, possible: Nod
     left = parts(diagrams.negate(widest))
     kept = min(parts(narrowest), parts(widest), key=len)
     if len(left) < len(kept):
-        return "anywhere but " + _listed(left)
-    return _listed(kept)
-
-
-def _listed(parts: list[str]) -> str:
-    return ", ".join(parts[:_MAX_PARTS]) + (f" and {len(parts) - _MAX_PARTS} more" if len(parts) > _MAX_PARTS else "")
+        return "anywhere but " + listed(left, _MAX_PARTS)
+    return listed(kept, _MAX_PARTS)
 
 
 def _networks(intervals: list[tuple[int, int]], family: Family) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.concrete.routing import Query, Unknown, device_address, first_address, is_link_local, lookup
 from kproxy.dataplane.concrete.state import DST, SRC, State, View
 from kproxy.dataplane.model.conntrack import MAX_CHOICES, ORIGINAL, tuple_of
-from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address
@@ -25,7 +24,6 @@ from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.targets import (
     DnatTarget,
     MasqueradeTarget,
-    NatRange,
     NetmapTarget,
     RedirectTarget,
     SnatTarget,
@@ -47,40 +45,28 @@ class Choice(NamedTuple):
 
 def choices(target: NatTarget, view: View) -> list[Choice] | None:
     """What a target may rewrite the packet's source or destination to; None if the kernel would drop the packet."""
-    packet = view.state.packet
+    packet, source = view.state.packet, MANIP[view.hook] == SRC
     # What is kept is what the connection has: a header that a rule has written is not asked (get_unique_tuple).
     kept = (view.state.connection.known_as(packet).reply or tuple_of(packet).reversed()).reversed()
-    if isinstance(target, DnatTarget):
-        return _from_range(target.to_destination, kept.dst, kept.dport, random=target.random, source=False)
-    if isinstance(target, SnatTarget):
-        random = target.random or target.random_fully
-        return _from_range(target.to_source, kept.src, kept.sport, random=random, source=True)
-    if isinstance(target, MasqueradeTarget):
-        random = target.random or target.random_fully
-        ports = _ports(target.to_ports, None, kept.sport, random=random, source=True)
-        return _with_ports([masquerade_address(view)], ports)
-    if isinstance(target, RedirectTarget):
-        ports = _ports(target.to_ports, None, kept.dport, random=target.random, source=False)
-        return _redirect(view, ports)
-    inside = packet.dst if MANIP[view.hook] == DST else packet.src
-    port = kept.dport if MANIP[view.hook] == DST else kept.sport
-    network = target.to
-    mapped = None if inside is None else network.address | inside & (network.mask ^ network.family.full_mask)
-    return [Choice(mapped, port, Fraction(1))]
-
-
-def _from_range(wanted: NatRange, address: int | None, port: int | None, *, random: bool, source: bool) -> list[Choice]:
-    addresses: list[int | None] = [address]
-    if wanted.addresses is not None:
-        first, last = wanted.addresses
-        addresses = list(range(first, last + 1)) if 0 <= last - first < MAX_CHOICES else [None]
-    ports = _ports(wanted.ports, wanted.base_port, port, random=random, source=source)
-    return _with_ports(addresses, ports)
-
-
-def _with_ports(addresses: list[int | None], ports: list[int | None]) -> list[Choice]:
-    chance = Fraction(1, len(addresses) * len(ports))
-    return [Choice(address, port, chance) for address in addresses for port in ports]
+    address, port = (kept.src, kept.sport) if source else (kept.dst, kept.dport)
+    if isinstance(target, NetmapTarget):
+        inside, network = packet.src if source else packet.dst, target.to
+        mapped = None if inside is None else network.address | inside & (network.mask ^ network.family.full_mask)
+        return [Choice(mapped, port, Fraction(1))]
+    random, base = target.random or (source and target.random_fully), None  # type: ignore[union-attr]
+    addresses: list[int | None]
+    if isinstance(target, (DnatTarget, SnatTarget)):
+        wanted = target.to_source if isinstance(target, SnatTarget) else target.to_destination
+        addresses, within, base = [address], wanted.ports, wanted.base_port
+        if wanted.addresses is not None:
+            first, last = wanted.addresses
+            addresses = [*range(first, last + 1)] if 0 <= last - first < MAX_CHOICES else [None]
+    else:
+        addresses = [masquerade_address(view)] if isinstance(target, MasqueradeTarget) else _redirected(view)
+        within = target.to_ports
+    ports = _ports(within, base, port, random=random, source=source)
+    chance = Fraction(1, max(len(addresses), 1) * len(ports))
+    return [Choice(address, port, chance) for address in addresses for port in ports] or None
 
 
 def _ports(wanted: Range | None, base: int | None, port: int | None, *, random: bool, source: bool) -> list[int | None]:
@@ -118,7 +104,9 @@ def masquerade_address(view: View) -> int | None:
         if local or packet.out_interface == LOOPBACK:
             return packet.dst if local is not False else None
     elif packet.out_interface == LOOPBACK:
-        return _first_address(host, packet.family)
+        if host.interfaces is not None:
+            return first_address(host, packet.family)
+        return device_address(host, packet.family, None, None)
     if packet.dst is not None:
         route = lookup(host, Query.of(packet, packet.in_interface))
         if route is not None and not isinstance(route, Unknown) and route.gateway is not None:
@@ -126,23 +114,20 @@ def masquerade_address(view: View) -> int | None:
     return device_address(host, packet.family, packet.out_interface, towards)
 
 
-def _first_address(host: Host, family: Family) -> int | None:
-    return device_address(host, family, None, None) if host.interfaces is None else first_address(host, family)
-
-
-def _redirect(view: View, ports: list[int | None]) -> list[Choice] | None:
+def _redirected(view: View) -> list[int | None]:
+    """The address that REDIRECT takes: loopback's for packets of this host, else the first of the input interface."""
     packet, host = view.state.packet, view.host
     if view.hook is Hook.OUTPUT:
-        return _with_ports([0x7F000001 if packet.family is Family.IPV4 else 1], ports)
+        return [0x7F000001 if packet.family is Family.IPV4 else 1]
     device = host.interface(packet.in_interface)
     if device is None:
-        return _with_ports([device_address(host, packet.family, None, None)], ports)
+        return [device_address(host, packet.family, None, None)]
     own = [item.value for item in device.addresses if item.family is packet.family]
     if packet.family is Family.IPV6:
         wide = [address for address in own if not is_link_local(address)]
         if packet.dst is not None and not is_link_local(packet.dst) and wide:
             own = wide
-    return _with_ports([own[0]], ports) if own else None
+    return [*own[:1]]
 
 
 def set_ups(state: State, manip: int, choice: Choice) -> list[State]:
@@ -150,22 +135,8 @@ def set_ups(state: State, manip: int, choice: Choice) -> list[State]:
     anything, because the address or port that is rewritten is open."""
     packet = state.packet
     address, port = (packet.dst, packet.dport) if manip == DST else (packet.src, packet.sport)
-    done = set_up(state, manip, choice)
-    same_port = port == choice.port or port is None
-    if (address is None and choice.address is not None and same_port) or (
-        port is None and choice.port is not None and address in (None, choice.address)
-    ):
-        entry = done.connection
-        before = state.connection
-        unchanged = entry.replace(dnat=before.dnat) if manip == DST else entry.replace(snat=before.snat)
-        return [done, done._replace(connection=unchanged)]
-    return [done]
-
-
-def set_up(state: State, manip: int, choice: Choice) -> State:
-    """The state once the connection's translation on one side is chosen."""
-    entry = state.connection.known_as(state.packet)
-    original = entry.original or tuple_of(state.packet)
+    entry = before = state.connection.known_as(packet)
+    original = entry.original or tuple_of(packet)
     reply = entry.reply or original.reversed()
     if manip == DST:
         changed = (reply.src, reply.sport) != (choice.address, choice.port)
@@ -175,8 +146,15 @@ def set_up(state: State, manip: int, choice: Choice) -> State:
         changed = (reply.dst, reply.dport) != (choice.address, choice.port)
         reply = reply._replace(dst=choice.address, dport=choice.port)
         entry = entry.replace(reply=reply, snat=entry.snat or changed)
-    done = state.nat_done | manip
-    return state._replace(connection=entry, nat_done=done, masqueraded=state.masqueraded or manip == SRC)
+    masqueraded = state.masqueraded or manip == SRC
+    done = state._replace(connection=entry, nat_done=state.nat_done | manip, masqueraded=masqueraded)
+    same_port = port == choice.port or port is None
+    if (address is None and choice.address is not None and same_port) or (
+        port is None and choice.port is not None and address in (None, choice.address)
+    ):
+        unchanged = entry.replace(dnat=before.dnat) if manip == DST else entry.replace(snat=before.snat)
+        return [done, done._replace(connection=unchanged)]
+    return [done]
 
 
 def translate(state: State, hook: Hook) -> State:

@@ -37,7 +37,8 @@ LOCAL: Final = "local"
 LOOPBACK: Final = "lo"
 
 ICMP_ECHO: Final = {Family.IPV4: 8, Family.IPV6: 128}
-_ICMP_ERRORS: Final = {ICMP: frozenset({3, 4, 5, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
+ICMP_ERRORS: Final = {ICMP: frozenset({3, 4, 5, 11, 12}), ICMPV6: frozenset({1, 2, 3, 4})}
+"""The types of ICMP messages about other packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Packet:
     @property
     def is_icmp_error(self) -> bool:
         """Whether it is an ICMP message about another packet."""
-        return self.icmp_type is not None and self.icmp_type in _ICMP_ERRORS.get(self.protocol, frozenset())
+        return self.icmp_type is not None and self.icmp_type in ICMP_ERRORS.get(self.protocol, frozenset())
 
     @property
     def source(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
-from kproxy.dataplane.model.packet import ICMP, ICMPV6
+from kproxy.dataplane.model.packet import ICMP, ICMP_ERRORS, ICMPV6
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import LOCAL, Variables
 from kproxy.netfilter.family import Family
@@ -45,9 +45,8 @@ def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> N
     diagrams = variables.diagrams
     result = TRUE
     if state.ctstate == "RELATED":
-        errors = {ICMP: (3, 4, 5, 11, 12), ICMPV6: (1, 2, 3, 4)}
         number = ICMP if variables.family is Family.IPV4 else ICMPV6
-        kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in errors[number]])
+        kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in sorted(ICMP_ERRORS[number])])
         error = diagrams.equals(variables.protocol, number, kinds)
         result = diagrams.negate(error) if state.fresh else error
     outside = diagrams.among(variables.out_interface, ((LO + 1, diagrams.sizes[variables.out_interface] - 1),))

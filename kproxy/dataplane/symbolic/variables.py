@@ -209,30 +209,34 @@ class Variables(PacketVariables):
         """What is certain about the kind of an address without knowing the host: loopback addresses are local, and so
         on (`concrete.routing.address_type`)."""
         diagrams = self.diagrams
-        rest = diagrams.among(kind, ((UNICAST, BROADCAST),))
-        if self.family is Family.IPV6:
-            rest = diagrams.among(kind, ((UNICAST, LOCAL),))
-        loopback = self.address_under(level, LOOPBACK_NETWORKS[self.family])
-        result = diagrams.ite(loopback, diagrams.equals(kind, LOCAL), rest)
-        # IPv6 has no kind for multicast in `addrtype`; it is not one of the host's own addresses.
-        multicast = self.address_under(level, MULTICAST_NETWORKS[self.family])
-        of_group = UNICAST if self.family is Family.IPV6 else MULTICAST
-        result = diagrams.ite(multicast, diagrams.equals(kind, of_group), result)
-        if self.family is Family.IPV4:
-            for first, last in ((0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)):
-                broadcast = self.between(level, first, last)
-                result = diagrams.ite(broadcast, diagrams.equals(kind, BROADCAST), result)
+        result = diagrams.among(kind, ((UNICAST, BROADCAST if self.family is Family.IPV4 else LOCAL),))
+        for first, last, certain in _CERTAIN[self.family]:
+            result = diagrams.ite(self.between(level, first, last), diagrams.equals(kind, certain), result)
         return result
 
     def certain_kind(self, address: int) -> int | None:
         """The kind of an address if it is certain without knowing the host."""
-        if LOOPBACK_NETWORKS[self.family].contains(address):
-            return LOCAL
-        if self.family is Family.IPV6:
-            return UNICAST if MULTICAST_NETWORKS[self.family].contains(address) else None
-        if address >> 24 == 0 or address == 0xFFFFFFFF:
-            return BROADCAST
-        return MULTICAST if MULTICAST_NETWORKS[self.family].contains(address) else None
+        return next((kind for first, last, kind in _CERTAIN[self.family] if first <= address <= last), None)
+
+
+def _ends(network: Network) -> Interval:
+    return network.address, network.address | (network.mask ^ network.family.full_mask)
+
+
+_CERTAIN: Final = {
+    Family.IPV4: (
+        (0, 0x00FFFFFF, BROADCAST),
+        (*_ends(LOOPBACK_NETWORKS[Family.IPV4]), LOCAL),
+        (*_ends(MULTICAST_NETWORKS[Family.IPV4]), MULTICAST),
+        (0xFFFFFFFF, 0xFFFFFFFF, BROADCAST),
+    ),
+    # IPv6 has no kind for multicast in `addrtype`; it is not one of the host's own addresses.
+    Family.IPV6: (
+        (*_ends(LOOPBACK_NETWORKS[Family.IPV6]), LOCAL),
+        (*_ends(MULTICAST_NETWORKS[Family.IPV6]), UNICAST),
+    ),
+}
+"""First and last addresses whose kind is the same for every host."""
 
 
 def masked_intervals(value: int, mask: int, bits: int) -> list[Interval]:
