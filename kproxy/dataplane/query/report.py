@@ -44,8 +44,8 @@ class Reply(
     verdict: str
     src: str
     dst: str
-    received_src: str = "?"
-    received_dst: str = "?"
+    received_src: str
+    received_dst: str
     reason: str = ""
     out_interface: str = ""
 
@@ -232,7 +232,7 @@ def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, b
     try:
         result = trace_reply(index, host, outcome, assumed=assumed)
     except DataplaneError as error:
-        return Reply(kind, INDETERMINATE, outcome.dst, outcome.src, reason=str(error))
+        return Reply(kind, INDETERMINATE, outcome.dst, outcome.src, "?", "?", str(error))
     sent = (result.packet.source, result.packet.destination)
     found = merge(result.outcomes)
     leaves = " or ".join(dict.fromkeys(each.device for item in found for each in (item, *item.possible) if each.device))
@@ -244,4 +244,4 @@ def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, b
     if len(ends) == 1:
         return Reply(kind, found[0].verdict, *sent, found[0].src, found[0].dst, out_interface=leaves)
     reasons = dict.fromkeys(reason for item in found for reason in (item.reason, *item.reasons) if reason)
-    return Reply(kind, INDETERMINATE, *sent, reason="; ".join(reasons) or "it depends on chance")
+    return Reply(kind, INDETERMINATE, *sent, "?", "?", "; ".join(reasons) or "it depends on chance")
