@@ -121,24 +121,21 @@ class Exploration:
                 self._solved[number] = self._combine(self._vertices[number])
 
     def _vertex(self, fork: Fork) -> _Vertex:
-        arcs = []
-        for edge in fork.edges:
-            to = edge.to
-            if isinstance(to, Node):
-                number = self._numbers.get(to)
-                if number is None and len(self._nodes) >= MAX_NODES:
-                    arcs.append(_Arc(edge.chance, End(INDETERMINATE, "", to.state, reason=_TOO_MANY), edge.steps))
-                    continue
-                if number is None:
-                    number = self._numbers[to] = len(self._nodes)
-                    self._nodes.append(to)
-                arcs.append(_Arc(edge.chance, number, edge.steps))
-            elif isinstance(to, Fork):
-                arcs.append(_Arc(edge.chance, len(self._nodes), edge.steps))
-                self._nodes.append(to)
-            else:
-                arcs.append(_Arc(edge.chance, to, edge.steps))
+        arcs = (_Arc(edge.chance, self._end_or_number(edge.to), edge.steps) for edge in fork.edges)
         return _Vertex(fork.steps, tuple(arcs), fork.why)
+
+    def _end_or_number(self, to: Node | Fork | End) -> int | End:
+        if isinstance(to, End):
+            return to
+        if isinstance(to, Node):
+            known = self._numbers.get(to)
+            if known is not None:
+                return known
+            if len(self._nodes) >= MAX_NODES:
+                return End(INDETERMINATE, "", to.state, reason=_TOO_MANY)
+            self._numbers[to] = len(self._nodes)
+        self._nodes.append(to)
+        return len(self._nodes) - 1
 
     def _expand(self, number: int) -> tuple[_Arc, ...]:
         """Follow a node of the graph."""
