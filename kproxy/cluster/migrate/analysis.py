@@ -244,8 +244,7 @@ def _decided_by(
     opened = foreign.opened
     sides = (opened.with_iptables(own), opened.without(rules).with_iptables(own))
     for difference in compare(*sides, family=facts.family).differences:
-        situation, _ = difference.situations
-        witness = beside.find([Candidate.of(situation)], sources_differ, judge)
+        witness = beside.find([Candidate.of(difference.witness)], sources_differ, judge)
         if witness is not None:
             return witness
     return None
