@@ -102,9 +102,7 @@ class HookPipeline:
         if cursor.frames == DONE:
             return self._leave_chain(cursor, stage, state, ())
         if not cursor.frames:
-            packet = state.packet
-            before = (packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos)
-            cursor = cursor._replace(frames=((chain.chain, 0),), before=before)
+            cursor = cursor._replace(frames=((chain.chain, 0),), before=_routed_by(state))
             met = self._meets(chain, cursor, state) if cursor.hook in self._hooked else True
             if isinstance(met, Fork):
                 return met
@@ -204,10 +202,7 @@ class HookPipeline:
         hook, chain, rest = cursor.hook, stage.chains[cursor.order[0]], cursor.order[1:]
         if stage.kind is StageKind.NAT and state.nat_done & nat.MANIP[hook]:
             rest = ()
-        packet = state.packet
-        routed_again = chain.type is ChainType.ROUTE and cursor.before != (
-            packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos,
-        )  # fmt: skip
+        routed_again = chain.type is ChainType.ROUTE and cursor.before != _routed_by(state)
         if rest:
             following = Cursor(hook, cursor.stage, order=rest, variant=cursor.variant)
         elif stage.kind is StageKind.NAT:
@@ -343,6 +338,12 @@ class HookPipeline:
 
 
 _ANSWER: Final = SYN | ACK
+
+
+def _routed_by(state: State) -> tuple[object, ...]:
+    """What a packet is routed anew for in OUTPUT, if rules have changed it."""
+    packet = state.packet
+    return packet.src, packet.dst, packet.mark, packet.mark_known, packet.tos
 
 
 def _after(steps: tuple[Step, ...], fork: Fork) -> Fork:

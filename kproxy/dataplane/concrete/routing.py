@@ -107,22 +107,12 @@ def _own_type(host: Host, family: Family, address: int, device: str | None) -> s
         if local:
             return "LOCAL" if device is None else UNKNOWN
         return "UNICAST"
-    for item in host.interfaces.values():
-        if device is not None and item.name != device:
-            continue
-        for own in item.addresses:
-            if own.family is family and own.value == address:
-                return "LOCAL"
+    held = [own for item in host.interfaces.values() if device in (None, item.name) for own in item.addresses]
+    if any(own.family is family and own.value == address for own in held):
+        return "LOCAL"
     if device is None and host.is_local(family, address):
         return "LOCAL"
-    if family is Family.IPV4 and any(
-        is_broadcast(own, address)
-        for item in host.interfaces.values()
-        if device is None or item.name == device
-        for own in item.addresses
-    ):
-        return "BROADCAST"
-    return "UNICAST"
+    return "BROADCAST" if family is Family.IPV4 and any(is_broadcast(own, address) for own in held) else "UNICAST"
 
 
 def is_broadcast(own: InterfaceAddress, address: int) -> bool:
@@ -310,9 +300,6 @@ def is_link_local(address: int) -> bool:
 def _only_address(host: Host, family: Family) -> int | None:
     if host.local_addresses is None:
         return None
-    own = {
-        address
-        for of_family, address in host.local_addresses
-        if of_family is family and not LOOPBACK_NETWORKS[family].contains(address)
-    }
+    own = {address for held, address in host.local_addresses if held is family}
+    own = {address for address in own if not LOOPBACK_NETWORKS[family].contains(address)}
     return own.pop() if len(own) == 1 else None
