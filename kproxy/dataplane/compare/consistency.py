@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from kproxy.dataplane.compare.witness import Values
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.ask import of_packet
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import ConntrackCase
@@ -31,9 +30,8 @@ def correlated(setup: Setup, node: Node, state: ConntrackCase, values: Mapping[i
     """
     variables, diagrams, translation = setup.variables, setup.variables.diagrams, setup.translation
     read = Values(variables, values or {})
-    dst = None if values is None else read.number(variables.dst)
-    port = read.number(variables.dport) if read.get(variables.protocol) in PORT_PROTOCOLS else 0
-    moved = state.tracked and not state.fresh
+    dst, port = (None, 0) if values is None else read.destination
+    moved = state.known
     parts: dict[int, Node] = {}
     start = 0
     for end, child in zip(*diagrams.parts(node, variables.destination), strict=True):

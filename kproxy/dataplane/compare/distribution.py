@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.compare.witness import Values
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
@@ -50,9 +49,7 @@ def _fates(setup: Setup, node: Node, values: Mapping[int, int]) -> Iterator[tupl
         if child != ZERO:
             pending += [(destination, child) for destination in range(start, end)]
         start = end
-    read = Values(variables, values)
-    ports = read.get(variables.protocol) in PORT_PROTOCOLS
-    here = (read.number(variables.dst), read.number(variables.dport) if ports else 0)
+    here = Values(variables, values).destination
     for destination, child in pending:
         leaf = diagrams.at(child, values)
         for symbolic, weight in setup.outcomes.entries(leaf):

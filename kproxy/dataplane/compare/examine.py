@@ -17,7 +17,7 @@ from kproxy.dataplane.compare.describe import Side, box_around, box_text, interv
 from kproxy.dataplane.compare.difference import Difference, Extent
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
 from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of
-from kproxy.dataplane.compare.observe import index_rules, observe, watch_of
+from kproxy.dataplane.compare.observe import Observed, index_rules, observe, watch_of
 from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.undo import Edit, undone
@@ -25,7 +25,6 @@ from kproxy.dataplane.compare.witness import Situation, Values, situation_of
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
@@ -180,13 +179,13 @@ class Examiner:
         possible = diagrams.restrict(possible, tuple((level, point.get(level, 0)) for level in chosen))
         box = box_around(variables, rest, possible, point)
         words = box_text(variables, box)
-        protocol = point.get(variables.protocol, 0)
+        protocol, here = point.get(variables.protocol, 0), Values(variables, point).destination
         one, other = distributions_text(variables.family, protocol, found.one, found.other)
         covered = diagrams.all_of(side.condition for side in box)
         difference = Difference(
             words.sources, words.conditions, one, other, found.situations, extent=self._extent(region, box),
             ends=(end_of(found.one), end_of(found.other)), source_only=differ_in_source(found.one, found.other),
-            general=distributions_text(variables.family, protocol, found.one, found.other, self._here(point)),
+            general=distributions_text(variables.family, protocol, found.one, found.other, here),
             to_host=words.to_host, is_usual=self._is_usual(point, found.situations[0]),
         )  # fmt: skip
         return difference, diagrams.both(rest, diagrams.negate(covered))
@@ -224,32 +223,22 @@ class Examiner:
     def _try(self, region: Region, nodes: list[Node], values: dict[int, int]) -> Shown | str:
         """Whether a packet shows a difference; if not, why, or nothing if it is sure that it cannot."""
         variables = self._variables
-        if region.origin == "local" and LOCAL in (
-            values.get(variables.dst_kind),
-            values.get(variables.translated_kind),
-        ):
+        kinds = values.get(variables.dst_kind), values.get(variables.translated_kind)
+        if region.origin == "local" and LOCAL in kinds:
             # What MASQUERADE takes for a packet that the host sends to itself.
             masqueraded = parse_address(DOCUMENTATION[variables.family][2], variables.family) + 100
             values = {**dict(variables.values_of(variables.translated_src, masqueraded)), **values}
         read = Values(variables, values)
-        if read.number(variables.src) == read.number(variables.dst):  # one address is of one kind: see `correlated`
+        src = read.number(variables.src)
+        if src == read.number(variables.dst):  # one address is of one kind: see `correlated`
             values = {**values, variables.src_kind: values.get(variables.dst_kind, 0)}
-        if (
-            region.state.tracked
-            and not region.state.fresh
-            and read.number(variables.src) == read.number(variables.translated_src)
-        ):
+        if region.state.known and src == read.number(variables.translated_src):
             values = {**values, variables.translated_src_kind: values.get(variables.src_kind, 0)}
-        result = ""
         for point in self._variants(values):
             one, other = (distribution_at(self._setup, node, point) for node in nodes)
             if one != other:
-                found = self._observe(region, point, one, other)
-                if not isinstance(found, str):
-                    return found
-                result = found or result
-                break
-        return result
+                return self._observe(region, point, one, other)
+        return ""
 
     def _observe(self, region: Region, point: dict[int, int], one: Distribution, other: Distribution) -> Shown | str:
         """Whether the concrete evaluator confirms that distributions at a point differ; if not, why."""
@@ -262,41 +251,26 @@ class Examiner:
         open_ones = dict.fromkeys(key.text.rstrip() for key, level in free if key.kind == "onward" and point.get(level))
         if open_ones:
             return f"depends on {', '.join(open_ones)}"
-        here = self._here(point)
+        here = Values(variables, point).destination
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
-        destinations = tuple(
-            dict.fromkeys(
-                destination
-                for destination in chosen
-                if destination.text
-                or ((destination.address, destination.port) != here and destination.address in self._picker.addresses)
-            )
-        )
+        named = self._picker.addresses
+        elsewhere = (each for each in chosen if each.text or (each[:2] != here and each.address in named))
+        destinations = tuple(dict.fromkeys(elsewhere))
         if region.state.fresh and not self._allows(destinations, point):
             return ""
-        situations = [
+        first, second = (
             situation_of(variables, point, region.origin, region.state, destinations, watch, self._sources)
             for watch in self._watches
-        ]
-        first, second = situations
+        )
         if first is None or second is None:
             return CONTRADICTION
-        seen = [
-            observe(self.index(number), situation, self._watches[number])
-            for number, situation in enumerate((first, second))
-        ]
+        seen = self._seen((first, second), (self.index(0), self.index(1)))
         reasons = {ends[2] for item in seen for ends in item if ends[0] == INDETERMINATE} - {NOT_MODELLED}
         if seen[0] != seen[1] and (not reasons or any(unsure)):
             return Shown(point, one, other, (first, second))
         if seen[0] == seen[1] and any(ends[2] == NOT_MODELLED for ends in seen[0]):
             return NOT_MODELLED
         return UNCONFIRMED
-
-    def _here(self, point: Mapping[int, int]) -> tuple[int, int]:
-        """The packet's own destination; port 0 if its protocol has none."""
-        variables, read = self._variables, Values(self._variables, point)
-        has_ports = point.get(variables.protocol) in PORT_PROTOCOLS
-        return read.number(variables.dst), read.number(variables.dport) if has_ports else 0
 
     def _allows(self, destinations: tuple[Destination, ...], point: Mapping[int, int]) -> bool:
         """Whether new destinations can be of this kind on the given host."""
@@ -320,19 +294,19 @@ class Examiner:
     def alike(self, situations: tuple[Situation, Situation], edits: Sequence[Edit]) -> bool:
         """Whether both sides treat a witness alike once these edits are made."""
         touched = {each.side for each in edits}
-        sides = undone(self._rules, edits)
+        sides, family = undone(self._rules, edits), self._setup.family
         try:
             first, second = (
-                observe(
-                    index_rules(sides[number], self._setup.family) if number in touched else self.index(number),
-                    situation,
-                    self._watches[number],
-                )
-                for number, situation in enumerate(situations)
+                index_rules(sides[side], family) if side in touched else self.index(side) for side in (0, 1)
             )
+            one, other = self._seen(situations, (first, second))
         except DataplaneError:  # a chain is not there then
             return False
-        return first == second
+        return one == other
+
+    def _seen(self, situations: tuple[Situation, Situation], indexes: tuple[Index, Index]) -> list[Observed]:
+        """What the concrete evaluator makes of a witness on both sides."""
+        return [observe(*each) for each in zip(indexes, situations, self._watches, strict=True)]
 
 
 def _indeterminate_part(item: Distribution) -> dict[Fate, Fraction]:

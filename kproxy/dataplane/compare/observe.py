@@ -24,6 +24,7 @@ from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget,
 
 Observation = tuple[object, ...]
 """What becomes of a packet as far as rule sets are compared by it."""
+Observed = dict[Observation, Fraction]
 
 _EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
 
@@ -71,7 +72,7 @@ def _target(index: Index, step: Step) -> object:
     return None
 
 
-def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[Observation, Fraction]:
+def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Observed:
     """What becomes of the packet, with chances.
 
     Raises:
@@ -80,7 +81,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> dict[
     index = assumed_index(rules, situation)
     exploration = Exploration(HookPipeline(index, situation.host), State(situation.packet, situation.connection))
     held = situation.host.recent or {}
-    result: dict[Observation, Fraction] = {}
+    result: Observed = {}
     for arrival in exploration.paths():
         state, end = arrival.end.state, arrival.end
         packet = state.packet

@@ -119,7 +119,7 @@ class Picker:
                     wanted = diagrams.both(wanted, diagrams.negate(condition))
                 for upper in seen:
                     asked = tuple((level, value) for level, value in upper if level in selecting)
-                    wanted = diagrams.both(wanted, diagrams.negate(self._point(asked)))
+                    wanted = diagrams.both(wanted, diagrams.negate(diagrams.point(asked)))
                 if wanted == FALSE:
                     yield None, FALSE
                     return
@@ -158,7 +158,7 @@ class Picker:
         ports = {each.port for each in self._setup.translation.destinations if each.address in (dst, -1)}
         names = ["dst", "protocol"] if region.state.fresh else ["dst", "protocol", "translated_dst"]
         pinned = [(level, values[level]) for name in names for level in variables.levels[name] if level in values]
-        result = self._point(tuple(sorted(pinned)))
+        result = diagrams.point(tuple(sorted(pinned)))
         if port in ports:
             return diagrams.both(result, diagrams.equals(variables.dport, port))
         others = diagrams.among(variables.dport, tuple((each, each) for each in sorted(ports) if each >= 0))
@@ -186,12 +186,6 @@ class Picker:
             return TRUE
         same = variables.address_is(variables.translated_dst, Values(variables, values).number(variables.dst))
         return diagrams.either(variables.free(KEPT_DESTINATION), diagrams.negate(same))
-
-    def _point(self, values: tuple[tuple[int, int], ...]) -> Node:
-        node = TRUE
-        for level, value in reversed(values):
-            node = self._diagrams.equals(level, value, node)
-        return node
 
     def _preferences(self, number: int) -> dict[int, int]:
         """Values for variables that may have any, in three variants."""
@@ -225,7 +219,7 @@ class Picker:
             if level != variables.translated_dst or not state.fresh:
                 result = diagrams.both(result, self._on_host(level, kind))
         result = diagrams.both(result, lists_fit(variables))
-        if state.tracked and not state.fresh:
+        if state.known:
             result = diagrams.both(result, tuples_fit(variables))
         # Connections are translated to addresses that hosts have.
         return diagrams.both(result, self.unicast(variables.translated_dst))

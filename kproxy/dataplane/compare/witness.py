@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple, tuple_of
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
-from kproxy.dataplane.model.packet import Packet
+from kproxy.dataplane.model.packet import PORT_PROTOCOLS, Packet
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
@@ -75,6 +75,13 @@ class Values:
         for level in levels:
             result = result << bits | self.get(level)
         return result
+
+    @property
+    def destination(self) -> tuple[int, int]:
+        """The packet's destination: address and port, the port 0 if its protocol has none."""
+        variables = self.variables
+        port = self.number(variables.dport) if self.get(variables.protocol) in PORT_PROTOCOLS else 0
+        return self.number(variables.dst), port
 
     def packet(self, origin: str) -> Packet:
         """The packet, with the fields that its protocol has."""
@@ -173,7 +180,7 @@ class _Told:
         """The packet's connection, as conntrack has it."""
         read, packet, state, variables = self.read, self.packet, self.state, self.read.variables
         mark = read.number(variables.connmark)
-        if state.fresh or not state.tracked:
+        if not state.known:
             return Connection(state.ctstate, mark=mark)
         moved_dst, moved_src = self.translated
         now = tuple_of(packet)
@@ -206,7 +213,7 @@ class _Told:
         read, packet, state, answers, variables = self.read, self.packet, self.state, self.answers, self.read.variables
         family, origin = variables.family, packet.origin
         src, dst = packet.src or 0, packet.dst or 0
-        moved = state.tracked and not state.fresh
+        moved = state.known
         kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
         new_destinations: list[int] = []
         new_sources: list[int] = []

@@ -28,6 +28,11 @@ class ConntrackCase:
     tracked: bool
     fresh: bool
 
+    @property
+    def known(self) -> bool:
+        """Whether conntrack knows the connection from an earlier packet."""
+        return self.tracked and not self.fresh
+
 
 CONNTRACK_CASES: Final = (
     ConntrackCase("NEW", "NEW", True, True),

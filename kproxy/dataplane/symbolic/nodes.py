@@ -159,6 +159,13 @@ class Nodes:
             found = self._table[key] = self._append(*key)
         return found
 
+    def point(self, values: Sequence[tuple[int, int]]) -> Node:
+        """Asks whether variables have these values: ascending pairs of level and value."""
+        node = TRUE
+        for level, value in reversed(values):
+            node = self.equals(level, value, node)
+        return node
+
     # looking at nodes
 
     def is_closed(self, node: Node) -> bool:

@@ -156,10 +156,7 @@ class Variables(PacketVariables):
 
     def address_is(self, level: int, address: int) -> Node:
         """An address is this one."""
-        node = TRUE
-        for at, value in reversed(self.values_of(level, address)):
-            node = self.diagrams.equals(at, value, node)
-        return node
+        return self.diagrams.point(self.values_of(level, address))
 
     def between(self, level: int, first: int, last: int) -> Node:
         """The variable with this first level lies between two numbers, both included."""
