@@ -25,7 +25,8 @@ from kproxy.cluster.rendered import note_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.dataplane import Host, Index, Outcome, index_ruleset
-from kproxy.dataplane.compare.compare import Comparison, Difference, compare
+from kproxy.dataplane.compare.compare import Comparison, compare
+from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.query.assumptions import (
     Surroundings,
     host_in_short,

@@ -194,8 +194,7 @@ def set_up(
         ),
     )  # fmt: skip
     features = Features(
-        ttl=any(isinstance(part, (TtlMatch, TtlTarget, HlTarget)) for part in parts)
-        or any(map(asks_ttl, statements)),
+        ttl=any(isinstance(part, (TtlMatch, TtlTarget, HlTarget)) for part in parts) or any(map(asks_ttl, statements)),
         tproxy=any(isinstance(part, (TproxyTarget, Tproxy)) for part in (*parts, *statements)),
         untracking=any(
             isinstance(part, (NotrackTarget, Notrack)) or (isinstance(part, CtTarget) and part.notrack)
