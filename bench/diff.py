@@ -165,7 +165,7 @@ def service_endpoint(number: int) -> str:
 def measure_modes(one: str, other: str) -> Measured:
     """Measures a comparison across modes in this process."""
     from kproxy.dataplane.compare.compare import compare
-    from kproxy.dataplane.symbolic.side import SideRules
+    from kproxy.dataplane.symbolic.host_rules import SideRules
     from kproxy.netfilter import Family, parse_save
     from kproxy.netfilter.nftables.text import parse_nft
 

@@ -36,7 +36,7 @@ from kproxy.dataplane.query.assumptions import (
 )
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question, read_question
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset
 from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_table, render_target
 from kproxy.render.iptables.base import BASE_CHAINS

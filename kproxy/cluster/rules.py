@@ -148,7 +148,7 @@ def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool 
 class HostRules:
     """All rules of a host as they were read: files with their labels, of both families, checked against one another.
 
-    The engines get them family by family: `index` for one packet, `dataplane.symbolic.side.SideRules` for all packets.
+    The engines get them family by family: `index` for one packet, `symbolic.host_rules.SideRules` for all packets.
     `unseen` is what the files point to and do not show: the engines leave open what that may change.
 
     Args:

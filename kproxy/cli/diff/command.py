@@ -24,7 +24,7 @@ from kproxy.cli.options import (
 from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import Features

@@ -26,7 +26,7 @@ from kproxy.cluster.rendered import render_node, rules_of
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.dataplane.model.pipeline import evaluated_tables
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.hooks import Variant

@@ -10,7 +10,7 @@ from kproxy.cluster.migrate.report import KernelAnswer
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import nftables_text
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.linux.testbed.confirm import Confirmation, Kernels, Verdict
 from kproxy.linux.testbed.host import RuleText
 from kproxy.netfilter import print_save

@@ -24,7 +24,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Index
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.model.pipeline import IptablesRules
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.nftables.elements import print_element

@@ -35,7 +35,7 @@ from kproxy.render.iptables.base import JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import SERVICES
 
 if TYPE_CHECKING:
-    from kproxy.dataplane.symbolic.side import SideRules
+    from kproxy.dataplane.symbolic.host_rules import SideRules
 
 _TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: ("mangle",), RAW_TABLE: ("raw",)}
 _BOTH: Final = ("nat", "filter")

@@ -30,7 +30,7 @@ from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Undecided, compare
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.unseen import thing_of_reason
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
 
 _MOST: Final = 60

@@ -22,7 +22,6 @@ from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.nftables.marks import changed_bits, read_bits
 from kproxy.dataplane.symbolic.nftables.structure import interfaces_of
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch

@@ -19,7 +19,7 @@ import msgspec
 from kproxy.cluster.migrate import ids
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import nftables_text
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table
 from kproxy.netfilter.text import chain_of, destination_of, key_of, target_of

@@ -12,7 +12,7 @@ from kproxy.cluster.fates import shares
 from kproxy.dataplane import ACCEPT, Index, Outcome, TraceResult, trace
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.compare.witness import Situation
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family
 
 Differs = Callable[[TraceResult, TraceResult], bool]

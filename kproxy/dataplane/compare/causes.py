@@ -26,10 +26,10 @@ from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.pipeline import Source
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
 from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES, IDLE_TARGETS
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import CommentMatch, RecentMatch, StatisticMatch

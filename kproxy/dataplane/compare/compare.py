@@ -33,7 +33,7 @@ from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ARRIVING
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, ORIGINS, ConntrackCase
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import NfacctMatch
 from kproxy.netfilter.iptables.rule import Rule

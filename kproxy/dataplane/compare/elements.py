@@ -19,8 +19,8 @@ from kproxy.dataplane.concrete.nft.values import Drawn, is_known
 from kproxy.dataplane.concrete.state import TRACKED, RuleRef, State, View
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.packet import Packet
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import changed_sets, parts_of, table_name
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.elements import print_element

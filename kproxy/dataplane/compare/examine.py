@@ -1,6 +1,6 @@
 """Examining where two outcome functions differ: a confirmed witness for each position, and the difference in words.
 
-Packets are picked (`pick`) from the region in which two functions differ, one per path of the diagram, until
+Packets are picked (`witness_search`) from the region in which two functions differ, one per path of the diagram, until
 the concrete evaluator confirms one. A region that no packet can be in (an address cannot be local and not local) is no
 difference; one that the evaluator does not confirm is undecided, and is said to be.
 """
@@ -16,21 +16,21 @@ from kproxy.dataplane.compare.consistency import correlated
 from kproxy.dataplane.compare.describe import Side, box_around, box_text, intervals_of
 from kproxy.dataplane.compare.difference import Difference, Extent
 from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
-from kproxy.dataplane.compare.fates import differ_in_source, distributions_text, end_of
 from kproxy.dataplane.compare.observe import Observed, index_rules, observe, watch_of
-from kproxy.dataplane.compare.pick import DOCUMENTATION, Picker
+from kproxy.dataplane.compare.outcome_words import differ_in_source, distributions_text, end_of
 from kproxy.dataplane.compare.regions import Region
 from kproxy.dataplane.compare.undo import Edit, undone
 from kproxy.dataplane.compare.witness import Situation, Values, situation_of
+from kproxy.dataplane.compare.witness_search import DOCUMENTATION, WitnessSearch
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS, Host
 from kproxy.dataplane.model.verdict import INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.quantify import exists, for_all
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.dataplane.symbolic.table import PacketVariables
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
@@ -74,7 +74,7 @@ class Examiner:
         targets = (normalized.target for normalized in setup.structure.rules)
         ranges = (target.to_source.addresses for target in targets if isinstance(target, SnatTarget))
         self._sources = tuple(sorted({addresses[0] for addresses in ranges if addresses is not None}))
-        self._picker = Picker(setup, host)
+        self._search = WitnessSearch(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]
 
     @cached_property
@@ -139,23 +139,23 @@ class Examiner:
             return None, rest, reason
         exhausted = False
         alike: list[Node] = []
-        for values, feasible in self._picker.upper_values(region, rest, alike):
+        for values, feasible in self._search.upper_values(region, rest, alike):
             if values is None:
                 exhausted = True
                 break
             nodes = self._correlated(region, values)
             inside = diagrams.both(outcomes.different(nodes[0], nodes[1], variables.destination), rest)
             if inside == FALSE:
-                alike.append(self._picker.alike(region, values))
+                alike.append(self._search.alike(region, values))
             inside = diagrams.both(inside, feasible)
             multicast = 0
             for _ in range(_MAX_TRIES):
                 diagrams.check()
                 if inside == FALSE or multicast == _MAX_MULTICAST:
                     break
-                agreed = diagrams.both(inside, self._picker.agreed(inside))
-                chosen, path = self._picker.pick(inside if agreed == FALSE else agreed, values)
-                found = self._try(region, nodes, {**values, **self._picker.same_answers(chosen)})
+                agreed = diagrams.both(inside, self._search.agreed(inside))
+                chosen, path = self._search.pick(inside if agreed == FALSE else agreed, values)
+                found = self._try(region, nodes, {**values, **self._search.same_answers(chosen)})
                 if isinstance(found, str):
                     reason = found or reason
                     multicast += found == NOT_MODELLED
@@ -206,7 +206,7 @@ class Examiner:
         kinds = [point.get(kind, 0) for kind in (variables.dst_kind, variables.translated_kind)]
         if any(kind not in (UNICAST, LOCAL) for kind in kinds) or witness.connection.translated:
             return False
-        if dst in self._picker.addresses and kinds[0] == LOCAL:
+        if dst in self._search.addresses and kinds[0] == LOCAL:
             return False
         if family is Family.IPV4:
             return 0x01000000 <= dst <= 0xDFFFFFFF
@@ -217,7 +217,7 @@ class Examiner:
         it is about them."""
         variables, diagrams = self._variables, self._diagrams
         usual = diagrams.among(variables.src_kind, ((UNICAST, LOCAL),))
-        usual = diagrams.both(usual, self._picker.unicast(variables.src))
+        usual = diagrams.both(usual, self._search.unicast(variables.src))
         return usual if diagrams.at(usual, point) == TRUE else TRUE
 
     def _try(self, region: Region, nodes: list[Node], values: dict[int, int]) -> Shown | str:
@@ -253,7 +253,7 @@ class Examiner:
             return f"depends on {', '.join(open_ones)}"
         here = Values(variables, point).destination
         chosen = (fate.destination for item in (one, other) for fate in item if fate.destination is not None)
-        named = self._picker.addresses
+        named = self._search.addresses
         elsewhere = (each for each in chosen if each.text or (each[:2] != here and each.address in named))
         destinations = tuple(dict.fromkeys(elsewhere))
         if region.state.fresh and not self._allows(destinations, point):

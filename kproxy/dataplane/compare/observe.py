@@ -9,14 +9,14 @@ from kproxy.dataplane.compare.assume import assume, assume_native
 from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.explore import Exploration
 from kproxy.dataplane.concrete.graph import Step
-from kproxy.dataplane.concrete.hooks import HookPipeline
+from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.deeds import CLEARS_ECN
 from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
-from kproxy.dataplane.symbolic.side import HostSide, SideRules
+from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.ruleset import Ruleset
@@ -79,7 +79,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Obser
         DataplaneError: as `trace`.
     """
     index = assumed_index(rules, situation)
-    exploration = Exploration(HookPipeline(index, situation.host), State(situation.packet, situation.connection))
+    exploration = Exploration(PacketPath(index, situation.host), State(situation.packet, situation.connection))
     held = situation.host.recent or {}
     result: Observed = {}
     for arrival in exploration.paths():

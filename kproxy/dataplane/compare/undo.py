@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import table_name
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Chain, Rule
 from kproxy.netfilter import Table as IptablesTable
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain

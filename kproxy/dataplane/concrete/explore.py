@@ -16,7 +16,7 @@ from functools import reduce
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.graph import End, Fork, Node, Step
-from kproxy.dataplane.concrete.hooks import HookPipeline
+from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.state import State
 from kproxy.dataplane.model.conntrack import ORIGINAL, Connection
 from kproxy.dataplane.model.errors import DataplaneError
@@ -109,7 +109,7 @@ def _steps_of(trail: _Trail | None) -> Steps:
 class Exploration:
     """The graph of one packet's paths. Nodes are numbered as they are found, so that each is hashed only once."""
 
-    def __init__(self, pipeline: HookPipeline, start: State) -> None:
+    def __init__(self, pipeline: PacketPath, start: State) -> None:
         self._pipeline = pipeline
         self._numbers: dict[Node, int] = {}
         self._nodes: list[Node | Fork] = []

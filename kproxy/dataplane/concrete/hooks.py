@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.dataplane.concrete import bridge, devices, input, nat
+from kproxy.dataplane.concrete import bridge, delivery, devices, nat
 from kproxy.dataplane.concrete.chains import traverse
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either, entering, sure
@@ -34,7 +34,7 @@ from kproxy.netfilter.iptables.codec import UINT32
 _LOOPBACK_V6: Final = 1
 
 
-class HookPipeline:
+class PacketPath:
     """The hooks that packets pass on one host with one rule set."""
 
     def __init__(self, index: Index, host: Host, given: Given | None = None) -> None:
@@ -243,7 +243,7 @@ class HookPipeline:
         if hook is Hook.PREROUTING:
             if state.looped and state.rerouted is None:
                 return entering(Hook.INPUT, state)
-            return input.route(self._host, state._replace(rerouted=None))
+            return delivery.route(self._host, state._replace(rerouted=None))
         if hook is Hook.INPUT:
             marked = not state.looped and would_masquerade(self._pipeline, self.advance, state)
             return sure(End(ACCEPT, Hook.INPUT, state, via="local", marked=marked))

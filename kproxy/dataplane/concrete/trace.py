@@ -23,7 +23,7 @@ from fractions import Fraction
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
-from kproxy.dataplane.concrete.hooks import HookPipeline
+from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, State
 from kproxy.dataplane.model.conntrack import NEW, ORIGINAL, Connection
@@ -156,7 +156,7 @@ def trace(
         known = {option for option, each in (("--mark", packet), ("--ctmark", entry)) if each.mark_known == UINT32}
         given = Given(limit, assumed or {}, told | known)
         state = State(packet, entry, TRACKED if tracked else UNSEEN)
-        exploration = Exploration(HookPipeline(index, host, given), state)
+        exploration = Exploration(PacketPath(index, host, given), state)
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)
     return TraceResult(packet, entry, outcomes, frozenset(given.used))

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from kproxy.dataplane.model.pipeline import pattern_of
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.conditions import Conditions
-from kproxy.dataplane.symbolic.hooks import NATIVE, Features, HookPipeline
+from kproxy.dataplane.symbolic.hooks import NATIVE, Features, PathFunctions
+from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.lists import name_sets, parts_of_lists, parts_of_sets
 from kproxy.dataplane.symbolic.nat import Translation
@@ -30,7 +31,6 @@ from kproxy.dataplane.symbolic.nftables.structure import (
 )
 from kproxy.dataplane.symbolic.nftables.translation import destinations as native_destinations
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure, reduce_both
-from kproxy.dataplane.symbolic.side import HostSide, SideRules
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import UNCHANGED, Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
@@ -69,7 +69,7 @@ class Setup:
     outcomes: Outcomes
     translation: Translation
     targets: Targets
-    pipeline: HookPipeline
+    pipeline: PathFunctions
 
 
 @dataclass
@@ -202,7 +202,7 @@ def set_up(
         ),
         stateful=_stateful([ruleset for item in rules for ruleset in item.rulesets], native),
     )
-    pipeline = HookPipeline(variables, outcomes, targets, *evaluators, features)
+    pipeline = PathFunctions(variables, outcomes, targets, *evaluators, features)
     return Setup(found, structure, sides, variables, outcomes, translation, targets, pipeline)
 
 

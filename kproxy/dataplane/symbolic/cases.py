@@ -67,7 +67,7 @@ def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> N
 
 
 def refused_by_all(variables: Variables) -> Node:
-    """Which arriving packets of IPv4 every host refuses for their addresses (`concrete.input`)."""
+    """Which arriving packets of IPv4 every host refuses for their addresses (`concrete.delivery`)."""
     diagrams = variables.diagrams
     if variables.family is Family.IPV6:
         return FALSE

@@ -22,12 +22,12 @@ from types import NoneType
 from typing import Final
 
 from kproxy.dataplane.symbolic.conditions import Chance, Conditions, RecentCheck
-from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
+from kproxy.dataplane.symbolic.restrictions import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic.variables import Variables

@@ -2,7 +2,7 @@
 
 Theory: docs/symbolic.md, "Backwards".
 
-It is the pipeline of `model.pipeline` as `concrete.hooks` and `concrete.input` follow it, for every host at once:
+It is the pipeline of `model.pipeline` as `concrete.hooks` and `concrete.delivery` follow it, for every host at once:
 whether an address is the host's own, and by which interface a packet leaves, are variables. What else a host may do to
 a packet on its own (refuse to forward it, say) depends on the packet alone and not on the rules, so it can only make
 more packets alike; the functions are those of a host that lets everything pass.
@@ -23,11 +23,11 @@ from kproxy.dataplane.symbolic.ask import asked_of_packet
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ConntrackCase, refused_by_all
 from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
+from kproxy.dataplane.symbolic.host_rules import HostSide
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
-from kproxy.dataplane.symbolic.side import HostSide
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.condition import In, Under
@@ -77,7 +77,7 @@ class _Way:
     variant: Variant | None = None
 
 
-class HookPipeline:
+class PathFunctions:
     """Builds the functions of both sides."""
 
     def __init__(

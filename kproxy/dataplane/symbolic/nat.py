@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from kproxy.dataplane.symbolic.fixed import Fixed
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage, asked_before
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import unaffected
+from kproxy.dataplane.symbolic.restrictions import Fixed
 from kproxy.dataplane.symbolic.translated import (
     KEEP,
     UNCHANGED,

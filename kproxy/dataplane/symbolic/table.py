@@ -4,7 +4,7 @@ Theory: docs/symbolic.md, "The order of variables".
 
 A row says how wide a variable is and how it is cut into levels, what people call it, what an example of it
 looks like, and which field of a packet it is. `variables.Variables` makes levels of the table and conditions on them;
-`compare.pick` takes examples from it, `compare.describe` the words, `compare.witness` the packet.
+`compare.witness_search` takes examples from it, `compare.describe` the words, `compare.witness` the packet.
 """
 
 from __future__ import annotations

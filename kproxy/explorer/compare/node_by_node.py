@@ -28,7 +28,7 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Place
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.explorer.compare.findings import services_of
 from kproxy.explorer.compare.present_rules import EXAMINED, host_of
 from kproxy.explorer.model.model import Model, Work

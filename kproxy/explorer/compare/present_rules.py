@@ -20,7 +20,7 @@ from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.explorer.compare.findings import Findings, Gathered
 from kproxy.explorer.compare.remedy import of_diff, of_drift

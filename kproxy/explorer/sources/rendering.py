@@ -36,7 +36,7 @@ from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.concrete.state import Note
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, RenderedTable, RenderedTarget, Target

@@ -12,7 +12,7 @@ import pytest
 
 from kproxy.dataplane.compare.compare import compare
 from kproxy.dataplane.model.packet import SCTP
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.linux.testbed.confirm import Kernels, Verdict
 from kproxy.linux.testbed.host import RuleText
 from kproxy.netfilter import Family, canonical_ruleset

@@ -15,9 +15,9 @@ from kproxy.dataplane.compare.witness import Values, situation_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
 from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset

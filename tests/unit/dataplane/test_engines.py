@@ -20,8 +20,8 @@ from kproxy.dataplane.compare.observe import index_rules, observe
 from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.nft import statements as concrete_statements
 from kproxy.dataplane.concrete.nft.traverse import _PURE
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import parts_of
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, parse_save
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.iptables.matches import MATCH_CLASSES

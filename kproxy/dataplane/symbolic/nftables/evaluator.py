@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.model.deeds import FIELDS, is_told
 from kproxy.dataplane.symbolic.conditions import RecentCheck
-from kproxy.dataplane.symbolic.fixed import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
 from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
@@ -33,6 +32,7 @@ from kproxy.dataplane.symbolic.nftables.translation import (
     targets_of,
 )
 from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, Node
+from kproxy.dataplane.symbolic.restrictions import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Variables

@@ -18,7 +18,7 @@ from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane import Host
 from kproxy.dataplane.model.hostfile import parse_host
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Jump, Rule
 from kproxy.render import Features, RenderedTarget, select_target
 from kproxy.render.iptables.save import saved_ruleset

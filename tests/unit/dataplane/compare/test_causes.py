@@ -9,7 +9,7 @@ import pytest
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.manifests import load_contents
 from kproxy.dataplane.compare.compare import compare
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.nftables.text import parse_nft
 from kproxy.render import Features, render_table, render_target, select_target

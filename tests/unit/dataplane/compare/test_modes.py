@@ -13,8 +13,8 @@ import pytest
 from kproxy.dataplane.compare.compare import compare
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import parts_of
-from kproxy.dataplane.symbolic.side import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.iptables.targets import DnatTarget
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kproxy.dataplane.compare.compare import Comparison, compare
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.nftables.text import parse_nft
 

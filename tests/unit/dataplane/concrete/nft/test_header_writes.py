@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.dataplane import Host, index_ruleset, make_packet, trace
 from kproxy.dataplane.compare.compare import compare
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.text import parse_nft

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.dataplane.model.pipeline import IptablesRules
-from kproxy.dataplane.symbolic.side import SideRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from tests.support.dataplane.agreement import check_sides
 from tests.support.dataplane.compare_rules import Generator, ruleset
 from tests.support.dataplane.nft_rules import NftGenerator, native

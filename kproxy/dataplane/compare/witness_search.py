@@ -35,7 +35,7 @@ DOCUMENTATION: Final = {
 }
 
 
-class Picker:
+class WitnessSearch:
     """Picks packets for one comparison. `host` restricts them to what it can meet."""
 
     def __init__(self, setup: Setup, host: Host | None) -> None:
