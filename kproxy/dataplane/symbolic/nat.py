@@ -24,8 +24,10 @@ from kproxy.dataplane.symbolic.translated import (
     UNKNOWN,
     Destination,
     address_choices,
+    is_simple,
     port_choices,
     redirect_range,
+    simple_destination,
 )
 from kproxy.dataplane.symbolic.variables import LOCAL, Variables
 from kproxy.netfilter.iptables.codec import Range
@@ -209,6 +211,8 @@ class Translation:
     def destination(self, target: Target, fixed: Fixed, continuation: Continuation) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
         variables = self._variables
+        if isinstance(target, DnatTarget) and is_simple(target):
+            return self._sent_to(simple_destination(target), fixed, continuation)
         if isinstance(target, DnatTarget):
             wanted, random = target.to_destination, target.random
         elif isinstance(target, RedirectTarget):

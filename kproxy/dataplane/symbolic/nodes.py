@@ -125,21 +125,23 @@ class Nodes:
         self, level: int, intervals: Iterable[tuple[int, int]], inside: Node = TRUE, outside: Node = FALSE
     ) -> Node:
         """Asks whether a variable lies in one of some ascending disjoint intervals (ends included)."""
-        return self.pieces(level, [(first, last + 1, inside) for first, last in intervals], outside)
+        return self.pieces(level, ((first, last + 1, inside) for first, last in intervals), outside)
 
     def pieces(self, level: int, pieces: Iterable[tuple[int, int, Node]], outside: Node) -> Node:
         """The node with a child for each of some ascending disjoint intervals (start and end, exclusive)."""
         bounds: list[int] = []
         children: list[Node] = []
         start = 0
-        for first, end, child in (*pieces, (self.sizes[level], self.sizes[level], outside)):
+        for first, end, child in pieces:
             if first > start:
                 bounds.append(first)
                 children.append(outside)
-            if end > first:
-                bounds.append(end)
-                children.append(child)
+            bounds.append(end)
+            children.append(child)
             start = end
+        if start < self.sizes[level]:
+            bounds.append(self.sizes[level])
+            children.append(outside)
         return self.node(level, bounds, children)
 
     def equals(self, level: int, value: int, inside: Node = TRUE, outside: Node = FALSE) -> Node:
