@@ -20,6 +20,7 @@ from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.marks import changed_bits, read_bits
 from kproxy.dataplane.symbolic.nftables.structure import interfaces_of
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
