@@ -21,15 +21,7 @@ def combine(operator: str, left: Expression, right: Expression, bits: int) -> Ex
     if operator in ("<<", ">>") or not isinstance(right, int) or not bits:
         return Binary(operator, left, right)
     full = (1 << bits) - 1
-    base, mask, xor = mask_and_xor(left, full)
-    right &= full
-    if operator == "&":
-        mask, xor = mask & right, xor & right
-    elif operator == "|":
-        mask, xor = mask & ~right, xor & ~right | right
-    else:
-        xor ^= right
-    return from_mask_and_xor(base, mask, xor, full)
+    return from_mask_and_xor(*mask_and_xor(Binary(operator, left, right & full), full), full)
 
 
 def _compute(operator: str, left: int, right: int) -> int:

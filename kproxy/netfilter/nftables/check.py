@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kproxy.netfilter.nftables.expression import AnonymousMap
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
-from kproxy.netfilter.nftables.statement import VerdictMap
-from kproxy.netfilter.nftables.value import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +81,9 @@ def _targets(table: Table) -> dict[str, list[str]]:
     maps = {item.name: list(chains_of_elements(item.elements)) for item in table.sets if item.is_verdict_map}
     found: dict[str, list[str]] = {}
     for chain in table.chains:
-        targets: dict[str, None] = {}
-        for rule in chain.rules:
-            for statement in rule.statements:
-                if isinstance(statement, Verdict) and statement.chain is not None:
-                    targets[statement.chain] = None
-                elif isinstance(statement, VerdictMap):
-                    inner = statement.map
-                    names = (
-                        chains_of_elements(inner.elements)
-                        if isinstance(inner, AnonymousMap)
-                        else maps.get(inner.name, ())
-                    )
-                    targets |= dict.fromkeys(names)
-        found[chain.name] = list(targets)
+        asked = [references_of(rule) for rule in chain.rules]
+        named = [name for each in asked for item in each.sets for name in maps.get(item, ())]
+        found[chain.name] = list(dict.fromkeys([*(name for each in asked for name in each.chains), *named]))
     return found
 
 

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.flowtable import Flowtable
 from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
+
+ADDING: Final = frozenset({"add", "create"})
+DELETING: Final = frozenset({"delete", "destroy"})
 
 Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject | Flowtable
 
@@ -21,11 +24,10 @@ Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject | Flowtabl
 class Command:
     """A command.
 
-    `verb` is add, create, insert, replace, delete, destroy, flush or rename. `kind` says what it is about: ruleset,
-    table, chain, rule, set, map, element, flowtable, or the kind of an object. `family` is None for `flush ruleset` of
-    all families. `name` is the name of the chain, set or object, for a rule of its chain. `item` is what is added.
-    `handle` and `index` (from 0) say which rule is meant; `after` that a new rule comes after that one, not before it.
-    `new_name` goes with rename. `line` is where the command stands.
+    `verb` is add, create, insert, delete, destroy, flush or reset. `kind` says what it is about: ruleset, table, chain,
+    rule, set, map, element, flowtable, or the kind of an object. `family` is None for `flush ruleset` of all families.
+    `name` is the name of the chain, set or object, for a rule of its chain. `item` is what is added. `line` is where
+    the command stands.
     """
 
     verb: str
@@ -34,8 +36,4 @@ class Command:
     table: str = ""
     name: str = ""
     item: Item | None = None
-    handle: int | None = None
-    index: int | None = None
-    after: bool = True
-    new_name: str = ""
     line: int = 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, get_args
 
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import (
@@ -18,20 +20,7 @@ from kproxy.netfilter.nftables.expression import (
     SetReference,
 )
 from kproxy.netfilter.nftables.ruleset import Rule
-from kproxy.netfilter.nftables.statement import (
-    Dup,
-    FlowAdd,
-    Fwd,
-    Mangle,
-    Match,
-    Nat,
-    ObjectReference,
-    Queue,
-    SetUpdate,
-    Statement,
-    Tproxy,
-    VerdictMap,
-)
+from kproxy.netfilter.nftables.statement import FlowAdd, ObjectReference, SetUpdate, Statement
 from kproxy.netfilter.nftables.value import Verdict
 
 
@@ -44,19 +33,6 @@ class References:
     objects: tuple[tuple[str, str], ...] = ()
     flowtables: tuple[str, ...] = ()
 
-    def rename_chain(self, rule: Rule, old: str, new: str) -> Rule:
-        """The rule with its jumps to a chain going to the chain's new name; the rule itself if it has none."""
-        if old not in self.chains:
-            return rule
-        statements = [_rename(statement, old, new) for statement in rule.statements]
-        return dataclasses.replace(rule, statements=tuple(statements))
-
-
-def _rename(statement: Statement, old: str, new: str) -> Statement:
-    if isinstance(statement, Verdict) and statement.chain == old:
-        return Verdict(statement.kind, new)
-    return statement
-
 
 def chains_of_elements(elements: Iterable[Element]) -> Iterator[str]:
     """The chains that the verdicts of elements jump or go to."""
@@ -66,48 +42,36 @@ def chains_of_elements(elements: Iterable[Element]) -> Iterator[str]:
             yield data.chain
 
 
+_EXPRESSION: Final = re.compile("Expression|Payload|MapLookup|SetReference")
+_FIELDS: Final[Mapping[type, Sequence[str]]] = {
+    kind: [each.name for each in dataclasses.fields(kind) if _EXPRESSION.search(str(each.type))]
+    for kind in get_args(Statement)
+}
+"""The fields of statements that may hold an expression, by their types."""
+
+
 def expressions_of(statement: Statement) -> Iterator[Expression]:
     """The expressions directly inside a statement."""
-    match statement:
-        case Match(left, _, right):
-            yield from (left, right)
-        case VerdictMap(key, found):
-            yield from (key, found)
-        case Mangle(target, value):
-            yield from (target, value)
-        case Nat() | Tproxy():
-            yield from (item for item in (statement.address, statement.port) if item is not None)
-        case Dup() | Fwd():
-            yield from (item for item in (statement.address, statement.device) if item is not None)
-        case Queue(number):
-            yield number
-        case SetUpdate():
-            yield statement.key
-            if statement.data is not None:
-                yield statement.data
-        case ObjectReference(_, MapLookup() as name):
-            yield name
-        case _:
-            return
+    for name in _FIELDS[type(statement)]:
+        value = getattr(statement, name)
+        if value is not None:
+            yield value
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """An expression and all expressions inside it."""
     yield expression
     match expression:
-        case Binary(_, left, right):
-            yield from walk(left)
-            yield from walk(right)
-        case Concat(parts):
-            for part in parts:
-                yield from walk(part)
-        case MapLookup(key, found):
-            yield from walk(key)
-            yield from walk(found)
+        case Concat(inner):
+            pass
+        case Binary(_, left, right) | MapLookup(left, right):
+            inner = (left, right)
         case Jhash(key):
-            yield from walk(key)
+            inner = (key,)
         case _:
             return
+    for part in inner:
+        yield from walk(part)
 
 
 def references_of(rule: Rule) -> References:
@@ -127,8 +91,6 @@ def references_of(rule: Rule) -> References:
                 flowtables.append(name)
             case SetUpdate():
                 sets.append(statement.set)
-            case _:
-                pass
         for expression in expressions_of(statement):
             for inner in walk(expression):
                 if isinstance(inner, SetReference):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kproxy.netfilter.nftables.blocks import TABLE_ROWS, read_chain
-from kproxy.netfilter.nftables.command import Command, Item
+from kproxy.netfilter.nftables.command import ADDING, DELETING, Command, Item
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
 from kproxy.netfilter.nftables.element import Elements
@@ -28,11 +28,10 @@ from kproxy.netfilter.nftables.sets import Set, read_set
 from kproxy.netfilter.nftables.variables import substitute
 
 _FAMILIES: Final = MappingProxyType({family.value: family for family in TableFamily})
-_VERBS: Final = frozenset({"add", "create", "insert", "replace", "delete", "destroy", "flush", "rename", "reset"})
-_ADDING: Final = frozenset({"add", "create"})
-_DELETING: Final = frozenset({"delete", "destroy"})
+_VERBS: Final = frozenset({"add", "create", "insert", "delete", "destroy", "flush", "reset"})
 _MANAGED: Final = re.compile(r"# Warning: table (\S+) (\S+) is managed by ([^,]+), do not touch!")
 _ONLY_SHOWING: Final = frozenset({"list", "monitor", "describe", "export", "get"})
+_CHANGING: Final = frozenset({"replace", "rename"})
 
 
 def read_script(text: str, source: str = "", base: NftRuleset | None = None) -> list[Command]:
@@ -101,6 +100,8 @@ class _Script:
         verb = cursor.take() if token in _VERBS else "add"
         if token in _ONLY_SHOWING:
             cursor.fail("a command that changes rules expected")
+        if token in _CHANGING:
+            cursor.fail("a command that adds or deletes expected")
         kind = cursor.peek()
         if kind == "ct":
             cursor.i += 1
@@ -112,7 +113,7 @@ class _Script:
             return
         reader = _KINDS.get(kind)
         if reader is None:
-            if verb in ("add", "insert", "replace") and (kind in _FAMILIES or kind[:1].isalpha()):
+            if verb in ("add", "insert") and (kind in _FAMILIES or kind[:1].isalpha()):
                 _read_rule(self, verb, "rule")  # `add t c ...` is a rule, too
                 return
             cursor.fail("a command expected")
@@ -146,11 +147,11 @@ class _Script:
 def _read_table(script: _Script, verb: str, kind: str) -> None:
     cursor = script.cursor
     line = cursor.line_here()
-    if verb in _DELETING and "handle" in cursor.tokens[cursor.i : cursor.i + 2]:
+    if verb in DELETING and "handle" in cursor.tokens[cursor.i : cursor.i + 2]:
         _fail_handle(cursor)
     family, name = script.header()
-    if verb not in _ADDING:
-        if verb in _DELETING:
+    if verb not in ADDING:
+        if verb in DELETING:
             script.sets.pop((family, name), None)
         script.commands.append(Command(verb, kind, family, name, line=line))
         return
@@ -187,7 +188,7 @@ def _read_member(script: _Script, family: TableFamily, table: str) -> None:
 
 
 def _fail_handle(cursor: Cursor) -> None:
-    cursor.fail("a name expected: handles are the kernel's, so kproxy takes them for rules only")
+    cursor.fail("a name expected: handles are the kernel's")
 
 
 def _read_named(script: _Script, verb: str, kind: str) -> None:
@@ -198,17 +199,14 @@ def _read_named(script: _Script, verb: str, kind: str) -> None:
         _fail_handle(cursor)
     name = cursor.name(f"the name of a {kind}")
     item: Item | None = None
-    new_name = ""
-    if verb == "rename" and kind == "chain":
-        new_name = cursor.name("the new name")
-    elif verb in _ADDING:
+    if verb in ADDING:
         if cursor.peek() == "{" or kind not in ("chain", "flowtable"):
             item = script.item(kind, name)
         elif kind == "chain":
             item = Chain(name, line=line)
-    elif verb in _DELETING and kind == "chain" and cursor.peek() == "{":
+    elif verb in DELETING and kind == "chain" and cursor.peek() == "{":
         read_chain(cursor, name)
-    script.commands.append(Command(verb, kind, family, table, name, item, new_name=new_name, line=line))
+    script.commands.append(Command(verb, kind, family, table, name, item, line))
 
 
 def _read_rule(script: _Script, verb: str, kind: str) -> None:
@@ -216,17 +214,11 @@ def _read_rule(script: _Script, verb: str, kind: str) -> None:
     line = cursor.line_here()
     family, table = script.header()
     name = cursor.name("the name of a chain")
-    handle = index = None
-    if cursor.peek() in ("handle", "position") and cursor.tokens[cursor.i + 1].isdigit():
-        cursor.i += 1
-        handle = cursor.number()
-    elif cursor.accept("index"):
-        index = cursor.number()
-    if handle is None and verb in ("delete", "destroy", "reset", "replace"):
-        cursor.fail("handle and a number expected")
-    rule = read_rule(cursor) if verb not in ("delete", "destroy", "reset") else None
-    after = verb != "insert"
-    script.commands.append(Command(verb, kind, family, table, name, rule, handle, index, after, line=line))
+    if verb in ("delete", "destroy", "reset") or (
+        cursor.peek() in ("handle", "position", "index") and cursor.tokens[cursor.i + 1].isdigit()
+    ):
+        cursor.fail("a new rule expected: handles and places of rules are the kernel's")
+    script.commands.append(Command(verb, kind, family, table, name, read_rule(cursor), line))
 
 
 def _read_element(script: _Script, verb: str, kind: str) -> None:
@@ -239,7 +231,7 @@ def _read_element(script: _Script, verb: str, kind: str) -> None:
     if found is None:
         cursor.fail(f"a set of the table {family.value} {table} expected", start)
     cursor.expect("{")
-    elements = _elements_of(cursor, found, optional_data=verb in _DELETING)
+    elements = _elements_of(cursor, found, optional_data=verb in DELETING)
     script.commands.append(Command(verb, kind, family, table, name, elements, line=line))
 
 
