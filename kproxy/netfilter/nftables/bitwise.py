@@ -7,11 +7,7 @@ computation are equal.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kproxy.netfilter.nftables.expression import Binary, Expression
-
-OPERATORS: Final = frozenset({"&", "|", "^", "<<", ">>"})
 
 
 def combine(operator: str, left: Expression, right: Expression, bits: int) -> Expression:

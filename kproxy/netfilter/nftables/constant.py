@@ -33,7 +33,7 @@ SERVICES: Final[Mapping[str, int]] = {
 """Services that a hand-written script may name, from Debian's /etc/services. nft prints numbers."""
 
 _OCTETS: Final = {str(number): number for number in range(256)}
-_NUMBER: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*)")
+_NUMBER: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)")
 _DURATION: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 _ETHER: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")
@@ -55,11 +55,12 @@ def unquote(word: str) -> str:
 
 def read_number(text: str) -> int:
     """A decimal, 0x hexadecimal or 0 octal number. Raises ValueError."""
+    if text.isascii() and text.isdigit() and text[0] != "0" and len(text) < 80:
+        return int(text)
     found = _NUMBER.fullmatch(text) if len(text) < 80 else None
     if found is None:
         raise ValueError(f"a number expected, not {text!r}")
-    hexadecimal, octal, decimal = found.groups()
-    return int(decimal) if decimal else int(octal, 8) if octal else int(hexadecimal, 16)
+    return int(found[2], 8) if found[2] else int(found[1], 16)
 
 
 def read_duration(text: str) -> int:
@@ -141,58 +142,46 @@ def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
         number = names.get(text)
         if number is None:
             bare = unquote(text)
+            if bare[:1].isdigit() and bare not in names:
+                return read_number(bare)
             number = names.get(bare)
             if number is None:
-                if not bare[:1].isdigit():
-                    raise UnknownNameError(f"a value of type {kind.name} expected, not {text!r}")
-                number = read_number(bare)
+                raise UnknownNameError(f"a value of type {kind.name} expected, not {text!r}")
         return number
 
     return read
 
 
+_OTHER_NAMES: Final[Mapping[str, Mapping[str, int]]] = {
+    "inet_service": SERVICES,
+    "day": {"sunday": 0, "monday": 1, "tuesday": 2, "wednesday": 3, "thursday": 4, "friday": 5, "saturday": 6},
+    "uid": {"root": 0},
+    "gid": {"root": 0},
+    "boolean": {"true": 1, "false": 0},
+    "icmp_type": {"unreachable": 3},
+    "icmpv6_type": {"mld-listener-reduction": 132},
+    "icmpx_code": {"host-unreach": 2},
+    "ether_type": {"vlan": 0x8100},
+    "pkt_type": {"unicast": 0},
+}
+"""Names that nft takes besides those it prints."""
+
+
 def _names_of(kind: DataType) -> dict[str, int]:
     names = {name: number for number, name in kind.names.items()}
+    names |= _OTHER_NAMES.get(kind.name, {})
     if kind.name == "inet_proto":
         names = {**PROTOCOL_NUMBERS, **names, **_PROTOCOL_ALIASES}
         del names["all"]
-    elif kind.name == "inet_service":
-        names = dict(SERVICES)
     elif kind.name == "day":
-        names |= {name.lower(): number for name, number in names.items()}
         names |= {name[:3]: number for name, number in names.items()}
-    elif kind.name in ("uid", "gid"):
-        names = {"root": 0}
-    elif kind.name == "boolean":
-        names = {**names, "true": 1, "false": 0}
-    elif kind.name == "icmp_type":
-        names |= {"unreachable": 3}
-    elif kind.name == "icmpv6_type":
-        names |= {"mld-listener-reduction": 132}
-    elif kind.name == "icmpx_code":
-        names |= {"host-unreach": 2}
-    elif kind.name == "ether_type":
-        names |= {"vlan": 0x8100}
-    elif kind.name == "pkt_type":
-        names |= {"unicast": 0}
     return names
-
-
-_READERS: Final[Mapping[Form, Callable[[str], int]]] = {
-    Form.IPV4: read_ipv4,
-    Form.IPV6: read_ipv6,
-    Form.ETHER: _read_ether,
-    Form.TIME: read_duration,
-    Form.DATE: _read_date,
-    Form.HOUR: _read_hour,
-    Form.CLASSID: _read_class,
-}
 
 
 @cache
 def atom_reader(kind: DataType) -> Callable[[str], int]:
     """The function that reads one number of a type, without ranges and prefixes; it raises ValueError."""
-    reader = _READERS.get(kind.form)
+    reader = _FORMS.get(kind.form, (None,))[0]
     return _named(_names_of(kind), kind) if reader is None else reader
 
 
@@ -328,36 +317,33 @@ def _write_flags(kind: DataType, separator: str) -> Callable[[int], str]:
     return write
 
 
-_QUOTED_NAMES: Final = frozenset({"day"})
+_FORMS: Final[Mapping[Form, tuple[Callable[[str], int], Callable[[int], str]]]] = {
+    Form.IPV4: (read_ipv4, _write_ipv4),
+    Form.IPV6: (read_ipv6, _write_ipv6),
+    Form.ETHER: (_read_ether, _write_ether),
+    Form.TIME: (read_duration, write_duration),
+    Form.DATE: (_read_date, _write_date),
+    Form.HOUR: (_read_hour, _write_hour),
+    Form.CLASSID: (_read_class, _write_class),
+}
+"""What reads a number of a form, and what writes it; of the other forms names decide."""
 
 
 @cache
-def atom_writer(kind: DataType, *, numeric: bool = False, separator: str = ",") -> Callable[[int], str]:
-    """The function that writes one number of a type; `numeric` leaves protocols as numbers, `separator` joins flags."""
-    names: Mapping[int, str] = kind.names
-    if numeric and kind.name == "inet_proto":
-        names = {}
-    writers: dict[Form, Callable[[int], str]] = {
-        Form.IPV4: _write_ipv4,
-        Form.IPV6: _write_ipv6,
-        Form.ETHER: _write_ether,
-        Form.TIME: write_duration,
-        Form.DATE: _write_date,
-        Form.HOUR: _write_hour,
-        Form.CLASSID: _write_class,
-        Form.HEX: _write_hex(kind),
-        Form.FLAGS: _write_flags(kind, separator),
-    }
-    plain = writers.get(kind.form, str)
-    if kind.form is Form.FLAGS or not names:
+def atom_writer(kind: DataType, separator: str = ",") -> Callable[[int], str]:
+    """The function that writes one number of a type; `separator` joins flags."""
+    if kind.form is Form.FLAGS:
+        return _write_flags(kind, separator)
+    plain: Callable[[int], str] = _write_hex(kind) if kind.form is Form.HEX else _FORMS.get(kind.form, (None, str))[1]
+    if not kind.names:
         return plain
-    shown = {number: f'"{name}"' if kind.name in _QUOTED_NAMES else name for number, name in names.items()}
+    shown = {number: f'"{name}"' if kind.name == "day" else name for number, name in kind.names.items()}
     return lambda number: shown.get(number) or plain(number)
 
 
-def write_constant(value: Single, kind: DataType, *, numeric: bool = False, separator: str = ",") -> str:
+def write_constant(value: Single, kind: DataType, *, separator: str = ",") -> str:
     """One constant of a type as nft prints it."""
-    write = atom_writer(kind, numeric=numeric, separator=separator)
+    write = atom_writer(kind, separator)
     if isinstance(value, int):
         return write(value)
     if isinstance(value, str):

@@ -38,9 +38,7 @@ def substitute(source: Source) -> None:
             known.pop(tokens[index + 1], None)
             index += 2
         elif token[0] == "$" and len(token) > 1:
-            if token[1:] not in known:
-                raise UnexpectedError(f"the variable {token[1:]} is not defined", index)
-            value = known[token[1:]]
+            value = _value_of(token, index, known)
             out += value
             positions += [index] * len(value)
             index += 1
@@ -58,6 +56,12 @@ def substitute(source: Source) -> None:
     source.positions = positions
 
 
+def _value_of(token: str, index: int, known: dict[str, Sequence[str]]) -> Sequence[str]:
+    if token[1:] not in known:
+        raise UnexpectedError(f"the variable {token[1:]} is not defined", index)
+    return known[token[1:]]
+
+
 def _define(tokens: Sequence[str], index: int, known: dict[str, Sequence[str]]) -> int:
     """Remember a definition; return the index after it."""
     name = tokens[index + 1]
@@ -70,9 +74,7 @@ def _define(tokens: Sequence[str], index: int, known: dict[str, Sequence[str]]) 
     depth = 0
     while (token := tokens[index]) != END and (depth or token not in ("\n", ";")):
         if token[0] == "$" and len(token) > 1:
-            if token[1:] not in known:
-                raise UnexpectedError(f"the variable {token[1:]} is not defined", index)
-            value += known[token[1:]]
+            value += _value_of(token, index, known)
             if len(value) > _MAX_TOKENS:
                 raise UnexpectedError("fewer values expected from the variables", index)
         elif token != "\n":
