@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias, get_args
 
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.cursor import Cursor
@@ -467,7 +467,7 @@ def _read_raw(cursor: Cursor) -> Expression:
     return _TRANSPORT_PORTS.get((layer, offset, bits)) or RawPayload(layer, offset, bits)
 
 
-_BY_GRAMMAR: Final = (Ct, Rt, Socket, Fib, Numgen, Symhash, Osf, Ipsec)
+_BY_GRAMMAR: Final = tuple(kind for kind in get_args(Expression) if hasattr(kind, "GRAMMAR") and kind is not Jhash)
 
 KEY_READERS: Final[Mapping[str, Callable[[Cursor], Expression]]] = MappingProxyType(
     dict.fromkeys(HEADERS, _read_payload)

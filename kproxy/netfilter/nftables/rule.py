@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
@@ -16,26 +16,15 @@ from kproxy.netfilter.nftables.lexer import END
 from kproxy.netfilter.nftables.matches import print_mangle, print_match, print_vmap, read_expression_statement
 from kproxy.netfilter.nftables.ruleset import Rule, TableFamily
 from kproxy.netfilter.nftables.sets import Set
-from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
 from kproxy.netfilter.nftables.statement import (
-    Dup,
-    FlowAdd,
-    Fwd,
-    Log,
     Mangle,
     Match,
-    Nat,
-    Notrack,
     ObjectReference,
     OpaqueStatement,
     Operator,
-    Queue,
     Reject,
-    ResetOption,
     SetUpdate,
     Statement,
-    Synproxy,
-    Tproxy,
     VerdictMap,
     Xt,
     object_text,
@@ -44,10 +33,7 @@ from kproxy.netfilter.nftables.statement import (
 from kproxy.netfilter.nftables.style import Scope, Style
 from kproxy.netfilter.nftables.value import Verdict
 
-_BY_GRAMMAR: Final = (
-    Counter, Limit, Quota, ConnectionLimit, Last, Nat, Reject, Log, Queue, SetUpdate, Tproxy, Notrack, Dup, Fwd,
-    Synproxy, FlowAdd, ResetOption, Xt,
-)  # fmt: skip
+_BY_GRAMMAR: Final = tuple(kind for kind in get_args(Statement) if hasattr(kind, "GRAMMAR"))
 _BY_WORD: Final[Mapping[str, Callable[[Cursor], Statement]]] = {
     word: reader_of(kind) for kind in _BY_GRAMMAR for word in kind.GRAMMAR.words
 }
