@@ -20,7 +20,7 @@ from kproxy.netfilter.family import BUILTIN_CHAINS
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TARGET: Final = re.compile(r"(?:^| )-[jg] (\S+)")
 _COMMENT: Final = re.compile(r'--comment (?:"((?:[^"\\]|\\.)*)"|(\S+))')
-_SERVICE: Final = re.compile(r"(?:^| )([a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9-]*(?::[a-z0-9-]+)?)(?: |$)")
+_SERVICE: Final = re.compile(r'(?:^| )([^\s/:".A-Z_]+/[^\s/:".A-Z_]+(?::[^\s:"]+)?)(?: |$)')
 _ADDRESS: Final = re.compile(r"(?:^|[^!] )-d (\S+)")
 _PROTOCOL: Final = re.compile(r"(?:^|[^!] )-p (\S+)")
 _PORT: Final = re.compile(r" --dport (\d+)(?: |$)")
