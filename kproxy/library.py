@@ -11,16 +11,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
-from kproxy.api.octets import read_octets
 from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.audit.report import Finding, Report
 from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
 from kproxy.cluster.hosts import node_host, read_host
+from kproxy.cluster.inputs import named_file, read_text
 from kproxy.cluster.rendered import note_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
@@ -217,11 +216,7 @@ def read_rules(*sources: Path_) -> Rules:
         if "\n" in name:
             files.append(read_rule_file(name, "rules"))
             continue
-        try:
-            text = read_octets(Path(name)).decode("utf-8", "surrogateescape")
-        except (OSError, ValueError) as error:
-            raise InputError(f"{name}: {error}") from error
-        files.append(read_rule_file(text, name))
+        files.append(read_rule_file(read_text(named_file(name), rules=True), name))
     if not files:
         raise InputError("rules expected: a file's name, or their text")
     return Rules(HostRules(files))
@@ -256,7 +251,7 @@ def render_rules(
     if not isinstance(config, KubeProxyConfiguration):
         config = KubeProxyConfiguration() if config is None else load_config(os.fspath(config)).config
     target = select_target(cluster.nodes, config, node)
-    chosen = target.primary_family(config) if family is None else Family(family)
+    chosen = target.primary_family(config) if family is None else _family(family)
     return RenderedRules(cluster, config, target, chosen)
 
 
@@ -306,7 +301,8 @@ def compare_rules(
 
     Args:
         one, other: of `read_rules` or `render_rules`, or what `read_rules` takes.
-        family: `IPv4` or `IPv6`; by default each of which both have rules.
+        family: `IPv4` or `IPv6`; by default that of rendered rules, else each of which both have rules. Where one has a
+            file of a family and the other none, the rules of that family are `unseen`.
         host: then only packets that its addresses allow count.
 
     Raises:
@@ -321,13 +317,20 @@ def compare_rules(
     False
     """
     sides = [each if isinstance(each, Rules) else read_rules(each) for each in (one, other)]
-    families = [each for each in Family if all(each in side.families for side in sides)]
-    if family is not None:
-        families = [each for each in families if each is Family(family)]
+    rendered = {each for side in sides if isinstance(side, RenderedRules) for each in side.families}
+    asked = [each for each in Family if each in rendered or not rendered] if family is None else [_family(family)]
+    families = [each for each in asked if all(each in side.families for side in sides)]
     if not families:
         raise InputError(f"{sides[0].label} and {sides[1].label} have rules of no family in common")
     known = read_host(os.fspath(host)) if isinstance(host, str | os.PathLike) else host
-    unseen: dict[Unseen, None] = {}
+    why = "there is no file of these rules, and the other side has some"
+    unseen: dict[Unseen, None] = {
+        side._held.no_file_of(each, why): None
+        for side, other in (sides, reversed(sides))
+        for each in asked
+        if each not in side.families and other._held.has_file_of(each)
+    }
+    lacking = bool(unseen)
     found: dict[Family, Comparison] = {}
     for each in families:
         gaps = [tuple(gap for gap in side.unseen if gap.is_met_by(each)) for side in sides]
@@ -336,7 +339,7 @@ def compare_rules(
         unseen |= dict.fromkeys(gap for lost in gaps for gap in suspected(lost) if gap.thing not in same)
         found[each] = compare(opened[0], opened[1], family=each, host=known)
     answer = Comparison.of(found)
-    alike = answer.alike or (False if answer.differences else None)
+    alike = False if answer.differences else (answer.alike and not lacking) or None
     undecided = tuple(f"{each.where}: {each.reason}" for each in answer.undecided)
     return RuleComparison(alike, answer.differences, undecided, tuple(unseen), tuple(families))
 
@@ -355,6 +358,13 @@ def audit_snapshot(path: Path_) -> SnapshotAudit:
     'rules differ from the Service'
     """
     return SnapshotAudit(audit(read_snapshot(path), lambda _what: None))
+
+
+def _family(name: Family | str) -> Family:
+    try:
+        return Family(name)
+    except ValueError as error:
+        raise InputError(f"family: IPv4 or IPv6 expected, not {name!r}") from error
 
 
 def _chance(probability: Fraction) -> str:

@@ -66,8 +66,8 @@ def read_text(name: str | Path, *, rules: bool = False) -> str:
 
 
 def check_rule_size(data: bytes, label: str) -> None:
-    """Refuses what no node's rules are: more than 50 MB, or a line of more than 1 MB, but for JSON, which nft prints as
-    one line. 10,000 Services with 10 endpoints each are 34 MB.
+    """Refuses what no node's rules are: more than 50 MB, or a line of more than 1 MB, but for JSON, which is refused
+    for what it is. 10,000 Services with 10 endpoints each are 34 MB.
 
     Raises:
         InputError: it is larger.

@@ -1,11 +1,10 @@
 """A host's rules from files: each recognised by its content, and all of them together as what a packet meets.
 
-A file is what iptables-save or ip6tables-save of either variant printed, what `nft list ruleset` printed as text or as
-JSON, or a script for `nft -f`. A host has at most one rule set of each variant of iptables in each family, and one of
-native nftables. `nft list ruleset` shows iptables-nft's tables, too, but not all of what their rules say: for these
-the dump of iptables-save counts, and without one the files are refused. Variant and family of a dump are told by the
-comment that iptables-save writes, and the family by addresses, too; of a dump without them the file's name may tell:
-`legacy`, `ip6tables`.
+A file is what iptables-save, ip6tables-save or `nft list ruleset` printed, or a script for `nft -f`. A host has at most
+one rule set of each variant of iptables in each family, and one of native nftables. `nft list ruleset` shows
+iptables-nft's tables, too, but not all of what their rules say: for these the dump of iptables-save counts, and
+without one the files are refused. Variant and family of a dump are told by the comment that iptables-save writes, and
+the family by addresses, too; of a dump without them the file's name may tell: `legacy`, `ip6tables`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final
 
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import signs_of
-from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, IPSET, NOTHING, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, IPSET, NOTHING, Assumed, Unseen, no_rules_of
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
@@ -226,6 +225,15 @@ class HostRules:
     def tells(self, family: Family) -> bool:
         """Whether the files say anything of the rules that packets of a family meet."""
         return bool(self.given(family)) or self.nftables is not None
+
+    def has_file_of(self, family: Family) -> bool:
+        """Whether a file holds a family's rules of iptables alone."""
+        return any(ruleset.family is family for ruleset in self.rulesets)
+
+    def no_file_of(self, family: Family, why: str) -> Unseen:
+        """A family's rules, of which there is no file."""
+        found = (each.iptables.variant or Variant.NFT for each in self.files if each.iptables is not None)
+        return no_rules_of(self.host, family, next(found, None), why)
 
     def index(self, family: Family) -> Index:
         """The rules that packets of a family meet.

@@ -48,7 +48,8 @@ def test_read_rules(tmp_path: Path) -> None:
     assert repr(kproxy.read_rules(tmp_path / "v4.save")) == f"<Rules {tmp_path}/v4.save: 1 rule of IPv4>"
     for sources, words in (
         ((), "rules expected"),
-        ((tmp_path / "none",), "none: .*No such file"),
+        ((tmp_path / "none",), "none: No such file"),
+        (("",), "not an empty one"),
         (("*filter\n-A X\n",), "rules: line 2"),
         ((tmp_path / "v4.save", DROP), "both rules of"),
     ):
@@ -131,6 +132,19 @@ def test_what_was_not_seen_of_one_side_cannot_be_told() -> None:
     assert found.alike is None
     assert [gap.what for gap in found.unseen] == ["filter table"]
     assert repr(found) == "<RuleComparison cannot be told>"
+
+
+def test_a_family_of_which_one_side_has_no_file_cannot_be_told() -> None:
+    six = DROP.replace("192.0.2.1", "2001:db8::1")
+    for sides in ((kproxy.read_rules(DROP, six), DROP), (DROP, kproxy.read_rules(DROP, six))):
+        found = kproxy.compare_rules(*sides)
+        assert (found.alike, found.families) == (None, (Family.IPV4,))
+        assert [gap.family for gap in found.unseen] == ["IPv6"]
+        assert kproxy.compare_rules(*sides, family="IPv4").alike is True
+    rendered = kproxy.render_rules(SHOP, "worker-1")
+    assert kproxy.compare_rules(rendered, kproxy.read_rules(rendered.text, six)).alike is True
+    with pytest.raises(InputError, match="IPv4 or IPv6 expected, not 'ipv4'"):
+        kproxy.compare_rules(DROP, DROP, family="ipv4")
 
 
 def test_audit_snapshot(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, families_of, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NFTABLES, NODE_ADDRESSES, NOTHING, VARIANTS, Assumed, Unseen, suspect
+from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
 from kproxy.cluster.rendered import render_node, rules_of
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.snapshot.files import is_snapshot
@@ -29,7 +29,6 @@ from kproxy.dataplane.model.pipeline import evaluated_tables
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target, select_target
 
@@ -112,8 +111,7 @@ class SideInput:
 
     def has_file_of(self, family: Family) -> bool:
         """Whether the side has a file of a family's rules alone."""
-        files = () if self._files is None else self._files.files
-        return any(each.iptables is not None and each.iptables.ruleset.family is family for each in files)
+        return self._files is not None and self._files.has_file_of(family)
 
     def unseen_rules(self, family: Family) -> tuple[Unseen, ...]:
         """A family's rules where the side is files that somebody gathered, and none of them is of that family."""
@@ -124,11 +122,9 @@ class SideInput:
 
             if HostFacts(*self._held).knows_rules(family):
                 return ()
-        variants = [each.iptables.variant or Variant.NFT for each in self._files.files if each.iptables is not None]
-        what = VARIANTS[variants[0]] if variants else NFTABLES
         other = next(each for each in Family if each is not family)
         why = f"there is no file of these rules, and the other side has some (-{other.version} leaves them out)"
-        found = (suspect(self._files.host, family, what, why),)
+        found = (self._files.no_file_of(family, why),)
         return self._choices.assumed.left(found) if self.families else found
 
     def usual_family(self) -> Family:

@@ -123,20 +123,9 @@ def is_service_chain(key: ChainKey) -> bool:
     return key[0] == "nat" and key[1].startswith(SERVICE_PORT_CHAIN_PREFIXES)
 
 
-def line_of_policy(text: str, table: str, chain: str) -> int:
-    """The line of a dump that declares a chain, from 1; 0 if none does."""
-    current = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("*"):
-            current = line[1:].strip()
-        elif current == table and line.startswith(f":{chain} "):
-            return number
-    return 0
-
-
 def line_of_nft(text: str, table: str, chain: str, rule: int) -> int:
     """The line of what `nft list ruleset` prints in which a chain's rule of this number stands, from 1, or the chain
-    itself for number 0; 0 if it is not there, as in JSON, and in a text that has several rules on a line."""
+    itself for number 0; 0 if it is not there, as in a text that has several rules on a line."""
     current = inside = ""
     count = 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.audit.dump import Dump, line_of_nft, line_of_policy
+from kproxy.cluster.audit.dump import Dump, line_of_nft
 from kproxy.cluster.audit.expected_actual import Rendered, Sides, sides_of
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.observation import BlamedRule, Fate, Observation, Witness
@@ -188,7 +188,7 @@ class Judge:
             return rule
         for dump in self._node.dumps(self._family):
             if dump.label.endswith(f": {file}"):
-                line = dump.line_of(rule.text) if rule.rule else line_of_policy(dump.text, rule.table, rule.chain)
+                line = dump.line_of(rule.text) if rule.rule else line_of_rule(dump.text, rule.table, rule.chain, 0)
                 if not line:
                     return None
                 number = dump.number_of((rule.table, rule.chain), rule.text) if rule.rule else 0
@@ -274,10 +274,7 @@ class Judge:
         dump = self._dump(step)
         if dump is None:
             return BlamedRule(f"nodes/{self._node.name}", 0, step.table, step.chain, step.rule, step.text)
-        if step.kind == "rule":
-            line = line_of_rule(dump.text, step.table, step.chain, step.rule)
-        else:
-            line = line_of_policy(dump.text, step.table, step.chain)
+        line = line_of_rule(dump.text, step.table, step.chain, step.rule if step.kind == "rule" else 0)
         text = step.text or f"{step.chain}: {step.did}"
         return BlamedRule(dump.label.rpartition(": ")[2], line, step.table, step.chain, step.rule, text)
 

@@ -74,6 +74,11 @@ class Unseen(msgspec.Struct, frozen=True):
         return self.family in ("", family.value)
 
 
+def no_rules_of(host: str, family: Family, variant: Variant | None, why: str) -> Unseen:
+    """A family's rules that were not seen; of nftables where no variant of iptables is known."""
+    return suspect(host, family, NFTABLES if variant is None else VARIANTS[variant], why)
+
+
 def suspect(host: str, family: Family | None, what: str, why: str) -> Unseen:
     """Something to which the evidence points."""
     return Unseen(host, "" if family is None else family.value, what, why, True)

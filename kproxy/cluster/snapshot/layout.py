@@ -21,7 +21,7 @@ RULES: Final = (
 )  # fmt: skip
 """Rules: the plain names are those of the variant that the node uses, the others those of the other one."""
 OLDER_NFT: Final = "nft.json"
-"""What `nft -j list ruleset` printed, which kproxy gathered before 0.2.0."""
+"""What `nft -j list ruleset` printed, which kproxy gathered up to 0.2.0."""
 IPSETS: Final = "ipset-save"
 ADDRESSES: Final = "ip-addr.json"
 ROUTES: Final = "ip-route.json"

@@ -50,11 +50,14 @@ def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
 
 
 def line_of_rule(text: str, table: str, chain: str, rule: int) -> int:
-    """The line of a dump, from 1, in which a chain's rule of this number stands; 0 if it does not hold that rule."""
+    """The line of a dump, from 1, in which a chain's rule of this number stands, or the chain itself for number 0; 0 if
+    the dump does not hold it."""
     current, count = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("*"):
             current = line[1:].strip()
+        elif (current, rule) == (table, 0) and line.startswith(f":{chain} "):
+            return number
         elif current == table and _RULE_OF.match(line) is not None:
             words = line.partition("-A ")[2].split(" ", 1)
             count += words[0] == chain
