@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.condition import TRACKED, All, Any, Condition, Not, Open, among, equals, network, within
+from kproxy.netfilter.condition import (
+    TRACKED,
+    All,
+    Any,
+    Condition,
+    Not,
+    Open,
+    all_of,
+    among,
+    equals,
+    network,
+    nothing,
+    within,
+)
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT16, UINT32, Range, choice, names, number_range, parse_protocol
 from kproxy.netfilter.iptables.matches.base import Match
@@ -46,10 +59,6 @@ def _parse_status(words: Sequence[str], family: Family) -> frozenset[str]:
 _STATUS: Final = Codec(
     _parse_status, lambda value: ",".join(status for status in STATUSES if status in value) or "NONE"
 )
-
-
-def _expires(seconds: Range) -> Condition:
-    return Open("opaque", f"-m conntrack --ctexpire {seconds.text()}", "the connection's time left")
 
 
 def _backward(direction: str) -> Condition:
@@ -91,15 +100,17 @@ class ConntrackMatch(Match):
         Option("--ctreplsrcport", "ctreplsrcport", _PORTS, True, asks=within("ctreplsrcport")),
         Option("--ctrepldstport", "ctrepldstport", _PORTS, True, asks=within("ctrepldstport")),
         Option("--ctstatus", "ctstatus", _STATUS, True, asks=among("ctstatus")),
-        Option("--ctexpire", "ctexpire", _EXPIRE, True, asks=_expires),
+        Option("--ctexpire", "ctexpire", _EXPIRE, True, asks=nothing),
         Option("--ctdir", "ctdir", choice(("ORIGINAL", "REPLY"), "a direction"), asks=_backward),
     )
     SOME: ClassVar[tuple[str, ...]] = tuple(row.field for row in OPTIONS)
 
     def condition(self) -> Condition | None:
         """All parts; without a connection the state alone, and a rule that asks for none never fits (conntrack_mt)."""
-        asked = Match.condition(self)
+        asked = Match.condition(replace(self, ctexpire=None))
         assert asked is not None, self
+        if self.ctexpire is not None:  # negated or not, the open question is the match as it is written
+            asked = all_of((asked, Open("opaque", self.to_save(), "the connection's time left")))
         state = StateMatch(self.ctstate).condition() if self.ctstate is not None else Any(())
         assert state is not None, self
         return asked if asked == state else Any((All((TRACKED, asked)), All((Not(TRACKED), state))))

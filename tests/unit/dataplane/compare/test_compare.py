@@ -350,13 +350,27 @@ def test_matches_that_are_not_interpreted() -> None:
     assert any("string" in item.reason for item in found.undecided)
 
 
-@pytest.mark.parametrize("match", ["-m string --algo bm --string evil", "-m mac --mac-source 02:00:00:00:00:01"])
+@pytest.mark.parametrize(
+    "match",
+    [
+        "-m string --algo bm --string evil", "-m mac --mac-source 02:00:00:00:00:01", "-m conntrack --ctexpire 1:10",
+        "-m conntrack ! --ctexpire 1:10", "-m conntrack --ctstate ESTABLISHED --ctexpire 1:10",
+    ],
+)  # fmt: skip
 def test_what_only_one_side_asks_and_nothing_answers(match: str) -> None:
     """Typed matches that stay open are interpreted: only their answer is missing."""
     found = compare(rules(f"filter: -A FORWARD {match} -j DROP"), rules("filter: -A FORWARD -s 10.0.0.0/8 -j ACCEPT"))
     assert f"depends on `{match}`, whose answer is not known, on one side only" in {
         item.reason for item in found.undecided
     }
+
+
+def test_two_matches_on_the_time_left_are_two_questions() -> None:
+    accepted = "filter: -A FORWARD -m conntrack --ctexpire 1:10 -j ACCEPT"
+    dropped = "filter: -A FORWARD -m conntrack --ctstate ESTABLISHED --ctexpire 1:10 -j DROP"
+    found = compare(rules(accepted, dropped), rules("filter: -A FORWARD -j ACCEPT"))
+    assert not found.alike
+    assert any("--ctexpire" in item.reason for item in found.undecided)
 
 
 def test_targets_that_are_not_interpreted() -> None:

@@ -55,6 +55,12 @@ def test_conntrack(match: str, connection: Connection, wanted: bool | None) -> N
     assert ask(f"-m conntrack {match}", connection=connection) is wanted
 
 
+def test_the_time_left_is_asked_by_each_match_that_is_written() -> None:
+    marked = "mangle: -A PREROUTING -m conntrack --ctexpire 1:10 -j MARK --set-xmark 0x1/0x1\n"
+    dropped = "filter: -A FORWARD -m mark --mark 0x1/0x1 -m conntrack ! --ctexpire 1:10 -j DROP\n"
+    assert fate(marked + dropped, connection=ESTABLISHED).verdict == "INDETERMINATE"
+
+
 def test_without_a_connection() -> None:
     assert ask("-m conntrack --ctstate INVALID", tracking=INVALID) is True
     assert ask("-m conntrack --ctstate UNTRACKED", tracking=UNTRACKED) is True
