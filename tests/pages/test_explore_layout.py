@@ -181,8 +181,11 @@ def test_so_is_one_to_an_address_that_no_pod_has(browser: Any, tmp_path: Path) -
 def test_the_tunnel_of_a_finding_is_marked(page: Page) -> None:
     page.size(1400, 900)
     page.open(place("audit"))
-    number = next(
-        place_ for place_, each in enumerate(page.all(".finding"), 1) if "do not fit the network" in each.text
+    number = page.until(
+        lambda: next(
+            (at for at, each in enumerate(page.all(".finding"), 1) if "do not fit the network" in each.text), 0
+        ),
+        "the finding of the tunnel",
     )
     assert not page.all(".map .port.touched")
     page.open(place("audit", finding=str(number)))
