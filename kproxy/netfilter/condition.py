@@ -9,7 +9,7 @@ and one translation to sets.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,20 +125,6 @@ def bits(field: str, mask: int, shift: int = 0) -> Asks:
 def equals(field: str) -> Asks:
     """The field has a value."""
     return lambda value: In(field, ((value, value),))
-
-
-def fields_of(condition: Condition) -> Iterator[tuple[str, int]]:
-    """The fields that a condition reads, each with the bits of it that matter (-1: all)."""
-    match condition:
-        case In(field, _) | Among(field, _):
-            yield field, -1
-        case Under(field, _, mask):
-            yield field, mask
-        case Not(part):
-            yield from fields_of(part)
-        case All(parts) | Any(parts):
-            for part in parts:
-                yield from fields_of(part)
 
 
 def all_of(parts: Iterable[Condition]) -> Condition:

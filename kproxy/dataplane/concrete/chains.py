@@ -105,8 +105,8 @@ class _TableTraversal:
             if head is not True:
                 return False
         done = max(skip - 1, 0)
-        for number, match in enumerate(rule.matches[done:], done + 2):
-            answer = evaluate(match, rule.conditions[number - 2], view)
+        for number, (match, condition) in enumerate(rule.asked[done:], done + 2):
+            answer = evaluate(match, condition, view)
             if answer is True:
                 continue
             if answer is not False and rule.pure and self._refuted(rule, number - 1):
@@ -131,8 +131,7 @@ class _TableTraversal:
 
     def _refuted(self, rule: IndexedRule, done: int) -> bool:
         """Whether a later match certainly does not apply, so that an open one before it does not count."""
-        later = zip(rule.matches[done:], rule.conditions[done:], strict=True)
-        return any(evaluate(match, condition, self._view) is False for match, condition in later)
+        return any(evaluate(*asked, self._view) is False for asked in rule.asked[done:])
 
     def _fork(self, frames: list[tuple[str, int]], answer: Split) -> Fork:
         name = frames[-1][0]
@@ -144,8 +143,8 @@ class _TableTraversal:
         if answer.no is not None:
             after = self._cursor._replace(frames=(*frames[:-1], (name, self._at + 1)), match=0)
             edges.append(Edge(None if chance is None else 1 - chance, Node(after, answer.no)))
-        matches = self._index.chain(self._source, self._table, name).rule(self._at).matches
-        asked = matches[self._match - 2] if self._match > 1 else None
+        rule = self._index.chain(self._source, self._table, name).rule(self._at)
+        asked = rule.asked[self._match - 2][0] if self._match > 1 else None
         if unseen := unseen_reason(asked):
             self._given.explain_unseen(unseen, unseen_thing(asked))
             return Fork(tuple(self._steps), tuple(edges), unseen)

@@ -31,7 +31,7 @@ from kproxy.dataplane.model.tracking import tracks
 from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.condition import ALWAYS
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.matches import Match, SctpMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.iptables.matches import SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.targets import Jump
@@ -47,15 +47,14 @@ _SMALL: Final = 8
 class IndexedRule:
     """A rule with what evaluation asks of it again and again."""
 
-    __slots__ = ("conditions", "jump", "matches", "pure", "ref", "rule")
+    __slots__ = ("asked", "jump", "pure", "ref", "rule")
 
     def __init__(self, ref: RuleRef, rule: Rule) -> None:
         self.ref = ref
         self.rule = rule
-        asked = [(match, match.condition()) for match in rule.matches]
-        self.matches: tuple[Match, ...] = tuple(match for match, condition in asked if condition != ALWAYS)
-        self.conditions = tuple(condition for _, condition in asked if condition != ALWAYS)
-        self.pure = not any(type(match) in EFFECTS for match in self.matches)
+        asked = ((match, match.condition()) for match in rule.matches)
+        self.asked = tuple(each for each in asked if each[1] != ALWAYS)
+        self.pure = not any(type(match) in EFFECTS for match, _ in self.asked)
         self.jump = rule.target if isinstance(rule.target, Jump) else None
 
     @property

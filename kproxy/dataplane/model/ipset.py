@@ -117,8 +117,8 @@ class IpSet:
 
 
 class _Filed:
-    """Entries by shape, and those of a shape by their parts; beside them those with ranges, which only people write:
-    the kernel lists single addresses, networks and ports."""
+    """Entries by shape, and those of a shape by their parts; beside them those with ranges, which are tried one
+    by one: only people write them, the kernel lists single addresses, networks and ports."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._ranges: list[Entry] = []

@@ -48,7 +48,7 @@ class MultiportMatch(Match):
     ports: Negatable[tuple[Range, ...]] | None = None
 
     NAME: ClassVar[str] = "multiport"
-    PROTOCOLS: ClassVar[frozenset[int]] = frozenset({6, 17, 33, 132, 136})
+    PROTOCOLS: ClassVar[frozenset[int]] = frozenset(number for number, _ in PORTS.intervals)
     FIRST: ClassVar[Condition] = PORTS
     SOME: ClassVar[tuple[str, ...]] = ("sports", "dports", "ports")
     EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
