@@ -82,4 +82,4 @@ def test_the_line_of_a_rule() -> None:
     assert line_of_rule(text, "filter", "A", 1) == 4
     assert [line_of_rule(text, "nat", "A", number) for number in (1, 2, 3)] == [9, 11, 0]
     assert line_of_rule(text, "nat", "B", 1) == 10
-    assert line_of_rule(text, "nat", "A", 0) == 0
+    assert [line_of_rule(text, "nat", chain, 0) for chain in ("A", "B", "C")] == [7, 8, 0]
