@@ -9,9 +9,12 @@ and one translation to sets.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
+
+from kproxy.netfilter.field import PORT_PROTOCOLS
 
 Interval = tuple[int, int]
 """The numbers from the first to the second, both included."""
@@ -46,12 +49,24 @@ class Among:
 class Open:
     """What neither packet nor host tells: yes or no, the same for the same kind and text.
 
-    `what` names it in an answer.
+    `what` names it in an answer. Of some kinds each rule has its own (`each`).
     """
 
     kind: str
     text: str
     what: str
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """By chance, with this probability; or, of each `every` packets that are asked, packet number `packet` (from 0), or
+    if `negated` the others."""
+
+    chance: Fraction
+    every: int = 0
+    packet: int = 0
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +90,15 @@ class Any:
     parts: tuple[Condition, ...]
 
 
-Condition = In | Under | Among | Open | Not | All | Any
+Condition = In | Under | Among | Open | Chance | Not | All | Any
 Asks = Callable[[typing.Any], Condition]
 """Of an option's value, without its `!`: the condition that it is."""
 ALWAYS: Final = All(())
-PORTS: Final = In("protocol", tuple((number, number) for number in (6, 17, 33, 132, 136)))
-"""The protocol has ports: TCP, UDP, DCCP, SCTP, UDP-Lite."""
+NEVER: Final = Any(())
+PORTS: Final = In("protocol", tuple((number, number) for number in sorted(PORT_PROTOCOLS)))
+"""The protocol has ports."""
+V4: Final = In("family", ((2, 2),))
+V6: Final = In("family", ((10, 10),))
 TRACKED: Final = In("tracked", ((1, 1),))
 """The packet belongs to a connection that conntrack has seen."""
 
@@ -117,6 +135,11 @@ def among(field: str) -> Asks:
     return lambda value: Among(field, value)
 
 
+def named(field: str) -> Asks:
+    """The field is a name, or begins with it if it ends in `+`."""
+    return lambda value: Among(field, frozenset({value}))
+
+
 def bits(field: str, mask: int, shift: int = 0) -> Asks:
     """So many bits of the field have a value, which a shift brings to their place."""
     return lambda value: Under(field, value << shift, mask)
@@ -127,7 +150,21 @@ def equals(field: str) -> Asks:
     return lambda value: In(field, ((value, value),))
 
 
+def fields_of(condition: Condition) -> Iterator[tuple[str, int]]:
+    """The fields that a condition reads, each with the bits of it that matter (-1: all)."""
+    match condition:
+        case In(field, _) | Among(field, _):
+            yield field, -1
+        case Under(field, _, mask):
+            yield field, mask
+        case Not(part):
+            yield from fields_of(part)
+        case All(parts) | Any(parts):
+            for part in parts:
+                yield from fields_of(part)
+
+
 def all_of(parts: Iterable[Condition]) -> Condition:
     """The condition that all of these hold, as short as it can be said."""
-    kept = tuple(part for part in parts if part != ALWAYS)
+    kept = tuple(inner for part in parts for inner in (part.parts if isinstance(part, All) else (part,)))
     return kept[0] if len(kept) == 1 else All(kept)

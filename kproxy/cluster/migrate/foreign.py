@@ -21,15 +21,16 @@ from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.dataplane.symbolic.nftables.marks import changed_bits, read_bits
 from kproxy.dataplane.symbolic.nftables.structure import interfaces_of
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Family, Jump, Rule, Ruleset, Table
+from kproxy.netfilter.condition import ALWAYS, fields_of
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import CommentMatch, MarkMatch
+from kproxy.netfilter.iptables.matches import CommentMatch
 from kproxy.netfilter.iptables.rule import Head
 from kproxy.netfilter.iptables.save import print_save
 from kproxy.netfilter.iptables.targets import ConnmarkTarget, MarkTarget
 from kproxy.netfilter.nftables.expression import Ct, Expression, Meta
+from kproxy.netfilter.nftables.lowering import fields_in, written_bits
 from kproxy.netfilter.nftables.references import expressions_of
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -339,9 +340,8 @@ def _merged(own: Sequence[Rule], others: Sequence[Rule], places: Mapping[str, in
 def _iptables_bits(rule: Rule) -> int:
     """The bits of the packet mark that a rule asks for or sets."""
     bits = 0
-    for match in rule.matches:
-        if isinstance(match, MarkMatch):
-            bits |= match.mark.value.mask
+    for field, asked in (found for match in rule.matches for found in fields_of(match.condition() or ALWAYS)):
+        bits |= asked if field == "mark" else 0
     if isinstance(rule.target, MarkTarget):
         bits |= rule.target.xmark.mask | rule.target.xmark.value
     if isinstance(rule.target, ConnmarkTarget) and rule.target.copy == "restore":
@@ -354,10 +354,10 @@ def _native_bits(rule: NftRule) -> int:
     bits = 0
     for statement in rule.statements:
         if isinstance(statement, Mangle) and _is_mark(statement.target):
-            bits |= changed_bits(statement.value, Meta)
+            bits |= written_bits(statement.value)
         else:
-            for expression in expressions_of(statement):
-                bits |= read_bits(expression, Meta) | read_bits(expression, Ct)
+            for field, asked in (found for part in expressions_of(statement) for found in fields_in(part)):
+                bits |= asked if field in ("mark", "connmark") else 0
     return bits
 
 

@@ -7,13 +7,14 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.compare.distribution import Distribution, Fate, summed
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS, format_endpoint
+from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE
 from kproxy.dataplane.symbolic.leaves import Outcome
 from kproxy.dataplane.symbolic.table import TABLE
 from kproxy.dataplane.symbolic.translated import UNKNOWN, Destination
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import PORT_PROTOCOLS
 
 _MAX_PARTS: Final = 4
 

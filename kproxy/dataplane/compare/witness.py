@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple, tuple_of
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS, Packet
+from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
@@ -23,6 +23,7 @@ from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.address import Network
+from kproxy.netfilter.field import PORT_PROTOCOLS
 
 _SYSCTLS: Final = MappingProxyType(
     {SHORT_SYSCTLS[name]: 1 for name in ("ip_forward", "ip6_forward", "route_localnet", "accept_local")}

@@ -8,16 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kproxy.dataplane.concrete.state import Answer, Split, State, View, negate, open_question, unknown
-from kproxy.dataplane.model.conntrack import ESTABLISHED, NEW, ORIGINAL, Connection, FlowTuple
-from kproxy.netfilter.condition import All, Among, Any, Condition, In, Not, Open, Under
+from kproxy.dataplane.concrete.fields import read_field
+from kproxy.dataplane.concrete.state import (
+    BRIDGED,
+    Answer,
+    Split,
+    State,
+    View,
+    by_chance,
+    negate,
+    open_question,
+    unknown,
+)
+from kproxy.dataplane.model.conntrack import ESTABLISHED, NEW, ORIGINAL
+from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.netfilter.condition import All, Among, Any, Chance, Condition, In, Not, Open, Under
+from kproxy.netfilter.field import word_of
 from kproxy.netfilter.iptables.codec import UINT32
 
-_WORDS: Final = {
-    "src": "the source address", "dst": "the destination address", "sport": "the source port",
-    "dport": "the destination port", "icmp_type": "the ICMP type", "icmp_code": "the ICMP code",
-    "tcp_flags": "the TCP flags", "length": "the packet's length", "tos": "the TOS", "ttl": "the TTL",
-}  # fmt: skip
 _REWRITTEN: Final = frozenset({"tos", "ttl"})
 """Fields that targets change while they are open: an answer about them is not remembered."""
 
@@ -25,18 +33,16 @@ _REWRITTEN: Final = frozenset({"tos", "ttl"})
 def answer(condition: Condition, view: View) -> Answer:
     """Whether the condition holds of the packet as it is now."""
     match condition:
-        case In("tracked", _):
-            return view.state.has_connection
         case In(field, intervals):
-            value = _value(field, view)
-            if value is None:
+            value = read_field(field, view)
+            if not isinstance(value, int):
                 return _open(condition, field, view)
             return any(first <= value <= last for first, last in intervals)
         case Under("mark" | "connmark" as field, value, mask):
             return _mark(field, value, mask, view)
         case Under(field, wanted, mask):
-            value = _value(field, view)
-            return _open(condition, field, view) if value is None else value & mask == wanted
+            value = read_field(field, view)
+            return value & mask == wanted if isinstance(value, int) else _open(condition, field, view)
         case Not(part):
             return negate(answer(part, view))
         case All(parts):
@@ -45,45 +51,32 @@ def answer(condition: Condition, view: View) -> Answer:
             return negate(_all(parts, view, lambda part, view: negate(answer(part, view))))
         case Among("ctstate", names):
             return _state(condition, names, view)
-        case Among(_, names):
+        case Among("ctstatus", names):
             return _status(condition, names, view)
+        case Among(field, names):
+            return _name(field, names, view)
+        case Chance():
+            return _chance(condition, view)
+        case Open("rate", _, what):
+            return unknown(view, f"{what} is not known") if view.limit is None else view.limit
         case Open(_, _, what):
             return open_question(view, condition, f"{what} is not known")
 
 
 def _all(parts: Iterable[Condition], view: View, ask: Callable[[Condition, View], Answer]) -> Answer:
-    answers: list[Answer] = []
+    """Whether all parts hold. At most one open part forks; the others are asked again after it."""
+    pending: Answer = True
     for part in parts:
         found = ask(part, view)
         if found is False:
             return False
-        answers.append(found)
-    return both(view, answers)
-
-
-def _value(field: str, view: View) -> int | None:
-    """What the packet, or its connection, has as a field; None if it is not known."""
-    read = _OF_CONNECTION.get(field)
-    if read is None:
-        found: int | None = getattr(view.state.packet, field)
-        return found
-    entry = view.state.connection.known_as(view.state.packet)
-    assert entry.original is not None, field
-    assert entry.reply is not None, field
-    return read(entry, entry.original, entry.reply)
-
-
-_OF_CONNECTION: Final[dict[str, Callable[[Connection, FlowTuple, FlowTuple], int | None]]] = {
-    "ctorigsrc": lambda _, original, reply: original.src,
-    "ctorigdst": lambda _, original, reply: original.dst,
-    "ctreplsrc": lambda _, original, reply: reply.src,
-    "ctrepldst": lambda _, original, reply: reply.dst,
-    "ctorigsrcport": lambda _, original, reply: original.sport,
-    "ctorigdstport": lambda _, original, reply: original.dport,
-    "ctreplsrcport": lambda _, original, reply: reply.sport,
-    "ctrepldstport": lambda _, original, reply: reply.dport,
-    "reply": lambda entry, original, reply: int(entry.direction != ORIGINAL),
-}
+        if isinstance(found, Split):
+            if pending is True:
+                pending = found
+            elif isinstance(pending, Split) and pending != found:
+                # Two open parts: nothing links them, so each evaluation is a question of its own.
+                pending = unknown(view, pending.why)
+    return pending
 
 
 def _state(condition: Condition, names: frozenset[str], view: View) -> Answer:
@@ -111,24 +104,49 @@ def _status(condition: Condition, names: frozenset[str], view: View) -> Answer:
     return bool(names & held)
 
 
-def both(view: View, answers: list[Answer]) -> Answer:
-    """Whether all parts hold. At most one open part forks; the others are asked again after it."""
-    pending: Answer = True
-    for each in answers:
-        if each is False:
-            return False
-        if each is not True:
-            if pending is True:
-                pending = each
-            elif isinstance(pending, Split) and pending != each:
-                # Two open parts: nothing links them, so each evaluation is a question of its own.
-                return unknown(view, pending.why)
-    return pending
-
-
 def _open(condition: Condition, field: str, view: View) -> Answer:
-    why = f"{_WORDS.get(field, field)} is not known"
-    return unknown(view, why) if field in _REWRITTEN else open_question(view, condition, why)
+    why = f"{word_of(field)} is not known"
+    # What is asked of an address that is known is about that address, which NAT may change.
+    about = getattr(view.state.packet, field[:3]) if field[:4] in ("src_", "dst_") else None
+    key = field if field == BRIDGED else (condition, about)
+    return unknown(view, why) if field in _REWRITTEN else open_question(view, key, why)
+
+
+def interface_fits(pattern: str, name: str) -> bool:
+    """Whether an interface has the name, or begins with it if the pattern ends in `+`; no interface is empty."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("+") else name == pattern
+
+
+def _name(field: str, names: frozenset[str], view: View) -> Answer:
+    """Whether a name is one of these. An interface that is not known is the one that a rule asks for, if it fits."""
+    value = read_field(field, view)
+    if isinstance(value, str):
+        return any(interface_fits(pattern, value) for pattern in names)
+    if "+" in names:
+        return True
+    # Only what the host sends to itself passes the loopback interface, and then the interface is known.
+    names = names - {LOOPBACK} if field in ("in_interface", "out_interface") else names
+    if not names:
+        return False
+    answer = open_question(view, (field, names), f"{word_of(field)} is not known")
+    if isinstance(answer, Split) and answer.yes is not None and len(names) == 1:
+        (name,) = names
+        if field != "mac" and not name.endswith("+"):
+            answer = answer._replace(yes=view.state.with_packet(**{field: name}))
+    return answer
+
+
+def _chance(condition: Chance, view: View) -> Answer:
+    """By chance; every n-th packet, if the host gives how many packets the rule has numbered (statistic_mt)."""
+    ref = (view.ref.table, view.ref.chain, view.ref.rule)
+    if not condition.every or ref not in view.host.nth or view.ref.source:
+        return by_chance(view, condition.chance)
+    met = dict(view.state.nth)
+    before = met.get(ref, 0)
+    fits = ((view.host.nth[ref] + before) % condition.every == condition.packet) != condition.negated
+    met[ref] = before + 1
+    state = view.state._replace(nth=frozenset(met.items()))
+    return Split(state, None) if fits else Split(None, state)
 
 
 def _mark(field: str, wanted: int, mask: int, view: View) -> Answer:
@@ -141,10 +159,10 @@ def _mark(field: str, wanted: int, mask: int, view: View) -> Answer:
     still = mask & ~known & UINT32
     if not still:
         return True
-    why = "the packet's mark is not known" if field == "mark" else "the connection's mark is not known"
     # That several bits together are not the wanted ones says nothing of a single one.
     no = state if still & (still - 1) else _learnt(state, field, value & known | ~wanted & still, known | still)
-    return Split(_learnt(state, field, value & known | wanted & still, known | still), no, None, why)
+    yes = _learnt(state, field, value & known | wanted & still, known | still)
+    return Split(yes, no, None, f"{word_of(field)} is not known")
 
 
 def _learnt(state: State, field: str, mark: int, known: int) -> State:

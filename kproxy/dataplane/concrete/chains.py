@@ -12,22 +12,19 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete import targets
-from kproxy.dataplane.concrete.answer import both
+from kproxy.dataplane.concrete.answer import answer as ask
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index, IndexedChain, IndexedRule
-from kproxy.dataplane.concrete.matches.header import interface_answer
 from kproxy.dataplane.concrete.matches.registry import evaluate
 from kproxy.dataplane.concrete.result import Result
-from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View, open_question
+from kproxy.dataplane.concrete.state import Answer, RuleRef, Split, State, View
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.pipeline import BaseChain, Source
 from kproxy.dataplane.model.unseen import stands_for_unseen, unseen_reason, unseen_thing
 from kproxy.dataplane.model.verdict import DROP, REJECT
-from kproxy.netfilter.address import Network
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
-from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.targets import TproxyTarget
 
 _MAX_FRAMES: Final = 512
@@ -96,7 +93,7 @@ class _TableTraversal:
         view.ref = rule.ref
         view.state = self._state
         if skip == 0:
-            head = head_answer(rule, view)
+            head = ask(rule.head, view)
             if head is False:
                 return False
             if head is not True and (not rule.pure or not self._refuted(rule, 0)):
@@ -275,35 +272,3 @@ class _TableTraversal:
 
 def _name(match: Match) -> str:
     return match.name if isinstance(match, OpaqueMatch) else match.NAME
-
-
-def head_answer(rule: IndexedRule, view: View) -> Answer:
-    """Whether the fixed part of a rule applies."""
-    head, packet = rule.rule, view.state.packet
-    if head.protocol is not None and (head.protocol.value == packet.protocol) == head.protocol.negated:
-        return False
-    undecided: list[Answer] = []
-    for field, wanted, address in (("dst", head.destination, packet.dst), ("src", head.source, packet.src)):
-        if wanted is None:
-            continue
-        if address is None:
-            undecided.append(_address_question(view, field, wanted))
-        elif ((address ^ wanted.value.address) & wanted.value.mask == 0) == wanted.negated:
-            return False
-    if head.in_interface is not None:
-        undecided.append(interface_answer(view, "in_interface", head.in_interface))
-    if head.out_interface is not None:
-        undecided.append(interface_answer(view, "out_interface", head.out_interface))
-    if head.fragment is not None and head.fragment != packet.fragment:
-        return False
-    return both(view, undecided) if undecided else True
-
-
-def _address_question(view: View, field: str, wanted: Negatable[Network]) -> Answer:
-    name = "destination" if field == "dst" else "source"
-    answer = open_question(view, (field, wanted.value), f"the {name} address is not known")
-    if not wanted.negated:
-        return answer
-    if isinstance(answer, Split):
-        return Split(answer.no, answer.yes, None, answer.why)
-    return not answer

@@ -10,19 +10,15 @@ is an open question.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
 
+from kproxy.dataplane.concrete.answer import answer, interface_fits
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import Edge, End, Fork, sure
-from kproxy.dataplane.concrete.matches.header import interface_answer, interface_fits
-from kproxy.dataplane.concrete.state import Answer, Split, State, View, open_question
+from kproxy.dataplane.concrete.state import BRIDGED, Answer, Split, State, View, open_question
 from kproxy.dataplane.model.pipeline import BaseChain, BridgeChain, pattern_of
 from kproxy.dataplane.model.verdict import DROP
+from kproxy.netfilter.condition import Among
 from kproxy.netfilter.hooks import Hook
-from kproxy.netfilter.iptables.option import Negatable
-
-BRIDGED: Final = "bridged"
-"""The question whether the packet is bridged, as `State.answers` has it."""
 
 
 def meets(chain: BaseChain, view: View) -> Answer:
@@ -32,7 +28,7 @@ def meets(chain: BaseChain, view: View) -> Answer:
     answers = [_by_device(name, view) for name in chain.devices]
     if True in answers:
         return True
-    pending = [answer for answer in answers if isinstance(answer, Split)]
+    pending = [found for found in answers if isinstance(found, Split)]
     if len(pending) > 1:
         return open_question(view, ("devices", chain), pending[0].why)
     return pending[0] if pending else False
@@ -49,7 +45,8 @@ def _by_device(name: str, view: View) -> Answer:
             return False  # the bridge itself sends nothing
     if device is not None and port is None and not interface_fits(pattern, device) and host.bridge_of(name) == device:
         return open_question(view, (field, name), why)
-    return interface_answer(view, "in_interface" if view.hook is Hook.INGRESS else "out_interface", Negatable(pattern))
+    name = "in_interface" if view.hook is Hook.INGRESS else "out_interface"
+    return answer(Among(name, frozenset({pattern})), view)
 
 
 def stopped_on_bridge(chains: Iterable[BridgeChain], hooks: Collection[Hook], given: Given) -> tuple[bool | None, str]:

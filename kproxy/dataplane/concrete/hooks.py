@@ -20,7 +20,7 @@ from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import OPEN, REFUSING, ROUTED, Query, RouteResult, possible_routes, source_for
-from kproxy.dataplane.concrete.state import TRACKED, UNSEEN, RuleRef, Split, State, View
+from kproxy.dataplane.concrete.state import BRIDGED, TRACKED, UNSEEN, RuleRef, Split, State, View
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, LOCAL, LOOPBACK, SYN, TCP
@@ -80,7 +80,7 @@ class PacketPath:
                 onward = (Hook.FORWARD, Hook.POSTROUTING) if switched or over.bridged else (Hook.INPUT,)
                 hooks |= {Hook.PREROUTING, *onward}
             if switched and Hook.EGRESS in self._hooked:
-                edge = edge._replace(to=Node(Cursor(Hook.EGRESS), to.state.with_answer(devices.BRIDGED, True)))
+                edge = edge._replace(to=Node(Cursor(Hook.EGRESS), to.state.with_answer(BRIDGED, True)))
             edges.append(edge)
         stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
         return devices.perhaps(Fork(fork.steps, tuple(edges), fork.why), stopped, why, Hook.PREROUTING, state)
@@ -272,7 +272,7 @@ class PacketPath:
         if state.tracking == UNSEEN:
             return sure(bridge.unseen(state))
         fork = sure(End(ACCEPT, Hook.POSTROUTING, state, via="out"))
-        if (devices.BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
+        if (BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
             return fork
         hooks = (Hook.OUTPUT, Hook.POSTROUTING)
         stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)

@@ -47,11 +47,12 @@ _SMALL: Final = 8
 class IndexedRule:
     """A rule with what evaluation asks of it again and again."""
 
-    __slots__ = ("asked", "jump", "pure", "ref", "rule")
+    __slots__ = ("asked", "head", "jump", "pure", "ref", "rule")
 
     def __init__(self, ref: RuleRef, rule: Rule) -> None:
         self.ref = ref
         self.rule = rule
+        self.head = rule.asks()
         asked = ((match, match.condition()) for match in rule.matches)
         self.asked = tuple(each for each in asked if each[1] != ALWAYS)
         self.pure = not any(type(match) in EFFECTS for match, _ in self.asked)

@@ -19,6 +19,9 @@ SRC: Final = 2
 UNSEEN: Final = "unseen"
 TRACKED: Final = "tracked"
 
+BRIDGED: Final = "bridged"
+"""The question whether the packet is bridged, as `State.answers` has it."""
+
 MAX_ANSWERS: Final = 8
 """So many answers are remembered; an unknown after them is unknown each time anew, which tells less but stays true."""
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address
-from kproxy.netfilter.condition import PORTS
 from kproxy.netfilter.family import Family, protocol_name
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 
 TCP: Final = 6
@@ -25,8 +25,6 @@ UDP: Final = 17
 SCTP: Final = 132
 ICMP: Final = 1
 ICMPV6: Final = 58
-PORT_PROTOCOLS: Final = frozenset(number for number, _ in PORTS.intervals)
-"""Protocols with ports: TCP, UDP, DCCP, SCTP, UDP-Lite."""
 
 SYN: Final = 0x02
 ACK: Final = 0x10

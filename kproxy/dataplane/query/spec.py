@@ -28,7 +28,6 @@ from kproxy.dataplane.model.packet import (
     ICMP,
     ICMPV6,
     LOCAL,
-    PORT_PROTOCOLS,
     TCP,
     Endpoint,
     Packet,
@@ -36,6 +35,7 @@ from kproxy.dataplane.model.packet import (
     parse_endpoint,
 )
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 from kproxy.netfilter.iptables.matches import TCP_FLAGS
 

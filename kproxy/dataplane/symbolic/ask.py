@@ -1,44 +1,124 @@
-"""A condition as the set of packets of which it holds, as a diagram."""
+"""A condition as the set of packets of which it holds, as a diagram.
+
+Theory: docs/symbolic.md, "The function". Semantics are those of `concrete.answer`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
 
 from kproxy.dataplane.symbolic import connection
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
-from kproxy.dataplane.symbolic.variables import Variables
+from kproxy.dataplane.symbolic.variables import LOCAL, NO_INTERFACE, Variables
 from kproxy.netfilter.address import Network
-from kproxy.netfilter.condition import All, Among, Any, Condition, In, Not, Open, Under
+from kproxy.netfilter.condition import PORTS, All, Among, Any, Condition, In, Interval, Not, Open, Under
+from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import Range
 
 
+class OpaqueError(Exception):
+    """The variables do not hold what is asked: the whole match is a free variable."""
+
+
+_KNOWN: Final[dict[str, Callable[[Variables, Stage], int | None]]] = {
+    "tracked": lambda variables, stage: int(stage.tracked),
+    "reply": lambda variables, stage: 0 if stage.fresh else None,
+    "family": lambda variables, stage: 2 if variables.family is Family.IPV4 else 10,
+    "ethertype": lambda variables, stage: 0x0800 if variables.family is Family.IPV4 else 0x86DD,
+    "transport": lambda variables, stage: 1,
+    "sender": lambda variables, stage: 1,
+}
+"""Fields that are the same for all packets at a stage, or may be."""
+_KINDS: Final = (1, 2, 3, 5)
+"""The kernel's numbers of the kinds of addresses, in the order of `variables.ADDRESS_KINDS`."""
+
+
 def ask(condition: Condition, variables: Variables, stage: Stage) -> Node:
-    """The packets of which the condition holds at a stage of their way."""
+    """The packets of which the condition holds at a stage of their way. Raises OpaqueError."""
     diagrams = variables.diagrams
     match condition:
-        case In("tracked", _):
-            return TRUE if stage.tracked else FALSE
-        case In("reply", ((1, 1),)):
-            return FALSE if stage.fresh else diagrams.equals(variables.reply, 1)
-        case In("reply", _):
-            return TRUE if stage.fresh else diagrams.equals(variables.reply, 0)
-        case In(field, _) | Under(field, _, _) if field in connection.TUPLES:
-            if connection.of_first_packet(field, stage):
-                return of_packet(condition, variables, connection.TUPLES[field])
-            return variables.free(FreeVariable("conntrack", _text(condition, variables), condition))
-        case In(field, _) | Under(field, _, _):
-            return of_packet(condition, variables, field)
+        case In(field, intervals):
+            known = _KNOWN[field](variables, stage) if field in _KNOWN else None
+            if known is not None:
+                return TRUE if any(first <= known <= last for first, last in intervals) else FALSE
+            return _in(condition, variables, stage)
+        case Under():
+            return _of_field(condition, variables, stage)
         case Not(part):
             return diagrams.negate(ask(part, variables, stage))
         case All(parts):
-            return diagrams.all_of([ask(part, variables, stage) for part in parts])
+            result = TRUE
+            for part in parts:
+                if result != FALSE:
+                    result = diagrams.both(result, ask(part, variables, stage))
+            return result
         case Any(parts):
             return diagrams.any_of([ask(part, variables, stage) for part in parts])
         case Among("ctstate", names):
             return connection.state(variables, names, stage)
-        case Among(_, names):
+        case Among("ctstatus", names):
             return connection.status(variables, names, stage)
+        case Among("in_interface" | "out_interface" as field, names):
+            if not (stage.input if field == "in_interface" else stage.output):
+                return TRUE if any(variables.interfaces.atoms(name)[:1] == _NONE for name in names) else FALSE
+            return diagrams.any_of(
+                [variables.interface_fits(variables.levels[field][0], name) for name in sorted(names)]
+            )
         case Open(kind, text, _):
             return variables.free(FreeVariable(kind, text))
+    raise OpaqueError
+
+
+_NONE: Final = [(NO_INTERFACE, NO_INTERFACE)]
+
+
+def _in(condition: In, variables: Variables, stage: Stage) -> Node:
+    match condition.field:
+        case "ports":
+            return ask(PORTS, variables, stage)
+        case "has_socket":
+            return variables.free(FreeVariable("owner", "-m owner --socket-exists", "socket"))
+        case "src_local" | "dst_local" as field:
+            return variables.diagrams.equals(variables.levels[field.replace("local", "kind")][0], LOCAL)
+        case "uid" | "gid" | "groups" as field:
+            return variables.diagrams.any_of([_owner(variables, field, *each) for each in condition.intervals])
+        case "src_kind" | "dst_kind" as field:
+            return _kind(condition.intervals, variables, field)
+    return _of_field(condition, variables, stage)
+
+
+def _owner(variables: Variables, field: str, first: int, last: int) -> Node:
+    groups, name = field == "groups", field.replace("groups", "gid")
+    text = f"-m owner --{name}-owner {Range(first, last).text('-')}" + (" --suppl-groups" if groups else "")
+    return variables.free(FreeVariable("owner", text, (name, first, last, groups)))
+
+
+def _kind(intervals: tuple[Interval, ...], variables: Variables, field: str) -> Node:
+    """Whether the kind of an address is one of these. IPv6 knows of multicast by the address alone."""
+    diagrams, kind = variables.diagrams, variables.levels[field][0]
+    numbers = [number for first, last in intervals for number in range(first, min(last, 11) + 1)]
+    held = [(at, at) for at, number in enumerate(_KINDS) if number in numbers]
+    if variables.family is Family.IPV4:
+        return diagrams.among(kind, held)
+    if not set(numbers) <= set(_KINDS):
+        raise OpaqueError
+    address = variables.levels[field.removesuffix("_kind")][0]
+    group = variables.address_under(address, Network(Family.IPV6, 0xFF << 120, 0xFF << 120))
+    local, other, many = (TRUE if number in numbers else FALSE for number in (2, 1, 5))
+    return diagrams.ite(group, many, diagrams.ite(diagrams.equals(kind, LOCAL), local, other))
+
+
+def _of_field(condition: In | Under, variables: Variables, stage: Stage) -> Node:
+    field = condition.field
+    if field in connection.TUPLES:
+        if connection.of_first_packet(field, stage):
+            return of_packet(condition, variables, connection.TUPLES[field])
+        return variables.free(FreeVariable("conntrack", _text(condition, variables), condition))
+    if field not in variables.levels:
+        raise OpaqueError
+    return of_packet(condition, variables, field)
 
 
 def of_packet(condition: In | Under, variables: Variables, field: str) -> Node:

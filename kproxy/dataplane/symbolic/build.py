@@ -19,8 +19,6 @@ from kproxy.dataplane.symbolic.lists import name_sets, parts_of_lists, parts_of_
 from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
 from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
-from kproxy.dataplane.symbolic.nftables.expressions import Expressions
-from kproxy.dataplane.symbolic.nftables.marks import marks_of, shift_of
 from kproxy.dataplane.symbolic.nftables.structure import (
     NftSide,
     NftStructure,
@@ -34,12 +32,12 @@ from kproxy.dataplane.symbolic.normalize import NormalizedRule, Side, Structure,
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import UNCHANGED, Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
+from kproxy.netfilter.condition import ALWAYS, fields_of
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.iptables.matches import (
     ConnmarkMatch,
     ConntrackMatch,
-    MarkMatch,
     RecentMatch,
     StateMatch,
 )
@@ -54,8 +52,10 @@ from kproxy.netfilter.iptables.targets import (
     TproxyTarget,
     TtlTarget,
 )
-from kproxy.netfilter.nftables.expression import Ct
-from kproxy.netfilter.nftables.statement import Notrack, Statement, Tproxy
+from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta
+from kproxy.netfilter.nftables.lowering import fields_in, key_of, written_bits
+from kproxy.netfilter.nftables.references import expressions_of
+from kproxy.netfilter.nftables.statement import Mangle, Notrack, Statement, Tproxy
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,7 @@ class _Marks:
     shifts: Counter[int] = field(default_factory=Counter)
 
     def take(self, normalized: NormalizedRule) -> None:
-        for match in normalized.matches:
-            if isinstance(match, MarkMatch):
-                self.tested |= match.mark.value.mask
-            elif isinstance(match, ConnmarkMatch):
-                self.connection_read |= match.mark.value.mask
+        self.read(found for match in normalized.matches for found in fields_of(match.condition() or ALWAYS))
         target = normalized.target
         if isinstance(target, MarkTarget):
             self.changed |= target.xmark.mask | target.xmark.value
@@ -103,16 +99,31 @@ class _Marks:
             else:
                 self.connection_changed |= UINT32
 
+    def read(self, fields: Iterable[tuple[str, int]]) -> None:
+        """Bits that something reads."""
+        for name, bits in fields:
+            if name == "mark":
+                self.tested |= bits
+            elif name == "connmark":
+                self.connection_read |= bits
+
     def take_native(self, statement: Statement) -> None:
-        """The marks of a native rule."""
-        use = marks_of(statement)
-        shift = shift_of(statement)
-        if shift is not None:
-            self.shifts[shift] += 1
-        self.tested |= use.tested
-        self.changed |= use.changed
-        self.connection_read |= use.connection_read
-        self.connection_changed |= use.connection_changed
+        """The marks of a native rule. What a mark is set to is no test of it."""
+        if not isinstance(statement, Mangle) or getattr(statement.target, "key", "") != "mark":
+            self.read(found for part in expressions_of(statement) for found in fields_in(part))
+            return
+        value, of_packet = statement.value, isinstance(statement.target, Meta)
+        if of_packet:
+            self.changed |= written_bits(value)
+        else:
+            self.connection_changed |= UINT32
+        if isinstance(value, MapLookup):
+            self.read(fields_in(value))
+        elif of_packet:
+            self.read(found for found in fields_in(value) if found[0] == "connmark")
+        key = key_of(value)
+        if key is not None and key.field == ("connmark" if of_packet else "mark"):
+            self.shifts[key.shift if of_packet else -key.shift] += 1
 
     @property
     def shift(self) -> int:
@@ -189,7 +200,7 @@ def set_up(
     evaluators = (
         evaluator,
         NftEvaluator(
-            native, variables, outcomes, Comparisons(Expressions(variables, conditions, simple_chances=mixed)), targets,
+            native, variables, outcomes, Comparisons(conditions, simple_chances=mixed), targets,
             {alias: time for side in sides for alias, time in side.state_sets.values() if time is not None},
         ),
     )  # fmt: skip

@@ -21,7 +21,7 @@ from fractions import Fraction
 from types import NoneType
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Chance, Conditions, RecentCheck
+from kproxy.dataplane.symbolic.conditions import Conditions, RecentCheck
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
@@ -31,6 +31,7 @@ from kproxy.dataplane.symbolic.restrictions import Fixed, fixed_by, joined
 from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
 from kproxy.dataplane.symbolic.variables import Variables
+from kproxy.netfilter.condition import Chance
 from kproxy.netfilter.iptables.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.targets import (
     ConnmarkTarget,

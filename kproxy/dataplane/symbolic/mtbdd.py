@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, MISS, TRUE, ZERO, Node, Nodes
 
@@ -77,11 +78,11 @@ class Diagrams(Nodes):
         return result
 
     def any_of(self, conditions: Iterable[Node]) -> Node:
-        """The disjunction of several conditions."""
-        result = FALSE
-        for condition in conditions:
-            result = self.either(result, condition)
-        return result
+        """The disjunction of several conditions; joined pairwise, so that large ones are not copied again and again."""
+        pending = list(conditions) or [FALSE]
+        while len(pending) > 1:
+            pending = [reduce(self.either, pending[at : at + 2]) for at in range(0, len(pending), 2)]
+        return pending[0]
 
     def negate(self, condition: Node) -> Node:
         """The opposite of a condition."""

@@ -14,8 +14,9 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
 from typing import Final, overload
 
-from kproxy.dataplane.model.packet import ICMP, ICMP_ECHO, ICMPV6, PORT_PROTOCOLS, SYN, TCP
+from kproxy.dataplane.model.packet import ICMP, ICMP_ECHO, ICMPV6, SYN, TCP
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import PORT_PROTOCOLS
 
 
 class Shape(Enum):

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS
-from kproxy.dataplane.model.packet import PORT_PROTOCOLS
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, PacketVariables, Shape
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.codec import Range
 from kproxy.netfilter.iptables.option import Negatable
 

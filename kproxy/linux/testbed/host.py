@@ -19,7 +19,7 @@ from typing import Final
 
 from kproxy.dataplane.model.conntrack import INVALID, NEW, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host, Route
-from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, PORT_PROTOCOLS, TCP, UDP, Packet
+from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, TCP, UDP, Packet
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.namespace import Namespace
@@ -28,6 +28,7 @@ from kproxy.linux.testbed import related, wire
 from kproxy.linux.testbed.wire import Observed, address_text
 from kproxy.linux.testbed.wires import ELSEWHERE, Wires, run_ip, run_tool
 from kproxy.netfilter.family import Family, protocol_name
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 

@@ -67,10 +67,6 @@ class Masked:
     value: int
     mask: int = UINT32
 
-    def contains(self, value: int) -> bool:
-        """Whether the number has this value under the mask, as the kernel compares: `number & mask == value`."""
-        return value & self.mask == self.value
-
 
 def number(most: int = UINT32, least: int = 0, form: str = "{}") -> Codec[int]:
     """A codec for one number; `form` is how it prints."""

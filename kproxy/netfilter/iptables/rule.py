@@ -7,10 +7,12 @@ target, and `Rule.spec` does the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kproxy.netfilter.address import Network
+from kproxy.netfilter.condition import Asks, Condition, Not, all_of, equals, named, network
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.matches import Match
 from kproxy.netfilter.iptables.option import Negatable
@@ -49,6 +51,10 @@ class Head(NamedTuple):
         return " ".join(parts)
 
 
+_HEAD: Final[dict[type, Callable[[str], Asks]]] = {int: equals, Network: network, str: named}
+"""What a value in a rule's head asks, by its type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule. It applies when everything that is not None holds and all `matches` apply.
@@ -76,6 +82,18 @@ class Rule:
     def head(self) -> Head:
         """The part before matches and target: addresses, interfaces, protocol."""
         return Head(self.source, self.destination, self.in_interface, self.out_interface, self.protocol, self.fragment)
+
+    def asks(self) -> Condition:
+        """What the head asks of a packet."""
+        parts: list[Condition] = []
+        for name, wanted in (("protocol", self.protocol), ("dst", self.destination), ("src", self.source),
+                              ("in_interface", self.in_interface), ("out_interface", self.out_interface)):  # fmt: skip
+            if wanted is not None:
+                asked = _HEAD[type(wanted.value)](name)(wanted.value)
+                parts.append(Not(asked) if wanted.negated else asked)
+        if self.fragment is not None:
+            parts.append(equals("fragment")(int(self.fragment)))
+        return all_of(parts)
 
     def spec(self) -> str:
         """The rule's arguments as iptables-save prints them once the rule is loaded, without `-A CHAIN`."""

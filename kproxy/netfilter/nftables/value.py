@@ -44,10 +44,6 @@ class Prefix:
         """The highest number."""
         return self.address | (1 << (self.bits - self.length)) - 1
 
-    def contains(self, number: int) -> bool:
-        """Whether the number lies inside."""
-        return self.address <= number <= self.last
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -55,10 +51,6 @@ class Range:
 
     first: int
     last: int
-
-    def contains(self, number: int) -> bool:
-        """Whether the number lies inside."""
-        return self.first <= number <= self.last
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,113 +1,17 @@
-"""Evaluators of the matches that look at what the host remembers: connections, address types, sets, lists, counters."""
+"""Evaluators of the matches that look at what the host remembers: sets, lists."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-from kproxy.dataplane.concrete.answer import both
-from kproxy.dataplane.concrete.matches.header import compare
-from kproxy.dataplane.concrete.routing import UNKNOWN, Query, address_type, lookup
-from kproxy.dataplane.concrete.state import Answer, Split, View, by_chance, negate, open_question, unknown
+from kproxy.dataplane.concrete.state import Answer, Split, View, negate, open_question, unknown
 from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.model.ipset import PortPart
-from kproxy.dataplane.model.packet import ICMP, ICMPV6, PORT_PROTOCOLS, Packet
-from kproxy.netfilter.family import Family
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, Packet
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.matches import (
-    AddrtypeMatch,
-    HashlimitMatch,
-    LimitMatch,
     RecentMatch,
     SetMatch,
     SetReference,
-    StatisticMatch,
 )
-
-_V6_LOOKED_UP = frozenset({"LOCAL", "ANYCAST", "UNREACHABLE"})
-
-
-def addrtype(match: AddrtypeMatch, view: View) -> Answer:
-    """The types of the addresses."""
-    packet = view.state.packet
-    device: str | None = None
-    limited = match.limit_iface_in or match.limit_iface_out
-    if limited:
-        device = packet.in_interface if match.limit_iface_in else packet.out_interface
-    answers: list[Answer] = []
-    for field, wanted in (("src", match.src_type), ("dst", match.dst_type)):
-        if wanted is None:
-            continue
-        address: int | None = getattr(packet, field)
-        key = (field, address, wanted.value, device, limited)
-        if address is None or (limited and device is None):
-            answers.append(compare(view, None, None, wanted.negated, key, "the address is not known"))
-            continue
-        kinds = wanted.value
-        fits = _fits_v6(view, address, device, kinds) if packet.family is Family.IPV6 else None
-        if packet.family is Family.IPV4:
-            kind = address_type(view.host, packet.family, address, device or None)
-            fits = None if kind is UNKNOWN else kind in kinds
-        why = "whether the address is local is not known"
-        answers.append(compare(view, None if fits is None else 0, fits, wanted.negated, key, why))
-    return both(view, answers)
-
-
-def _fits_v6(view: View, address: int, device: str | None, kinds: frozenset[str]) -> bool | None:
-    """xt_addrtype's addrtype_check6: the types are alternatives only among those that routing answers."""
-    if kinds & {"BLACKHOLE", "PROHIBIT", "THROW", "BROADCAST", "NAT", "XRESOLVE"}:
-        return None
-    multicast = address >> 120 == 0xFF
-    if "MULTICAST" in kinds and not multicast:
-        return False
-    if "UNICAST" in kinds and (multicast or address == 0):
-        return False
-    if "UNSPEC" in kinds and address != 0:
-        return False
-    looked_up = kinds & _V6_LOOKED_UP
-    if not looked_up:
-        return True
-    kind = address_type(view.host, Family.IPV6, address, device or None)
-    if kind == "LOCAL":
-        return True if "LOCAL" in looked_up else None
-    if looked_up == {"LOCAL"}:
-        return None if kind is UNKNOWN else False
-    anycast = view.host.is_anycast(Family.IPV6, address)
-    if anycast or "ANYCAST" in looked_up:
-        return "ANYCAST" in looked_up if anycast else None
-    route = lookup(view.host, Query(Family.IPV6, address))
-    if route is UNKNOWN or kind is UNKNOWN or view.host.routes is None:
-        return None
-    return route is None or route.kind in ("blackhole", "unreachable", "prohibit")
-
-
-def statistic(match: StatisticMatch, view: View) -> Answer:
-    """By chance: exactly k / 2^31 in mode random; every n-th packet in mode nth, whose counter may be known.
-
-    The kernel (statistic_mt) compares 31 random bits with k. In mode nth the packets that come to the rule are numbered
-    from 0, and those match whose number modulo `every` is `packet` (observed).
-    """
-    chance = match.chance
-    if chance is not None:
-        return by_chance(view, chance)
-    every = 1 if match.every is None else match.every.value
-    negated = match.every is not None and match.every.negated
-    ref = (view.ref.table, view.ref.chain, view.ref.rule)
-    if ref not in view.host.nth or view.ref.source:
-        answer = by_chance(view, Fraction(1, every))
-        return negate(answer) if negated else answer
-    met = dict(view.state.nth)
-    before = met.get(ref, 0)
-    fits = (view.host.nth[ref] + before) % every == (match.packet or 0)
-    met[ref] = before + 1
-    state = view.state._replace(nth=frozenset(met.items()))
-    return Split(state, None) if fits != negated else Split(None, state)
-
-
-def limit(match: LimitMatch | HashlimitMatch, view: View) -> Answer:
-    """A choice: within the rate or above it. `View.limit` may have made it."""
-    within = view.limit
-    if within is None:
-        return unknown(view, "whether the rate is within the limit is not known")
-    return within if not isinstance(match, HashlimitMatch) or match.above is None else not within
 
 
 def recent(match: RecentMatch, view: View) -> Answer:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from kproxy.dataplane.concrete.jhash import jhash, scaled
-from kproxy.dataplane.concrete.nft.keys import KEYS
+from kproxy.dataplane.concrete.nft.keys import KEYS, value_of
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.values import (
     MAX_NUMBERS,
@@ -25,6 +25,7 @@ from kproxy.dataplane.concrete.nft.values import (
     is_known,
 )
 from kproxy.dataplane.concrete.state import View
+from kproxy.netfilter.condition import Condition
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import (
@@ -42,6 +43,8 @@ from kproxy.netfilter.nftables.expression import (
     Symhash,
     type_of,
 )
+from kproxy.netfilter.nftables.lowering import key_of
+from kproxy.netfilter.nftables.statement import Match
 
 MAX_ALTERNATIVES: Final = 64
 _NAME_BYTES: Final = 16
@@ -54,6 +57,9 @@ class Sets(Protocol):
     def elements(self, which: SetReference | AnonymousSet | AnonymousMap) -> IndexedElements:
         """The elements as the rules have them."""
 
+    def condition(self, match: Match) -> Condition | None:
+        """What a comparison asks of the packet's fields; None if it asks more."""
+
     def has_chain(self, name: str) -> bool:
         """Whether the table has a chain of that name."""
 
@@ -64,11 +70,13 @@ class Sets(Protocol):
 
 def evaluate(expression: Expression, view: View, sets: Sets) -> Any:  # a Value, or a verdict of a verdict map
     """The value of an expression."""
-    kind = type(expression)
-    key = KEYS.get(kind)
+    key = key_of(expression)
     if key is not None:
-        return key(expression, view)
-    action = _ACTIONS.get(kind)
+        return value_of(key, view)
+    read = KEYS.get(type(expression))
+    if read is not None:
+        return read(expression, view)
+    action = _ACTIONS.get(type(expression))
     return expression if action is None else action(expression, view, sets)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.state import Note, View
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.netfilter.condition import Condition
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, SetReference
+from kproxy.netfilter.nftables.lowering import condition_of
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
 from kproxy.netfilter.nftables.statement import Match, Statement
@@ -17,7 +19,7 @@ from kproxy.netfilter.nftables.style import BOOKWORM
 class NftTable:
     """A table. `name` is its family and name, `ip kube-proxy`."""
 
-    __slots__ = ("_anonymous", "_note", "_printer", "_rules", "_sets", "name", "table")
+    __slots__ = ("_anonymous", "_conditions", "_note", "_printer", "_rules", "_sets", "name", "table")
 
     def __init__(self, table: Table, note: Note | None = None) -> None:
         self.table = table
@@ -26,6 +28,7 @@ class NftTable:
         self._sets: dict[str, IndexedElements] = {}
         self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
         self._anonymous: dict[int, tuple[object, IndexedElements]] = {}
+        self._conditions: dict[int, tuple[Match, Condition | None]] = {}
         self._rules: dict[int, tuple[Rule, str]] = {}
 
     def chain(self, name: str) -> Chain:
@@ -34,6 +37,13 @@ class NftTable:
         if found is None:
             raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
         return found
+
+    def condition(self, match: Match) -> Condition | None:
+        """What a comparison asks of the packet's fields; None if it asks more."""
+        kept = self._conditions.get(id(match))
+        if kept is None:
+            kept = self._conditions[id(match)] = (match, condition_of(match))
+        return kept[1]
 
     def has_chain(self, name: str) -> bool:
         """Whether the table has it."""

@@ -1,7 +1,7 @@
 """What keys evaluate to: what is asked of a packet, its connection or the host.
 
-Every answer is the kernel's: the module of the kernel that a function follows is named beside it (nft_meta, nft_ct,
-nft_fib, nft_numgen). What was not given is `Open`.
+Bits of a field are read as conditions read them (`fields`); here is what is more. Every answer is the kernel's: the
+module of the kernel that a function follows is named beside it (nft_fib, nft_numgen). What was not given is `Open`.
 """
 
 from __future__ import annotations
@@ -10,41 +10,69 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final
 
-from kproxy.dataplane.concrete.nft.payload import payload, raw_payload
-from kproxy.dataplane.concrete.nft.values import (
-    MAX_NUMBERS,
-    MISSING,
-    Drawn,
-    Open,
-    Uniform,
-)
-from kproxy.dataplane.concrete.routing import UNKNOWN, Query, Unknown, address_type, lookup
-from kproxy.dataplane.concrete.state import DST, SRC, View
-from kproxy.dataplane.model.conntrack import ESTABLISHED, NEW, ORIGINAL, RELATED, UNTRACKED, tuple_of
-from kproxy.dataplane.model.packet import LOCAL, LOOPBACK
+from kproxy.dataplane.concrete.answer import answer
+from kproxy.dataplane.concrete.fields import read_field
+from kproxy.dataplane.concrete.headers import Bits, network_header, transport_header
+from kproxy.dataplane.concrete.nft.values import MAX_NUMBERS, MISSING, Drawn, Missing, Open, Uniform
+from kproxy.dataplane.concrete.routing import Query, Unknown, lookup
+from kproxy.dataplane.concrete.state import View
+from kproxy.dataplane.model.packet import LOOPBACK, Packet
+from kproxy.netfilter.condition import ALWAYS
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import word_of
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.codec import UINT32
-from kproxy.netfilter.nftables.expression import (
-    Ct,
-    ExtensionField,
-    Fib,
-    Ipsec,
-    Meta,
-    Numgen,
-    Osf,
-    Payload,
-    RawPayload,
-    Rt,
-    Socket,
-)
+from kproxy.netfilter.nftables.expression import ExtensionField, Fib, Meta, Numgen, Payload, RawPayload
+from kproxy.netfilter.nftables.lowering import Key
+from kproxy.netfilter.nftables.protocol import HEADERS, Layer
 
-_CT_STATE: Final = {NEW: 8, ESTABLISHED: 2, RELATED: 4}
-_SEEN_REPLY: Final = 2
-_ASSURED_OR_EXPECTED: Final = 5
-_CONFIRMED: Final = 8
-_STATUS: Final = {"EXPECTED": 1, "SEEN_REPLY": 2, "ASSURED": 4, "CONFIRMED": 8}
-_ADDRTYPE: Final = {"UNICAST": 1, "LOCAL": 2, "BROADCAST": 3, "ANYCAST": 4, "MULTICAST": 5, "UNREACHABLE": 7}
+
+def value_of(key: Key, view: View) -> Any:
+    """The number or name that a key is for the packet; MISSING if it has none, which ends the rule."""
+    if key.present != ALWAYS and answer(key.present, view) is False:
+        return MISSING
+    if not key.field:
+        return key.flip
+    if key.field in ("mark", "connmark"):
+        holder = view.state.packet if key.field == "mark" else view.state.connection
+        known = key.moved(holder.mark_known) & key.mask | ~key.mask & UINT32
+        if known != UINT32:
+            return Open(key.field, f"{word_of(key.field)} is not known", key.of(holder.mark) & known, known)
+        return key.of(holder.mark)
+    value = read_field(key.field, view)
+    if value is None:
+        return Open(key.field, f"{word_of(key.field)} is not known")
+    return key.of(value) if isinstance(value, int) else value
+
+
+def payload(packet: Packet, protocol: str, field: str) -> int | Open | Missing:
+    """A field of a header, `ip saddr`; MISSING if the packet has no such header."""
+    header = HEADERS[protocol]
+    row = header.fields[field]
+    if header.layer is Layer.NETWORK:
+        family = {"ip": Family.IPV4, "ip6": Family.IPV6}.get(protocol)
+        if family is not packet.family:
+            return MISSING
+    elif header.layer is Layer.TRANSPORT and header.number not in (None, packet.protocol):
+        return MISSING
+    return raw_payload(packet, header.layer, row.offset, row.bits, f"{protocol} {field}")
+
+
+def raw_payload(packet: Packet, layer: Layer, offset: int, count: int, name: str) -> int | Open | Missing:
+    """Bits of a layer, counted from its start."""
+    if layer is Layer.NETWORK:
+        bits = network_header(packet)
+    elif layer is Layer.TRANSPORT:
+        found = transport_header(packet)
+        if found is None:
+            return MISSING
+        bits = found
+    else:
+        bits = Bits(0, 0, 0)
+    part = bits.slice(offset, count)
+    if part.known == (1 << count) - 1:
+        return part.value
+    return Open(name, f"{name} is not known", part.value, part.known)
 
 
 def _payload(item: Payload, view: View) -> Any:
@@ -54,106 +82,6 @@ def _payload(item: Payload, view: View) -> Any:
 def _raw(item: RawPayload, view: View) -> Any:
     name = f"@{item.layer.value},{item.offset},{item.bits}"
     return raw_payload(view.state.packet, item.layer, item.offset, item.bits, name)
-
-
-def _meta(item: Meta, view: View) -> Any:
-    """nft_meta: without an interface the name is empty, and without a socket there is no owner."""
-    packet, key = view.state.packet, item.key
-    if key == "mark":
-        if packet.mark_known == UINT32:
-            return packet.mark
-        return Open("mark", "the packet's mark is not known", packet.mark, packet.mark_known)
-    if key in _INTERFACES:
-        field, name = _INTERFACES[key]
-        found: str | None = getattr(packet, field)
-        return Open(field, f"the {name} is not known") if found is None else found
-    if key in ("skuid", "skgid"):
-        return _owner(view, key)
-    simple: int | None = {
-        "l4proto": packet.protocol,
-        "nfproto": 2 if packet.family is Family.IPV4 else 10,
-        "protocol": 0x0800 if packet.family is Family.IPV4 else 0x86DD,
-        "length": packet.length,
-        "nftrace": 0,
-        "pkttype": 0 if _is_unicast(view) else None,
-    }.get(key)
-    if simple is not None:
-        return simple
-    if key == "random":
-        return Uniform(1 << 32)
-    return Open(("meta", key), f"meta {key} is not known")
-
-
-_INTERFACES: Final = {
-    "iifname": ("in_interface", "input interface"), "iif": ("in_interface", "input interface"),
-    "oifname": ("out_interface", "output interface"), "oif": ("out_interface", "output interface"),
-}  # fmt: skip
-
-
-def _owner(view: View, key: str) -> Any:
-    packet = view.state.packet
-    has_socket = False if packet.origin != LOCAL else True if packet.uid is not None else packet.socket
-    if has_socket is False:
-        return MISSING
-    number = packet.uid if key == "skuid" else packet.gid
-    return Open(key, f"the sender's {key[2:]} is not known") if number is None else number
-
-
-def _is_unicast(view: View) -> bool:
-    packet = view.state.packet
-    if packet.dst is None:
-        return False
-    return address_type(view.host, packet.family, packet.dst) in ("LOCAL", "UNICAST")
-
-
-def _ct(item: Ct, view: View) -> Any:
-    """nft_ct: without a connection there is only a state."""
-    state, key = view.state, item.key
-    if key == "state":
-        if not state.has_connection:
-            return 64 if state.tracking == UNTRACKED else 1
-        return _CT_STATE[state.connection.state or NEW]
-    if not state.has_connection:
-        return MISSING
-    packet = state.packet
-    entry = state.connection.known_as(packet)
-    if key == "direction":
-        return 0 if entry.direction == ORIGINAL else 1
-    if key == "status":
-        return _status(view)
-    if key == "mark":
-        if entry.mark_known == UINT32:
-            return entry.mark
-        return Open("ctmark", "the connection's mark is not known", entry.mark, entry.mark_known)
-    words = key.split()
-    if words[-1] in ("saddr", "daddr", "proto-src", "proto-dst"):
-        if len(words) == 2 and (words[0] == "ip") != (packet.family is Family.IPV4):
-            return MISSING
-        original = entry.original or tuple_of(packet)
-        flow = original if item.direction != "reply" else entry.reply or original.reversed()
-        number = {"saddr": flow.src, "daddr": flow.dst, "proto-src": flow.sport, "proto-dst": flow.dport}[words[-1]]
-        name = f"ct {item.direction} {key}"
-        return Open(name, f"{name} is not known") if number is None else number
-    simple = {"l3proto": 2 if packet.family is Family.IPV4 else 10, "protocol": packet.protocol, "zone": 0}
-    return simple.get(key, Open(("ct", key, item.direction), f"ct {key} is not known"))
-
-
-def _status(view: View) -> Any:
-    state, entry = view.state, view.state.connection
-    settled = entry.state == ESTABLISHED or entry.direction != ORIGINAL
-    value = (16 if entry.snat else 0) | (32 if entry.dnat else 0)
-    value |= (128 if state.nat_done & SRC else 0) | (256 if state.nat_done & DST else 0)
-    if entry.status is not None:
-        return value | sum(_STATUS.get(name, 0) for name in entry.status)
-    known = UINT32
-    if settled:
-        value |= _SEEN_REPLY | _CONFIRMED
-        known &= ~(_ASSURED_OR_EXPECTED | 128 | 256)
-    elif entry.state != NEW:
-        known &= ~_ASSURED_OR_EXPECTED
-    elif state.looped:
-        value |= _CONFIRMED
-    return value if known == UINT32 else Open("ct status", "the connection's status is not known", value, known)
 
 
 def _fib(item: Fib, view: View) -> Any:
@@ -170,8 +98,6 @@ def _fib(item: Fib, view: View) -> Any:
     question = Open((what, address, device), f"{what} is not known")
     if address is None or device is None:
         return question
-    if item.result == "type":
-        return _fib_type(view, address, device) or question
     if packet.in_interface == LOOPBACK and view.hook in (Hook.PREROUTING, Hook.INPUT):
         # nft_fib_can_skip: newer kernels find it in INPUT, too (measured: 6.18).
         return _fib_device(item, LOOPBACK) if view.hook is Hook.PREROUTING else question
@@ -189,21 +115,6 @@ def _fib(item: Fib, view: View) -> Any:
 
 def _fib_device(item: Fib, device: str) -> Any:
     return int(bool(device)) if item.check else device
-
-
-def _fib_type(view: View, address: int, device: str) -> int | None:
-    packet = view.state.packet
-    if packet.family is Family.IPV6 and not device:
-        route = lookup(view.host, Query(packet.family, address, None))
-        if route is None:
-            return _ADDRTYPE["UNREACHABLE"]
-        if isinstance(route, Unknown):
-            return None
-        if route.kind == "local" and view.host.is_anycast(packet.family, address):
-            return _ADDRTYPE["ANYCAST"]
-        return _ADDRTYPE.get(route.kind.upper())
-    found = address_type(view.host, packet.family, address, device or None)
-    return None if found is UNKNOWN else _ADDRTYPE.get(str(found))
 
 
 def _numgen(item: Numgen, view: View) -> Any:
@@ -224,31 +135,15 @@ def _extension(item: ExtensionField, view: View) -> Any:
     """A header that has to be looked for: a packet here has no IPv6 extension headers (besides a fragment's)."""
     if item.kind == "ip6" and not view.state.packet.fragment:
         return 0 if item.field is None else MISSING
-    return _open(item, view)
-
-
-def _open(item: ExtensionField | Rt | Socket | Osf | Ipsec, _view: View) -> Any:
-    return Open(item, f"{_name(item)} is not known")
-
-
-def _name(item: ExtensionField | Rt | Socket | Osf | Ipsec) -> str:
-    words = {Rt: "rt", Socket: "socket", Osf: "osf", Ipsec: "ipsec"}
-    if isinstance(item, ExtensionField):
-        return f"{item.kind} {item.header} {item.field or ''}".rstrip()
-    return f"{words[type(item)]} {item.key}"
+    return Open(item, f"{item.kind} {item.header} {item.field or ''}".rstrip() + " is not known")
 
 
 KEYS: Final[dict[type, Callable[[Any, View], Any]]] = {
     Payload: _payload,
     RawPayload: _raw,
-    Meta: _meta,
-    Ct: _ct,
+    Meta: lambda _item, _view: Uniform(1 << 32),
     Fib: _fib,
     Numgen: _numgen,
     ExtensionField: _extension,
-    Rt: _open,
-    Socket: _open,
-    Osf: _open,
-    Ipsec: _open,
 }
-"""What each key evaluates to, by its class."""
+"""What the keys evaluate to that are not bits of a field, by class; of `meta` that is `random`."""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.nat import MANIP, Choice, NatTarget, choice_text, choices, set_ups
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
-from kproxy.dataplane.concrete.nft.payload import payload
+from kproxy.dataplane.concrete.nft.keys import payload
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, Split, State, View, open_question, unknown

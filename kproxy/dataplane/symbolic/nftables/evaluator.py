@@ -14,13 +14,13 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.model.deeds import FIELDS, is_told
+from kproxy.dataplane.symbolic.ask import OpaqueError, ask
 from kproxy.dataplane.symbolic.conditions import RecentCheck
 from kproxy.dataplane.symbolic.free_variables import FreeVariable, moment
 from kproxy.dataplane.symbolic.leaves import Bits, Expression, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons, elements_of
+from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons, Random, elements_of
 from kproxy.dataplane.symbolic.nftables.marks import linear_bits
-from kproxy.dataplane.symbolic.nftables.quantity import Constant, OpaqueError, Random, Small
 from kproxy.dataplane.symbolic.nftables.structure import NftStructure, NormalizedChain, parts_of, verdicts_of
 from kproxy.dataplane.symbolic.nftables.text import positive, text_of
 from kproxy.dataplane.symbolic.nftables.translation import (
@@ -43,6 +43,7 @@ from kproxy.netfilter.iptables.targets import NotrackTarget
 from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import Ct, MapLookup, Meta, Payload, SetReference
+from kproxy.netfilter.nftables.lowering import header_present, key_of
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Limit, Quota
 from kproxy.netfilter.nftables.value import Verdict
 
@@ -191,9 +192,9 @@ class NftEvaluator:
 
     def _match(self, statement: nft.Match, place: _Place, position: int, after: Node) -> Node:
         stage = place.continuation.stage
-        key = self._comparisons.key(statement.left, stage)
-        if len(key) == 1 and isinstance(key[0], Random):
-            fits = self._comparisons.chance(key[0], statement)
+        parts = self._comparisons.parts(statement.left)
+        if len(parts) == 1 and isinstance(parts[0], Random):
+            fits = self._comparisons.chance(parts[0], statement, stage)
             return self._mixed([(fits, self._from(place, position + 1, after)), (1 - fits, after)])
         condition = self._comparisons.match(
             statement, stage, place.chain.table, lambda found, match: self._state(found.name, match, place)
@@ -270,7 +271,8 @@ class NftEvaluator:
         else:
             written = self._outcomes.tell(following, text)
         # nft asks for the header's protocol first, and does not list that: without it the rule ends.
-        present = self._diagrams.restrict(self._comparisons.expressions.holds_header(target), place.fixed)
+        present = ask(header_present(target), variables, place.continuation.stage)
+        present = self._diagrams.restrict(present, place.fixed)
         return self._diagrams.ite(present, written, after)
 
     def _marked(self, levels: Sequence[int], value: object, following: Node) -> Node:
@@ -289,16 +291,11 @@ class NftEvaluator:
         part = FIELDS.get((target.protocol, target.field))
         if part is None:
             return self._targets.open(text, following, place.continuation)
-        level: int = getattr(self._variables, part.name)
-        found = self._comparisons.expressions.quantity(value, place.continuation.stage)
-        items: Sequence[int | str] = ()
-        if isinstance(found, Constant):
-            items = (found.value,) * self._diagrams.sizes[level]
-        elif isinstance(found, Small) and found.level == level:
-            items = found.items
-        if not items:
+        key = key_of(value)
+        if key is None or key.field not in ("", part.name):
             return self._targets.open(text, following, place.continuation)
-        values = tuple(part.written(old, int(new)) for old, new in enumerate(items))
+        level: int = getattr(self._variables, part.name)
+        values = tuple(part.written(old, key.of(old)) for old in range(self._diagrams.sizes[level]))
         return self._outcomes.change_field(following, part.name, values)
 
     def _nat(self, statement: nft.Nat, place: _Place, _position: int, after: Node) -> Node:

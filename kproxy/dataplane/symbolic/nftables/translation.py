@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kproxy.dataplane.symbolic.ask import OpaqueError
 from kproxy.dataplane.symbolic.nftables.comparisons import elements_of
-from kproxy.dataplane.symbolic.nftables.quantity import OpaqueError
 from kproxy.dataplane.symbolic.translated import Destination, destinations_of
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import Family

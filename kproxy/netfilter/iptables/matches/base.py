@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from kproxy.netfilter.condition import ALWAYS, Asks, Condition, Not, all_of
+from kproxy.netfilter.condition import ALWAYS, Condition, Not, all_of
 from kproxy.netfilter.iptables.lexer import split_words, unquote
-from kproxy.netfilter.iptables.option import Extension, Negatable, T
+from kproxy.netfilter.iptables.option import Extension, Negatable, Option, T
 
 
 class Match(Extension):
@@ -22,22 +22,23 @@ class Match(Extension):
 
     @classmethod
     @cache
-    def lowering(cls) -> tuple[tuple[str, Asks | None], ...]:
-        """The fields in order, each with what its value asks; None for what more than a condition decides."""
-        rows = {row.field: row.asks for row in reversed(cls.OPTIONS) if row.asks is not None or row.printed}
-        return tuple(reversed(rows.items()))
+    def lowering(cls) -> tuple[Option, ...]:
+        """A row for each field, in order, that says what the field's value asks; `asks` None: more than a condition
+        decides."""
+        rows = {row.field: row for row in reversed(cls.OPTIONS) if row.asks is not None or row.printed}
+        return tuple(reversed(rows.values()))
 
     def condition(self) -> Condition | None:
         """What the match asks of a packet; None if more than the packet's own fields decides it."""
         parts = [self.FIRST]
-        for field, asks in self.lowering():
-            value = getattr(self, field, None)
-            if value is None:
+        for row in self.lowering():
+            value = getattr(self, row.field, None)
+            if value is None or (value is False and not row.negatable):
                 continue
-            if asks is None:
+            if row.asks is None:
                 return None
             negated = value.negated if isinstance(value, Negatable) else value is False
-            asked = asks(value.value if isinstance(value, Negatable) else value)
+            asked = row.asks(value.value if isinstance(value, Negatable) else value)
             parts.append(Not(asked) if negated else asked)
         return all_of(parts)
 

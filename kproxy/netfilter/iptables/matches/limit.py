@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from kproxy.netfilter.condition import Condition, Not, Open
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import bare_name, names, number
 from kproxy.netfilter.iptables.matches.base import Match
@@ -61,6 +62,9 @@ _LIMIT_RATE: Final = Codec(
 )
 
 
+_WITHIN: Final = "whether the rate is within the limit"
+
+
 @dataclass(frozen=True, slots=True)
 class LimitMatch(Match):
     """`period` is the average time between packets in units of 100 microseconds, `burst` the size of the bucket."""
@@ -78,6 +82,9 @@ class LimitMatch(Match):
     def complete(cls, values: dict[str, Any], family: Family) -> None:
         if values.get("burst") == 0:  # iptables-nft stores 5; legacy is refused by the kernel
             values["burst"] = 5
+
+    def condition(self) -> Condition:
+        return Open("rate", self.to_save(), _WITHIN, each=True)
 
 
 def _parse_hash_rate(words: Sequence[str], _family: Family) -> tuple[int, int]:
@@ -153,3 +160,8 @@ class HashlimitMatch(Match):
             if field not in ("upto", "above") and value is not None and value != unprinted.get(field):
                 texts.append(write(value))
         return " ".join(filter(None, texts))
+
+    def condition(self) -> Condition:
+        """A named table of buckets, which all rules share that name it; `above` asks the opposite of `upto`."""
+        within = Open("rate", self.to_save().replace("--hashlimit-above", "--hashlimit-upto"), _WITHIN)
+        return within if self.above is None else Not(within)

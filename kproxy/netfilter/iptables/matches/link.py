@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import Among, Asks, Condition, Not, equals, named
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import INTERFACE, choice
 from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option
+
+
+def _met(port: str) -> Asks:
+    """The packet came or goes by a bridge port."""
+    return lambda _: Not(Among(port, frozenset({""})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +33,17 @@ class PhysdevMatch(Match):
     NAME: ClassVar[str] = "physdev"
     LISTED: ClassVar[str] = "PHYSDEV match"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--physdev-is-in", "is_in", negatable=True, listed="! --physdev-is-in"),
-        Option("--physdev-in", "physdev_in", INTERFACE, negatable=True, listed="! --physdev-in {}"),
-        Option("--physdev-is-out", "is_out", negatable=True, listed="! --physdev-is-out"),
-        Option("--physdev-out", "physdev_out", INTERFACE, negatable=True, listed="! --physdev-out {}"),
-        Option("--physdev-is-bridged", "is_bridged", negatable=True, listed="! --physdev-is-bridged"),
+        Option("--physdev-is-in", "is_in", None, True, listed="! --physdev-is-in", asks=_met("in_port")),
+        Option("--physdev-in", "physdev_in", INTERFACE, True, listed="! --physdev-in {}", asks=named("in_port")),
+        Option("--physdev-is-out", "is_out", None, True, listed="! --physdev-is-out", asks=_met("out_port")),
+        Option("--physdev-out", "physdev_out", INTERFACE, True, listed="! --physdev-out {}", asks=named("out_port")),
+        Option(
+            "--physdev-is-bridged",
+            "is_bridged",
+            negatable=True,
+            listed="! --physdev-is-bridged",
+            asks=lambda _: equals("bridged")(1),
+        ),
     )
     SOME: ClassVar[tuple[str, ...]] = tuple(row.field for row in OPTIONS)
 
@@ -52,9 +64,14 @@ class MacMatch(Match):
     mac_source: Negatable[str]
 
     NAME: ClassVar[str] = "mac"
+    FIRST: ClassVar[Condition] = equals("framed")(1)
     OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--mac-source", "mac_source", Codec(_parse_mac, str), negatable=True, listed="MAC ! {}"),
+        Option("--mac-source", "mac_source", Codec(_parse_mac, str), True, listed="MAC ! {}", asks=named("mac")),
     )
+
+
+_PACKET_TYPES: Final = ("unicast", "broadcast", "multicast", "otherhost")
+"""In the order of the kernel's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +86,13 @@ class PkttypeMatch(Match):
             "--pkt-type",
             "pkt_type",
             choice(
-                ("unicast", "broadcast", "multicast", "otherhost"),
+                _PACKET_TYPES,
                 "a packet type",
                 {"host": "unicast", "bcast": "broadcast", "mcast": "multicast"},
             ),
             True,
             listed="PKTTYPE = {}|PKTTYPE != {}",
+            asks=lambda kind: equals("pkttype")(_PACKET_TYPES.index(kind)),
         ),
     )
 
@@ -97,3 +115,8 @@ class RpfilterMatch(Match):
         Option("--accept-local", "accept_local"),
         Option("--invert", "invert"),
     )
+
+    def condition(self) -> Condition:
+        names = [name for name in ("loose", "validmark", "accept-local") if getattr(self, name.replace("-", "_"))]
+        asked = equals(" ".join(("src_path", *names)))(1)
+        return Not(asked) if self.invert else asked

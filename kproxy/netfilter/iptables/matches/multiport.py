@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from kproxy.netfilter.condition import PORTS, Condition, within
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.codec import UINT16, Range, parse_uint
 from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option
@@ -48,7 +49,7 @@ class MultiportMatch(Match):
     ports: Negatable[tuple[Range, ...]] | None = None
 
     NAME: ClassVar[str] = "multiport"
-    PROTOCOLS: ClassVar[frozenset[int]] = frozenset(number for number, _ in PORTS.intervals)
+    PROTOCOLS: ClassVar[frozenset[int]] = PORT_PROTOCOLS
     FIRST: ClassVar[Condition] = PORTS
     SOME: ClassVar[tuple[str, ...]] = ("sports", "dports", "ports")
     EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)

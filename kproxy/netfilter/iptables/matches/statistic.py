@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final
 
+from kproxy.netfilter.condition import Chance, Condition
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, choice, number
 from kproxy.netfilter.iptables.matches.base import Match
@@ -71,3 +72,10 @@ class StatisticMatch(Match):
             return None
         chance = Fraction(self.probability.value, _SCALE)
         return 1 - chance if self.probability.negated else chance
+
+    def condition(self) -> Condition:
+        if self.chance is not None:
+            return Chance(self.chance)
+        every = self.every or Negatable(1)
+        share = Fraction(1, every.value)
+        return Chance(1 - share if every.negated else share, every.value, self.packet or 0, every.negated)

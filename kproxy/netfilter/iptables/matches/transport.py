@@ -43,10 +43,6 @@ class TcpFlags:
     mask: int
     comp: int
 
-    def contains(self, flags: int) -> bool:
-        """Whether the flags of a TCP header, as an integer, fit."""
-        return flags & self.mask == self.comp
-
 
 _SYN: Final = TcpFlags(0x17, 0x02)
 

@@ -65,7 +65,10 @@ class Sorter:
             return "node ports are on the primary addresses in nftables mode, and on all in iptables mode"
         if dst in self._cluster_ips and packet.src not in self._endpoints:
             return "ports of a ClusterIP that no Service has are rejected by nftables mode"
-        if any(network.contains(dst) for network in self._service_networks) and dst not in self._cluster_ips:
+        if (
+            any(network.first <= dst <= network.last for network in self._service_networks)
+            and dst not in self._cluster_ips
+        ):
             return "addresses of a ServiceCIDR without a Service are dropped by nftables mode"
         if "RELATED" in difference.conditions and dst in self._guarded:
             return "source ranges count for new connections alone in nftables mode"

@@ -35,8 +35,6 @@ def test_a_concatenated_key_is_found_by_a_packets_own() -> None:
 def test_prefixes_know_their_ends() -> None:
     net = Prefix(0x0A000000, 8, 32)
     assert (net.mask, net.first, net.last) == (0xFF000000, 0x0A000000, 0x0AFFFFFF)
-    assert net.contains(0x0A123456)
-    assert not net.contains(0x0B000000)
     assert Prefix(0, 0, 128).last == (1 << 128) - 1
 
 

@@ -1,0 +1,51 @@
+"""Marks that rules compute, bit by bit, and random numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from kproxy.dataplane.symbolic.ask import OpaqueError
+from kproxy.dataplane.symbolic.nftables.comparisons import random_chances
+from kproxy.dataplane.symbolic.nftables.marks import linear_bits
+from kproxy.dataplane.symbolic.variables import Interfaces, Variables
+from kproxy.netfilter import Family
+from kproxy.netfilter.nftables.expression import Binary, Ct, Meta
+from kproxy.netfilter.nftables.lowering import fields_in, written_bits
+
+
+@pytest.fixture
+def variables() -> Variables:
+    return Variables(Family.IPV4, Interfaces(["eth0"]), 1)
+
+
+@pytest.mark.parametrize("modulus", [1, 2, 3, 7, 10, 1000])
+def test_random_numbers_have_the_shares_that_the_kernel_gives_them(modulus: int) -> None:
+    """reciprocal_scale: of all 32-bit numbers x, those with x * N >> 32 equal to a number."""
+    chances = random_chances(modulus, 5)
+    assert [number for number, _ in chances] == list(range(5, 5 + modulus))
+    assert sum(chance for _, chance in chances) == 1
+    for number, chance in chances:
+        first = -(-(number - 5 << 32) // modulus)
+        assert (first * modulus) >> 32 == number - 5
+        assert ((first - 1) * modulus) >> 32 == number - 6
+        assert chance in (Fraction((1 << 32) // modulus, 1 << 32), Fraction((1 << 32) // modulus + 1, 1 << 32))
+
+
+def test_a_third_is_not_the_same_for_all() -> None:
+    assert [chance * (1 << 32) for _, chance in random_chances(3, 0)] == [1431655766, 1431655765, 1431655765]
+
+
+def test_marks_are_exclusive_ors_of_bits(variables: Variables) -> None:
+    mark, connmark = Meta("mark"), Ct("mark")
+    set_bit = linear_bits(variables, Binary("|", mark, 1))
+    assert set_bit[31] == frozenset({-1})
+    assert set_bit[30] == frozenset({variables.levels["mark"][30]})
+    assert linear_bits(variables, Binary("^", mark, connmark))[0] == {variables.mark, variables.connmark}
+    assert linear_bits(variables, Binary("<<", Binary("&", mark, 1), 31))[0] == {variables.levels["mark"][31]}
+    with pytest.raises(OpaqueError):
+        linear_bits(variables, Binary("&", mark, connmark))
+    assert written_bits(Binary("&", Binary("|", mark, 0x4000), 0xFFFFFFFE)) == 0x4001
+    assert written_bits(connmark) == 0xFFFFFFFF
+    assert list(fields_in(Binary("&", mark, 0xFF))) == [("mark", 0xFF)]
