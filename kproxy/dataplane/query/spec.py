@@ -35,7 +35,6 @@ from kproxy.dataplane.model.packet import (
     parse_endpoint,
 )
 from kproxy.netfilter.family import protocol_name
-from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 from kproxy.netfilter.iptables.matches import TCP_FLAGS
 
@@ -120,7 +119,7 @@ def read_question(fields: Mapping[str, object]) -> Question:
         packet = packet_between(source, destination, proto, new=connection.state == NEW, **extra)
     except DataplaneError as error:
         raise PacketError("", str(error)) from error
-    if packet.protocol in PORT_PROTOCOLS and packet.dport is None and not packet.fragment:
+    if packet.has_ports and packet.dport is None and not packet.fragment:
         raise PacketError("dst", f"IP:PORT expected for protocol {protocol_name(packet.protocol)}, not {given['dst']}")
     recent = _names("recent", given.get("recent", ()))
     return Question(packet, connection, recent, _text("name", given.get("name", "")))

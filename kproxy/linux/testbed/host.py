@@ -28,7 +28,6 @@ from kproxy.linux.testbed import related, wire
 from kproxy.linux.testbed.wire import Observed, address_text
 from kproxy.linux.testbed.wires import ELSEWHERE, Wires, run_ip, run_tool
 from kproxy.netfilter.family import Family, protocol_name
-from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
@@ -275,7 +274,7 @@ class ScratchHost:
         """Put the packet's connection into the table."""
         entry = connection.known_as(packet)
         original, reply = entry.original, entry.reply
-        if original is None or reply is None or packet.protocol not in PORT_PROTOCOLS:
+        if original is None or reply is None or not packet.has_ports:
             raise UnsendableError("a connection without ports is not made here")
         command = ["conntrack", "-I", "-p", protocol_name(packet.protocol), "-t", "300", "-u", "SEEN_REPLY,ASSURED"]
         for flow, names in ((original, ("orig-src", "orig-dst", "orig-port-src", "orig-port-dst")),

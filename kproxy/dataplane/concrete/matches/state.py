@@ -6,7 +6,6 @@ from kproxy.dataplane.concrete.state import Answer, Split, View, negate, open_qu
 from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.model.ipset import PortPart
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, Packet
-from kproxy.netfilter.field import PORT_PROTOCOLS
 from kproxy.netfilter.iptables.matches import (
     RecentMatch,
     SetMatch,
@@ -73,7 +72,7 @@ def set_parts(packet: Packet, reference: SetReference, dimensions: tuple[str, ..
 
 
 def _port_part(packet: Packet, direction: str) -> PortPart | None:
-    if packet.protocol in PORT_PROTOCOLS:
+    if packet.has_ports:
         return PortPart(packet.protocol, packet.sport if direction == "src" else packet.dport)
     if packet.protocol in (ICMP, ICMPV6):
         if packet.icmp_type is None or packet.icmp_code is None:
