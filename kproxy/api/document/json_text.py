@@ -114,89 +114,76 @@ def line_and_column(data: bytes, offset: int) -> tuple[int, int]:
 class JsonLines:
     """The lines of the fields of one JSON document.
 
-    Remembers where the items of each array start, so that the thousandth error of a long List is found as fast as the
-    first.
+    Remembers where the entries of arrays and objects start, so that the thousandth error of a long List is found as
+    fast as the first.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._breaks = [match.start() for match in re.finditer("\n", text)]
-        self._items: dict[int, list[int]] = {}
+        self._seen: dict[int, tuple[dict[str | int, tuple[int, int]], Iterator[tuple[str | int, int, int]]]] = {}
 
     def line(self, path: Sequence[str | int]) -> int:
         """The line, from 1, of the field at `path`, or of the deepest part of the path that exists."""
         value, field = 0, 0
         for step in path:
-            found = self._item(value, step) if isinstance(step, int) else self._member(value, step)
+            found = self._entry(value, step)
             if found is None and isinstance(step, str):
                 # The API server writes spec.LoadBalancerSourceRanges.
-                found = self._member(value, step[:1].lower() + step[1:])
+                found = self._entry(value, step[:1].lower() + step[1:])
             if found is None:
                 break
             value, field = found
         match = _TOKEN.match(self._text, field)
         return bisect_left(self._breaks, match.start(1) if match else field) + 1
 
-    def _item(self, container: int, index: int) -> tuple[int, int] | None:
-        """Where item `index` of the array at `container` starts, twice."""
-        opening = _TOKEN.match(self._text, container)
-        if opening is None or opening[1] != "[":
-            return None
-        starts = self._items.setdefault(container, [opening.end()])
-        while len(starts) <= index:
-            comma = _after_value(self._text, starts[-1])
-            if comma is None:
-                return None
-            starts.append(comma)
-        first = _TOKEN.match(self._text, starts[index])
-        return (starts[index], starts[index]) if first is not None and first[1] not in "]}" else None
-
-    def _member(self, container: int, name: str) -> tuple[int, int] | None:
-        """Where the value of key `name` of the object at `container` starts, and where the key does."""
-        text = self._text
-        token = _TOKEN.match(text, container)
-        if token is None or token[1] != "{":
-            return None
-        position: int | None = token.end()
-        while position is not None:
-            start = position
-            token = _TOKEN.match(text, start)
-            if token is None or token[1] != '"':
-                return None
+    def _entry(self, container: int, step: str | int) -> tuple[int, int] | None:
+        """Where the value of a key or item starts, and where the key or item does; None if it is not there."""
+        seen, left = self._seen.setdefault(container, ({}, self._entries(container)))
+        while step not in seen:
             try:
-                key, position = scanstring(text, token.end())
-            except JSONDecodeError:
+                key, value, start = next(left)
+            except (StopIteration, JSONDecodeError):
                 return None
-            colon = _TOKEN.match(text, position)
-            if colon is None or colon[1] != ":":
-                return None
-            if key == name:
-                return colon.end(), start
-            position = _after_value(text, colon.end())
-        return None
+            seen.setdefault(key, (value, start))
+        return seen[step]
+
+    def _entries(self, container: int) -> Iterator[tuple[str | int, int, int]]:
+        """The key or number of each entry of the object or array at `container`, its value's start and its own."""
+        text = self._text
+        opening = _TOKEN.match(text, container)
+        if opening is None or opening[1] not in "[{":
+            return
+        key: str | int = -1
+        token: re.Match[str] | None = opening
+        while token is not None and token[1] in "[{,":
+            start = value = token.end()
+            first = _TOKEN.match(text, start)
+            if first is None or first[1] in "]}":
+                return
+            key = key + 1 if isinstance(key, int) else key
+            if opening[1] == "{":
+                key, end = scanstring(text, first.end())
+                colon = _TOKEN.match(text, end)
+                if first[1] != '"' or colon is None or colon[1] != ":":
+                    return
+                value = colon.end()
+            yield key, value, start
+            token = _TOKEN.match(text, _skip_value(text, value))
 
 
-def _after_value(text: str, position: int) -> int | None:
-    """Where the next value or key starts after the value at `position`; None after the last one."""
-    end = _skip_value(text, position)
-    comma = None if end is None else _TOKEN.match(text, end)
-    return comma.end() if comma is not None and comma[1] == "," else None
-
-
-def _skip_value(text: str, position: int) -> int | None:
+def _skip_value(text: str, position: int) -> int:
+    """Where the value at `position` ends, or the text. Raises JSONDecodeError."""
     depth = 0
     while match := _TOKEN.match(text, position):
         position = match.end()
         token = match[1]
         if token == '"':
-            try:
-                _, position = scanstring(text, position)
-            except JSONDecodeError:
-                return None
+            _, position = scanstring(text, position)
         elif token in "[{":
             depth += 1
         elif token in "]}":
             depth -= 1
         if depth <= 0 and token not in ",:":
-            return position if depth == 0 else None
-    return None
+            break
+    return position
