@@ -148,7 +148,7 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
     from kproxy.linux.iptables.binaries import find_iptables
     from kproxy.linux.iptables.executor import IptablesExecutor
     from kproxy.linux.namespace import Namespace
-    from kproxy.linux.sync.runs import plan_runs, run_text
+    from kproxy.linux.sync.restore_batches import plan_runs, run_text
     from kproxy.linux.sync.syncer import Syncer
     from kproxy.netfilter.hooks import Variant
     from kproxy.services import IPFamily

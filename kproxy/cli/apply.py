@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import (
+from kproxy.cli.node_options import (
     NodeArguments,
     confirm,
     in_words,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from kproxy.cli.kernel import (
+from kproxy.cli.node_options import (
     confirm,
     in_words,
     lock_wait_option,

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.live_snapshot import Reading, gather, reading_options, report_unread
 from kproxy.cli.output import report_note, write_output, write_private
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script

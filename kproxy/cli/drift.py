@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.cli.gathering import what_stays
-from kproxy.cli.kernel import NodeArguments, confirm, node_arguments, open_namespace, variant_words
+from kproxy.cli.live_snapshot import what_stays
+from kproxy.cli.node_options import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
 from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode

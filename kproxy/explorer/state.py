@@ -16,10 +16,10 @@ from kproxy.cluster.evidence.unseen import suspected
 from kproxy.errors import KproxyError
 from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.model import Model, Work
+from kproxy.explorer.prefetch import Warmer
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Known, Source
-from kproxy.explorer.warming import Warmer
 
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50

@@ -19,7 +19,7 @@ KPROXY = [sys.executable, "-m", "kproxy"]
 CODE = "from kproxy.__main__ import main; main()"
 """The same for `python -c`, after something else."""
 
-ON_THE_MACHINE = f"import kproxy.cli.kernel as kernel; kernel.in_initial_namespace = lambda: True; {CODE}"
+ON_THE_MACHINE = f"import kproxy.cli.node_options as kernel; kernel.in_initial_namespace = lambda: True; {CODE}"
 """Where the tests may run in a container, whose rules a test of being asked must not change either."""
 
 

@@ -11,8 +11,8 @@ from kproxy.apiserver.auth.authentication import ISSUER, Authenticator, ServiceA
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer, rules_review
 from kproxy.apiserver.errors import Json, bad_request, conflict, invalid, not_found
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.coercion import decode, empty
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.registry.typed import decode, empty
 from kproxy.apiserver.registry.writes import Options, timestamp
 from kproxy.apiserver.schema import managed_fields
 from kproxy.apiserver.schema.managed_fields import Manager

@@ -29,9 +29,9 @@ from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
+from kproxy.apiserver.kinds.field_rules import rules
 from kproxy.apiserver.kinds.networkpolicy import NetworkPolicyStrategy
 from kproxy.apiserver.kinds.pods import PodStrategy
-from kproxy.apiserver.kinds.rules import rules
 from kproxy.apiserver.kinds.service import ServiceStrategy
 from kproxy.apiserver.kinds.strategy import STATUS, Context, StatusStrategy, Strategy, label_name, path_name
 from kproxy.apiserver.kinds.workloads import (

@@ -13,7 +13,7 @@ from kproxy.api.addresses import canonical_cidr, check_cidr
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.api.validation.names import check_port_name, check_port_number
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.rules import selector_errors
+from kproxy.apiserver.kinds.field_rules import selector_errors
 from kproxy.apiserver.kinds.strategy import Strategy
 
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")

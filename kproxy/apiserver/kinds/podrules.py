@@ -11,7 +11,7 @@ from typing import Final
 
 from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_found, not_supported, required
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.rules import rules
+from kproxy.apiserver.kinds.field_rules import rules
 from kproxy.apiserver.schema.quantity import nanos
 
 _HANDLER: Final = rules("""

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.field_rules import Rules, rules, selector_errors
 from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
-from kproxy.apiserver.kinds.rules import Rules, rules, selector_errors
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.informer import selector_matches

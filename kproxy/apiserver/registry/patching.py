@@ -10,7 +10,7 @@ from kproxy.api.fielderror import invalid
 from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.registry.typed import check_kind, custom_object, typed
+from kproxy.apiserver.registry.coercion import check_kind, custom_object, typed
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, PATCHES, STRATEGIC_PATCH, Options
 from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, json_kind
 from kproxy.apiserver.schema.field_paths import duplicate, show_path

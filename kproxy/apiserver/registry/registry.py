@@ -33,6 +33,7 @@ from kproxy.apiserver.registry.checks import (
     refuse,
     require_namespace,
 )
+from kproxy.apiserver.registry.coercion import decode, empty, typed
 from kproxy.apiserver.registry.metadata import drop_repeated_owners
 from kproxy.apiserver.registry.patching import (
     applied_configuration,
@@ -41,8 +42,7 @@ from kproxy.apiserver.registry.patching import (
     patched_object,
 )
 from kproxy.apiserver.registry.policies import PLUGIN, Decides, Policies, Request
-from kproxy.apiserver.registry.replacing import keep_system_fields, put_back
-from kproxy.apiserver.registry.typed import decode, empty, typed
+from kproxy.apiserver.registry.update_rules import keep_system_fields, put_back
 from kproxy.apiserver.registry.writes import (
     APPLY_PATCH,
     DeleteOptions,

@@ -13,7 +13,7 @@ import click
 
 from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.evidence import assume_option, exit_with
-from kproxy.cli.gathering import Reading, gather, reading_options, report_unread
+from kproxy.cli.live_snapshot import Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import (
     ProgressLine,

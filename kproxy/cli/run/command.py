@@ -18,7 +18,7 @@ from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, nod
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.kernel import (
+from kproxy.cli.node_options import (
     VARIANTS,
     chosen_families,
     confirm,

@@ -16,7 +16,7 @@ from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
-from kproxy.cli.gathering import what_stays
+from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.options import feature_option, mode_option, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
 from kproxy.cli.text_files import read_text_of, text_label

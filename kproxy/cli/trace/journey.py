@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from kproxy.cli.documents import answer, text_of
-from kproxy.cli.gathering import what_stays
+from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from kproxy.cli import names
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, ClusterSource
-from kproxy.cli.gathering import FIELDS, VIA, Reading, agent_options, gather
+from kproxy.cli.live_snapshot import FIELDS, VIA, Reading, agent_options, gather
 from kproxy.cli.options import snapshot_source
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError

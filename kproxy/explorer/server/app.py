@@ -35,9 +35,9 @@ from kproxy.explorer.answers.lab_actions import (
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, WhatIf
+from kproxy.explorer.comparison_worker import audited, compared
 from kproxy.explorer.errors import Refusal, cannot
 from kproxy.explorer.model.model import Work
-from kproxy.explorer.own_process import audited, compared
 from kproxy.explorer.page import encode, static_file
 from kproxy.explorer.server.exchange import HANDLERS, read_body, read_number, read_query
 from kproxy.explorer.state import Event, Explorer

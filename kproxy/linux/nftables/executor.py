@@ -14,8 +14,8 @@ from typing import Final
 
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.ahead import ReadAhead
 from kproxy.linux.nftables.binary import Nft
+from kproxy.linux.nftables.preparsed import ReadAhead
 from kproxy.linux.nftables.script_errors import script_error
 from kproxy.linux.process import Finished, run
 from kproxy.render.nftables.names import TABLE, nft_family

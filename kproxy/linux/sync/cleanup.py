@@ -33,7 +33,7 @@ from kproxy.linux.sync.nftables.cleanup import cleanup_table
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import read_dump, roll_back
 from kproxy.linux.sync.report import CleanedTables, KeptChain, StepTime, Stopwatch
-from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.netfilter.hooks import Variant
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily

@@ -40,7 +40,7 @@ from kproxy.linux.sync.jumps import return_jumps
 from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
 from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
-from kproxy.linux.sync.runs import Batch, Change, plan_runs, run_text
+from kproxy.linux.sync.restore_batches import Batch, Change, plan_runs, run_text
 from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.render.iptables.chains import FILTER, NAT
 from kproxy.words import listed

@@ -29,7 +29,7 @@ from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.readback import expected_blocks, find_left
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
 from kproxy.linux.sync.report import StepTime, Stopwatch
-from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
 from kproxy.services import Changes, ServiceState

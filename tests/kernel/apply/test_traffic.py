@@ -25,7 +25,7 @@ from kproxy.linux.iptables.executor import Executor, IptablesExecutor
 from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
-from kproxy.linux.sync.runs import plan_runs
+from kproxy.linux.sync.restore_batches import plan_runs
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Renderer, Target, render_options, render_target

@@ -9,11 +9,11 @@ import pytest
 
 from kproxy.linux.errors import RestoreFailedError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.ahead import ReadAhead
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.preflight import Preflight, run_preflight
+from kproxy.linux.nftables.preparsed import ReadAhead
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.services import IPFamily

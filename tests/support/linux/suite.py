@@ -309,7 +309,7 @@ class _Meddler(Faulty):
 
 def _transactions(rules: DesiredRules, saved: str, variant: Variant) -> int:
     from kproxy.linux.sync.reconcile import change_of
-    from kproxy.linux.sync.runs import plan_runs
+    from kproxy.linux.sync.restore_batches import plan_runs
 
     dump = parse_dump(saved)
     change = change_of(find_difference(rules, dump), rules, dump)

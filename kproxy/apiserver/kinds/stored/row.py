@@ -10,7 +10,7 @@ from kproxy.api.fielderror import FieldError, invalid
 from kproxy.api.validation.names import check_dns_subdomain
 from kproxy.apiserver.cel import library
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.rules import Rules, defaults, rules, set_defaults
+from kproxy.apiserver.kinds.field_rules import Rules, defaults, rules, set_defaults
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 
 Errors = Iterable[FieldError]

@@ -10,8 +10,8 @@ from typing import Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, required
 from kproxy.apiserver.errors import Json
+from kproxy.apiserver.kinds.field_rules import defaults, rules, set_defaults
 from kproxy.apiserver.kinds.podrules import CLAIM, NODE_SELECTOR, TOLERATION
-from kproxy.apiserver.kinds.rules import defaults, rules, set_defaults
 from kproxy.apiserver.kinds.stored.row import Stored
 from kproxy.apiserver.schema.quantity import round_resources
 

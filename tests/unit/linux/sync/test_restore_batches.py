@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.sync.jumps import JumpEdit
-from kproxy.linux.sync.runs import Change, plan_runs, run_text
+from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.netfilter.hooks import Variant
 
 EDIT = JumpEdit("nat", "PREROUTING", ("-j KUBE-OLD",), ((1, "[1:2]", "-j KUBE-SERVICES"),))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.kinds.rules import rules
+from kproxy.apiserver.kinds.field_rules import rules
 
 _PORT = rules("""
     name    needed; label

@@ -16,7 +16,7 @@ from kproxy.cluster.edits import Edit
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane.compare.compare import compare
-from kproxy.explorer import own_process
+from kproxy.explorer import comparison_worker
 from kproxy.explorer.compare import compare as comparing
 from kproxy.explorer.compare import node_by_node, present_rules
 from kproxy.explorer.compare.compare import Compare, DiffAnswer, MigrateAnswer, Side, WhatIf, compare_sides, what_if
@@ -41,8 +41,8 @@ def _explorer(snapshot: Path) -> Explorer:
 @pytest.fixture(name="started")
 def _started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every cluster is a large one; the processes that are begun for it."""
-    monkeypatch.setattr(own_process, "LARGE", 0)
-    monkeypatch.setattr(own_process, "AUDITED_HERE", 0)
+    monkeypatch.setattr(comparison_worker, "LARGE", 0)
+    monkeypatch.setattr(comparison_worker, "AUDITED_HERE", 0)
     found: list[subprocess.Popen[bytes]] = []
 
     class Seen(subprocess.Popen[bytes]):
@@ -54,8 +54,8 @@ def _started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return found
 
 
-def _answered(explorer: Explorer, body: own_process.Body) -> Any:
-    return json.loads(own_process.compared(explorer, body, Work(60)))
+def _answered(explorer: Explorer, body: comparison_worker.Body) -> Any:
+    return json.loads(comparison_worker.compared(explorer, body, Work(60)))
 
 
 def test_a_process_of_its_own_answers_the_same(
@@ -64,7 +64,7 @@ def test_a_process_of_its_own_answers_the_same(
     bodies = (NFTABLES, Compare("diff", b=Side("against", NFTABLES.edits)))
     there = [_answered(explorer, each) for each in bodies]
     assert len(started) == 2
-    monkeypatch.setattr(own_process, "LARGE", 1)
+    monkeypatch.setattr(comparison_worker, "LARGE", 1)
     assert there == [_answered(explorer, each) for each in bodies]
     assert len(started) == 2
     assert (there[0]["revision"], there[0]["alike"]) == (3, False)
@@ -74,7 +74,7 @@ def test_a_source_that_is_larger_than_a_pipe_is_sent_whole(
     snapshot: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The process reads late, so that the pipe is full before.
-    monkeypatch.setattr(own_process, "ARGUMENTS", ("-c", "import time; time.sleep(0.5)\n" + LATE))
+    monkeypatch.setattr(comparison_worker, "ARGUMENTS", ("-c", "import time; time.sleep(0.5)\n" + LATE))
     known = SnapshotSource(str(snapshot)).read()
     assert known.files is not None
     explorer = Explorer(ReadSource("snapshot", replace(known, label="shop" * 100_000)))
@@ -100,13 +100,13 @@ def test_the_audit_of_a_large_cluster_is_made_apart_and_kept(
 ) -> None:
     def asked() -> Any:
         explorer = Explorer(SnapshotSource(str(snapshot)))
-        found = [json.loads(own_process.audited(explorer, Work(60))) for _ in range(2)]
+        found = [json.loads(comparison_worker.audited(explorer, Work(60))) for _ in range(2)]
         assert found[0] == found[1]
         return found[0]
 
     there = asked()
     assert len(started) == 1
-    monkeypatch.setattr(own_process, "AUDITED_HERE", 100)
+    monkeypatch.setattr(comparison_worker, "AUDITED_HERE", 100)
     assert asked() == there
     assert len(started) == 1
     assert there["findings"]
@@ -116,16 +116,16 @@ def test_the_audit_runs_by_itself_and_says_how_far_it_is(
     snapshot: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     explorer = Explorer(SnapshotSource(str(snapshot)))
-    first = explorer.check(own_process.audited)
+    first = explorer.check(comparison_worker.audited)
     assert (first.known, first.done, first.of) == (False, 0, len(explorer.model.nodes))
-    eventually(lambda: explorer.check(own_process.audited).known)
-    last = explorer.check(own_process.audited)
+    eventually(lambda: explorer.check(comparison_worker.audited).known)
+    last = explorer.check(comparison_worker.audited)
     assert (last.done, last.failed) == (last.of, "")
     assert len(started) == 1
     assert explorer.model.judging.endswith(f"({last.of} of {last.of})")
 
 
-LATE = "from kproxy.explorer import own_process\nown_process.main()"
+LATE = "from kproxy.explorer import comparison_worker\ncomparison_worker.main()"
 
 
 def test_what_a_process_refuses_is_refused(explorer: Explorer, started: list[subprocess.Popen[bytes]]) -> None:
@@ -146,12 +146,12 @@ def test_a_process_that_nobody_waits_for_is_ended(
     explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/sh")
-    monkeypatch.setattr(own_process, "ARGUMENTS", ("-c", "exec sleep 600"))
+    monkeypatch.setattr(comparison_worker, "ARGUMENTS", ("-c", "exec sleep 600"))
     work = Work(60)
     looks = itertools.count()
     monkeypatch.setattr(work, "check", lambda: work.cancel() if next(looks) == 1 else Work.check(work))
     with pytest.raises(Refusal):
-        own_process.compared(explorer, NFTABLES, work)
+        comparison_worker.compared(explorer, NFTABLES, work)
     assert started[0].returncode == -9
 
 
@@ -229,24 +229,24 @@ def test_a_part_of_the_time_ends_with_the_whole() -> None:
 
 SLOW_SOURCE = """
 import signal
-from kproxy.explorer import own_process
+from kproxy.explorer import comparison_worker
 
-read = own_process._Said.read
+read = comparison_worker._Said.read
 
 def slow(self):
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     signal.pause()
     return read(self)
 
-own_process._Said.read = slow
-own_process.main()
+comparison_worker._Said.read = slow
+comparison_worker.main()
 """
 
 
 def test_a_source_that_is_read_until_the_time_is_over_is_answered_for(
     snapshot: Path, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_process, "ARGUMENTS", ("-c", SLOW_SOURCE))
+    monkeypatch.setattr(comparison_worker, "ARGUMENTS", ("-c", SLOW_SOURCE))
     found = _answered(Explorer(SnapshotSource(str(snapshot))), NFTABLES)
     assert [(each["node"], each["reason"]) for each in found["undecided"]] == [("n1", TIME_OVER), ("n2", TIME_OVER)]
     assert found["map"]["edges"]
@@ -255,7 +255,7 @@ def test_a_source_that_is_read_until_the_time_is_over_is_answered_for(
 
 ENDLESS = """
 import itertools, signal
-from kproxy.explorer import own_process
+from kproxy.explorer import comparison_worker
 from kproxy.explorer.compare import compare as comparisons
 
 def analyse(*given, **named):
@@ -264,14 +264,14 @@ def analyse(*given, **named):
         pass
 
 comparisons.analyse = analyse
-own_process.main()
+comparison_worker.main()
 """
 
 
 def test_a_step_that_takes_longer_than_there_is_time_is_ended_midway(
     explorer: Explorer, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_process, "ARGUMENTS", ("-c", ENDLESS))
+    monkeypatch.setattr(comparison_worker, "ARGUMENTS", ("-c", ENDLESS))
     found = _answered(explorer, NFTABLES)
     assert [(each["node"], each["reason"]) for each in found["undecided"]] == [("n1", TIME_OVER), ("n2", TIME_OVER)]
     assert started[0].returncode == 0

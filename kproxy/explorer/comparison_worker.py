@@ -47,7 +47,7 @@ _SHARE: Final = 0.75
 _ENDING: Final = 60
 """Seconds after its time after which the process is ended."""
 _NICE: Final = 5
-ARGUMENTS: Final = ("-m", "kproxy.explorer.own_process")
+ARGUMENTS: Final = ("-m", "kproxy.explorer.comparison_worker")
 _ANSWER, _REFUSAL = b"+", b"-"
 _SAID: Final = b"judging "
 _is_process = False
@@ -256,6 +256,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # What is read is of the module's name, not of this one's.
-    from kproxy.explorer import own_process
+    from kproxy.explorer import comparison_worker
 
-    own_process.main()
+    comparison_worker.main()

@@ -9,9 +9,9 @@ import pytest
 
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
+from kproxy.explorer.prefetch import steps
 from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
-from kproxy.explorer.warming import steps
 from kproxy.netfilter import Family
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
