@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
 from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.report import Finding, Report
+from kproxy.cluster.audit.report import AuditReport, Finding
 from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
@@ -181,7 +181,7 @@ class SnapshotAudit:
         is_well: whether there is nothing to mend, as far as was seen.
     """
 
-    report: Report
+    report: AuditReport
 
     @property
     def findings(self) -> tuple[Finding, ...]:

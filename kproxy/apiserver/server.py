@@ -28,15 +28,8 @@ from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.base import Controller
-from kproxy.apiserver.controllers.controller_flags import (
-    ACCOUNTS,
-    CONTROLLERS,
-    ENDPOINT_SLICES,
-    MIRRORING,
-    POLICY_STATUS,
-    QUOTA,
-)
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
+from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, POLICY_STATUS, QUOTA
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.mirroring import MirroringController
 from kproxy.apiserver.controllers.policies import PolicyStatusController
@@ -79,7 +72,7 @@ class Configuration:
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
     which execute commands and keep logs; None if there are none. `account_keys` check the service-account tokens
-    of other signers. `controllers` are those that run (controllers/controller_flags.py), `disabled_plugins` the admission plugins
+    of other signers. `controllers` are those that run (`controllers.flags`), `disabled_plugins` the admission plugins
     that do not (registry/admission.py). `repair` lets a damaged log be repaired; `tell` gets what an operator should
     know, as sentences.
     """

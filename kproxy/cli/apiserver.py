@@ -81,7 +81,7 @@ def command(
     """
     from kproxy.apiserver.auth.authentication import load_token_file
     from kproxy.apiserver.auth.certs import load_public_keys
-    from kproxy.apiserver.controllers.controller_flags import parse_controllers
+    from kproxy.apiserver.controllers.flags import parse_controllers
     from kproxy.apiserver.registry.admission import parse_plugins
     from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 

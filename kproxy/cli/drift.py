@@ -18,7 +18,7 @@ from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
-from kproxy.linux.drift.finding import Finding
+from kproxy.linux.drift.finding import Drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.namespace import Namespace
@@ -137,7 +137,7 @@ def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace
     keeps the rules lags behind a change by a moment."""
     reports = [report]
 
-    def again() -> Iterator[Finding]:
+    def again() -> Iterator[Drift]:
         reports.append(find_drift(arguments.read_request(compared=True), namespace))
         return map(_without_number, reports[-1].findings)
 
@@ -147,7 +147,7 @@ def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace
     return msgspec.structs.replace(reports[-1], findings=left, moving=moving)
 
 
-def _without_number(finding: Finding) -> Finding:
+def _without_number(finding: Drift) -> Drift:
     """A finding as it is told apart from others: its rule's number changes with the rules before it."""
     return msgspec.structs.replace(finding, rule=0)
 

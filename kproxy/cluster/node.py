@@ -20,7 +20,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.render import Features, RenderOptions, Target, render_options
 from kproxy.render.decisions import Decisions, decide, is_node_allowed
-from kproxy.services.claims import Door, claimed_twice
+from kproxy.services.claims import ServiceAddress, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName, family_of
 from kproxy.services.serviceport import ServicePort
@@ -135,9 +135,9 @@ class NodeFacts:
         return tuple(dict.fromkeys(port.cluster_ip for port in self.service_ports))
 
     @cached_property
-    def cluster_ip_doors(self) -> frozenset[Door]:
+    def cluster_ip_doors(self) -> frozenset[ServiceAddress]:
         """Every port of a ClusterIP that a Service has."""
-        return frozenset(Door(port.cluster_ip, port.protocol, port.port) for port in self.service_ports)
+        return frozenset(ServiceAddress.of(port.cluster_ip, port) for port in self.service_ports)
 
     def addressed(self, address: str, number: int | None, protocol: str) -> tuple[str, AddressKind]:
         """The Service, `namespace/name`, that an address and port are of; of an address it may be any of its ports."""
@@ -156,12 +156,12 @@ class NodeFacts:
         return "", ""
 
     @cached_property
-    def shared_doors(self) -> Mapping[Door, tuple[ServicePort, ...]]:
+    def shared_doors(self) -> Mapping[ServiceAddress, tuple[ServicePort, ...]]:
         """Where more than one ServicePort answers, and which do."""
         return claimed_twice(self.service_ports)
 
     @cached_property
-    def restricted(self) -> tuple[tuple[Door, tuple[str, ...], ServicePort], ...]:
+    def restricted(self) -> tuple[tuple[ServiceAddress, tuple[str, ...], ServicePort], ...]:
         """Load-balancer IPs that accept only some sources, with these sources as nftables mode has them."""
         found = []
         for port in self.service_ports:
@@ -169,7 +169,7 @@ class NodeFacts:
                 sources = port.load_balancer_source_ranges
                 if is_node_allowed(port, self.nftables):
                     sources += port.load_balancer_vips
-                found += [(Door(ip, port.protocol, port.port), sources, port) for ip in port.load_balancer_vips]
+                found += [(ServiceAddress.of(ip, port), sources, port) for ip in port.load_balancer_vips]
         return tuple(found)
 
     @cached_property

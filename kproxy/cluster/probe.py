@@ -8,7 +8,7 @@ from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, SCTP, SYN, TCP, UDP
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import parse_address
-from kproxy.services.claims import Door
+from kproxy.services.claims import ServiceAddress
 
 OUTSIDE: Final = {
     Family.IPV4: ("198.51.100.7", "192.0.2.7", "203.0.113.7"),
@@ -20,19 +20,19 @@ _PROTOCOLS: Final = {"tcp": TCP, "udp": UDP, "sctp": SCTP}
 
 
 def probe(
-    family: Family, source: str, door: Door, *, origin: str = ARRIVING, interface: str | None = "", flags: int = SYN
+    family: Family, src: str, to: ServiceAddress, *, origin: str = ARRIVING, device: str | None = "", flags: int = SYN
 ) -> Packet:
-    """A packet to an address and port. `interface`: by which it arrives, None if that is not known."""
-    protocol = _PROTOCOLS[door.protocol]
+    """A packet to an address and port. `device`: the interface by which it arrives, None if that is not known."""
+    protocol = _PROTOCOLS[to.protocol]
     return Packet(
         family,
-        parse_address(source, family),
-        parse_address(door.address, family),
+        parse_address(src, family),
+        parse_address(to.address, family),
         protocol,
         CLIENT_PORT,
-        door.port,
+        to.port,
         tcp_flags=flags if protocol == TCP else None,
-        in_interface=interface,
+        in_interface=device,
         in_port="",
         out_port="",
         origin=origin,

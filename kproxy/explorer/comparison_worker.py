@@ -32,7 +32,7 @@ from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode
 from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import Known, ReadSource
+from kproxy.explorer.sources.source import ReadSource, SourceState
 from kproxy.explorer.state import Explorer
 
 LARGE: Final = 1000
@@ -202,7 +202,7 @@ def _say(what: str) -> None:
 class _Said(ReadSource):
     """A source as it was read before: the cluster is made again from its files."""
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         known, files = self.known, self.known.files
         assert files is not None
         cluster = Cluster(files)

@@ -19,7 +19,7 @@ from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.prefetch import Warmer
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Known, Source
+from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source, SourceState
 
 MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
@@ -353,7 +353,7 @@ def _seen(source: Source, model: Model) -> dict[str, Any]:
     }
 
 
-def _unseen(known: Known) -> tuple[str, ...]:
+def _unseen(known: SourceState) -> tuple[str, ...]:
     """What rules or manifests point to and do not show, each once for both families."""
     unseen = () if known.rules is None else known.rules.unseen
     if isinstance(known.cluster, RenderedCluster):

@@ -11,30 +11,24 @@ Objects go into a `ServiceState` as they are listed and watched; `apply` makes t
 that touched; `select_endpoints` decides which endpoints a ServicePort uses on this node.
 """
 
-from kproxy.services.endpoints import Endpoint, EndpointSliceCache, EndpointsMap
+from kproxy.services.endpoints import Endpoint
 from kproxy.services.healthcheck import health_check_node_ports, local_ready_endpoints
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.node import LocalTrafficDetector, NodePortAddresses
-from kproxy.services.serviceport import ServicePort, service_ports, why_skipped
-from kproxy.services.topology import SelectedEndpoints, select_endpoints, why_unused
+from kproxy.services.serviceport import ServicePort
+from kproxy.services.topology import select_endpoints
 from kproxy.services.tracker import Changes, ServiceState
 
 __all__ = [
     "Changes",
     "Endpoint",
-    "EndpointSliceCache",
-    "EndpointsMap",
     "IPFamily",
     "LocalTrafficDetector",
     "NodePortAddresses",
-    "SelectedEndpoints",
     "ServicePort",
     "ServicePortName",
     "ServiceState",
     "health_check_node_ports",
     "local_ready_endpoints",
     "select_endpoints",
-    "service_ports",
-    "why_skipped",
-    "why_unused",
 ]

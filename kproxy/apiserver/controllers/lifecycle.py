@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.base import Worker
-from kproxy.apiserver.controllers.controller_flags import AGGREGATION, GARBAGE, NAMESPACES
+from kproxy.apiserver.controllers.flags import AGGREGATION, GARBAGE, NAMESPACES
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
 from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS, approval_conditions
 from kproxy.apiserver.errors import Json

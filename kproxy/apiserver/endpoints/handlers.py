@@ -17,13 +17,7 @@ from kproxy.apiserver.endpoints.request import Request, Target
 from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.scale import handle_scale
-from kproxy.apiserver.errors import (
-    bad_request,
-    invalid,
-    method_not_allowed,
-    no_resource,
-    not_found,
-)
+from kproxy.apiserver.errors import bad_request, invalid, method_not_allowed, no_resource, not_found
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.patching import check_media
 from kproxy.apiserver.registry.registry import Registry

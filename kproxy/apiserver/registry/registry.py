@@ -35,22 +35,10 @@ from kproxy.apiserver.registry.checks import (
 )
 from kproxy.apiserver.registry.coercion import decode, empty, typed
 from kproxy.apiserver.registry.metadata import drop_repeated_owners
-from kproxy.apiserver.registry.patching import (
-    applied_configuration,
-    check_applied,
-    decode_patched,
-    patched_object,
-)
+from kproxy.apiserver.registry.patching import applied_configuration, check_applied, decode_patched, patched_object
 from kproxy.apiserver.registry.policies import PLUGIN, Decides, Policies, Request
 from kproxy.apiserver.registry.update_rules import keep_system_fields, put_back
-from kproxy.apiserver.registry.writes import (
-    APPLY_PATCH,
-    DeleteOptions,
-    Options,
-    WriteResult,
-    same_but_times,
-    timestamp,
-)
+from kproxy.apiserver.registry.writes import APPLY_PATCH, DeleteOptions, Options, WriteResult, same_but_times, timestamp
 from kproxy.apiserver.schema import managed_fields
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Store, Table

@@ -15,15 +15,7 @@ from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.evidence import assume_option, exit_with
 from kproxy.cli.live_snapshot import Reading, gather, reading_options, report_unread
 from kproxy.cli.options import snapshot_source
-from kproxy.cli.output import (
-    ProgressLine,
-    report_note,
-    working,
-    write_answer,
-    write_files,
-    write_output,
-    write_report,
-)
+from kproxy.cli.output import ProgressLine, report_note, working, write_answer, write_files, write_output, write_report
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.motion import AGAIN
 

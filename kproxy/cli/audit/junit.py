@@ -7,14 +7,14 @@ from typing import Final
 from xml.etree import ElementTree
 
 from kproxy.cluster.audit.finding_kinds import KINDS, Severity
-from kproxy.cluster.audit.report import Finding, Report
+from kproxy.cluster.audit.report import AuditReport, Finding
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.words import with_arrows
 
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_text(report: Report) -> str:
+def junit_text(report: AuditReport) -> str:
     """One `testsuite` without kinds of severity info. What was not found is skipped where not all could be told."""
     cases = [kind for kind in KINDS.values() if kind.severity is not Severity.INFO]
     found = {kind.id: [each for each in report.findings if each.kind == kind.id] for kind in cases}

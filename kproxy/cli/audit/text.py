@@ -9,7 +9,7 @@ import click
 
 from kproxy.cli.output import Verbatim, labelled, report_width, wrapped
 from kproxy.cluster.audit.finding_kinds import Severity
-from kproxy.cluster.audit.report import Finding, Gap, Report
+from kproxy.cluster.audit.report import AuditReport, Finding, Gap
 from kproxy.cluster.evidence.unseen import NO_RULES, headlines, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.words import counted, with_arrows
@@ -22,7 +22,7 @@ _LABEL: Final = 10
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: AuditReport) -> Iterator[str]:
     """The lines of the answer."""
     width = report_width()
     of = f" of {report.created}" if report.created else ""
@@ -54,7 +54,7 @@ def report_lines(report: Report) -> Iterator[str]:
             yield from _gap(gap, report, width)
 
 
-def _well(report: Report) -> str:
+def _well(report: AuditReport) -> str:
     """The headline of a report without findings: as sure as what was seen."""
     if not report.judged:
         known = any(each.why != NO_RULES for each in suspected(report.unseen))
@@ -67,7 +67,7 @@ def _well(report: Report) -> str:
     return _WELL
 
 
-def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
+def _finding(number: int, finding: Finding, report: AuditReport, width: int) -> Iterator[str]:
     severity = click.style(finding.severity.value, fg=_COLOURS[finding.severity], bold=True)
     head = f"{number}. {finding.severity.value}: {finding.title} [{finding.kind}]"
     lines = list(_wrapped(head, "", _INDENT, width))
@@ -99,7 +99,7 @@ def _finding(number: int, finding: Finding, report: Report, width: int) -> Itera
     yield from _labelled("do", finding.hint, width)
 
 
-def _gap(gap: Gap, report: Report, width: int) -> Iterator[str]:
+def _gap(gap: Gap, report: AuditReport, width: int) -> Iterator[str]:
     if not gap.nodes:
         where = ""
     elif len(gap.nodes) == len(report.nodes) > 1:

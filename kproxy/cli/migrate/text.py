@@ -10,7 +10,7 @@ import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
 from kproxy.cluster.migrate.reason import Effort
-from kproxy.cluster.migrate.report import Fate, Finding, KernelAnswer, NotDecided, Report, WitnessRecord
+from kproxy.cluster.migrate.report import FateRecord, KernelAnswer, MigrateReport, ModeChange, NotDecided, WitnessRecord
 from kproxy.cluster.migrate.ruled_out import Absent
 from kproxy.words import counted
 
@@ -29,7 +29,7 @@ EDGE: Final = 80
 """Where columns end that stand at the right: also where lines are not folded."""
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: MigrateReport) -> Iterator[str]:
     """The lines of the answer."""
     width = report_width()
     count = len(report.findings)
@@ -63,7 +63,7 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from _needs(report, width)
 
 
-def _undecided(report: Report, width: int) -> Iterator[str]:
+def _undecided(report: MigrateReport, width: int) -> Iterator[str]:
     """What cannot be decided; what is alike on several nodes or for both families is one line."""
     groups: dict[tuple[str, str], list[NotDecided]] = {}
     for each in report.undecided:
@@ -87,7 +87,7 @@ def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:
     yield ""
 
 
-def _needs(report: Report, width: int) -> Iterator[str]:
+def _needs(report: MigrateReport, width: int) -> Iterator[str]:
     if not report.needs:
         return
     yield from wrapped(f"Each node needs {' and '.join(report.needs)}.", "", "", width)
@@ -103,7 +103,7 @@ def _needs(report: Report, width: int) -> Iterator[str]:
         yield f"{whose} such a kernel."
 
 
-def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
+def _overview(findings: Sequence[ModeChange], width: int) -> Iterator[str]:
     """One line each, by what there is to do."""
     counts = [_services_count(finding) for finding in findings]
     size = max(map(len, counts))
@@ -117,12 +117,12 @@ def _overview(findings: Sequence[Finding], width: int) -> Iterator[str]:
         yield f"{number:>3}  {title:<{room}}  {count}".rstrip()
 
 
-def _services_count(finding: Finding) -> str:
+def _services_count(finding: ModeChange) -> str:
     count = len(finding.services)
     return counted(count, "Service") if count else ""
 
 
-def _finding(number: int, finding: Finding, report: Report, width: int) -> Iterator[str]:
+def _finding(number: int, finding: ModeChange, report: MigrateReport, width: int) -> Iterator[str]:
     head = f"{number}. {finding.title}"
     gap = min(width, EDGE) - len(head) - len(finding.reason)
     where = click.style(finding.reason, dim=True)
@@ -165,7 +165,7 @@ def _kernel(answer: KernelAnswer, width: int) -> Iterator[str]:
         yield click.style(line, fg=colour)
 
 
-def _fates(ends: Sequence[Fate]) -> Iterator[str]:
+def _fates(ends: Sequence[FateRecord]) -> Iterator[str]:
     for end in ends[:MAX_FATES]:
         yield end.text if end.chance == "1" else f"{end.chance} {end.text}"
     if len(ends) > MAX_FATES:

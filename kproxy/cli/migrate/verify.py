@@ -11,7 +11,7 @@ from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import nftables_text
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.linux.testbed.confirm import Confirmation, Kernels, Verdict
+from kproxy.linux.testbed.confirm import Confirmation, Kernels, KernelVerdict
 from kproxy.linux.testbed.host import RuleText
 from kproxy.netfilter import print_save
 from kproxy.netfilter.hooks import Variant
@@ -40,7 +40,7 @@ class Verifier:
         witness = found.witness
         assert witness is not None
         if found.with_dump:
-            return KernelAnswer(Verdict.NOT_SENT.value, reason="it meets the rules of the dump")
+            return KernelAnswer(KernelVerdict.NOT_SENT.value, reason="it meets the rules of the dump")
         candidate = witness.candidate
         situations = (candidate.iptables, candidate.nftables)
         confirmed = self._of(facts, found).confirm(situations, (witness.iptables, witness.nftables))

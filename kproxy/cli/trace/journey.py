@@ -17,7 +17,7 @@ from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork, known_journeys
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHABLE, Hop, Journey
-from kproxy.cluster.journey.question import Question, read_question
+from kproxy.cluster.journey.question import PathQuestion, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.motion import in_motion
 from kproxy.cluster.snapshot.cluster import Cluster
@@ -64,7 +64,7 @@ def trace_hosts(
     if sender is None or receiver is None:
         raise click.UsageError("a way over all hosts needs --from and --to")
 
-    def ask() -> tuple[KnownNetwork, Question, Sequence[Journey]]:
+    def ask() -> tuple[KnownNetwork, PathQuestion, Sequence[Journey]]:
         network = KnownNetwork(read())
         asked = read_question(network, sender, receiver, given.get("proto"))
         ways = known_journeys(
@@ -114,7 +114,7 @@ def short(host: str) -> str:
 
 
 def _text(
-    question: Question, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str], *, hops: bool = True
+    question: PathQuestion, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str], *, hops: bool = True
 ) -> str:
     lines = list(_summary(question, found, notes, missing))
     for item in found[:MAX_SHOWN] if hops else ():
@@ -123,7 +123,7 @@ def _text(
 
 
 def _summary(
-    question: Question, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str]
+    question: PathQuestion, found: Sequence[Journey], notes: Sequence[str], missing: Sequence[str]
 ) -> Iterator[str]:
     yield click.style(f"{question.protocol} {short(question.client)} → {question.destination}", bold=True)
     width = max(len(percent(item.probability)) for item in found)
@@ -135,7 +135,7 @@ def _summary(
         yield click.style(each, fg="yellow")
 
 
-def _end(item: Journey, question: Question) -> str:
+def _end(item: Journey, question: PathQuestion) -> str:
     word = click.style(item.end, fg=COLOURS.get(item.end, "red"), bold=True)
     if item.end == ANSWERED:
         return f"{word} by {short(item.at)} at {item.target}, which sees {item.source}"
@@ -144,7 +144,7 @@ def _end(item: Journey, question: Question) -> str:
     return f"{word} at {short(item.at)}{sent}{back}{f': {item.reason}' if item.reason else ''}"
 
 
-def _journey(item: Journey, question: Question) -> Iterator[str]:
+def _journey(item: Journey, question: PathQuestion) -> Iterator[str]:
     yield f"{click.style(percent(item.probability), bold=True)} {_end(item, question)}"
     for hop in item.there:
         yield from _hop(hop)

@@ -52,7 +52,7 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target
-from kproxy.services.claims import Door, claim_in_words, claimed_twice
+from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.serviceport import ServicePort, service_ports
 
 
@@ -191,7 +191,7 @@ class ManifestSource:
         self._host = host
         self._local_ips = tuple(local_ips)
         self._indexes: dict[tuple[Family, str], Index] = {}
-        self._claims: dict[Family, Mapping[Door, tuple[ServicePort, ...]]] = {}
+        self._claims: dict[Family, Mapping[ServiceAddress, tuple[ServicePort, ...]]] = {}
         self._tables: dict[Family, NftRuleset] = {}
         self._hosts: dict[Family, Host] = {}
 
@@ -218,7 +218,7 @@ class ManifestSource:
         if family not in self._claims:
             ports = (port for each in self._cluster.services for port in service_ports(each, family).values())
             self._claims[family] = claimed_twice(ports)
-        door = Door(format_address(packet.dst, family), protocol_name(packet.protocol), packet.dport)
+        door = ServiceAddress(format_address(packet.dst, family), protocol_name(packet.protocol), packet.dport)
         claimants = self._claims[family].get(door)
         if claimants is None:
             return None

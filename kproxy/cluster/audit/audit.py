@@ -16,7 +16,7 @@ from kproxy.cluster.audit.judge import Judge, Known
 from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
 from kproxy.cluster.audit.observation import Observation
 from kproxy.cluster.audit.proxies import observe_all, observe_proxy
-from kproxy.cluster.audit.report import FORMAT_VERSION, Gap, Report, gaps, group
+from kproxy.cluster.audit.report import FORMAT_VERSION, AuditReport, Gap, gaps, group
 from kproxy.cluster.audit.underlay import observe_wires
 from kproxy.cluster.evidence.unseen import CONFIGURATION, ENDPOINTS, SERVICES, Unseen, suspect
 from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
@@ -68,7 +68,7 @@ def audit(
     parts: Parts = map,
     smallest: int = SMALLEST,
     again: Again | None = None,
-) -> Report:
+) -> AuditReport:
     """Audits a cluster.
 
     Args:
@@ -102,7 +102,7 @@ def audit(
     undecided = [each for part in done for each in part.undecided]
     undecided += _policies(cluster)
     undecided += [(name, Gap("no Node object", _NEEDED[_NODE_FILE][2])) for name in cluster.lost_nodes]
-    return Report(
+    return AuditReport(
         FORMAT_VERSION,
         cluster.label,
         cluster.info.created,

@@ -45,7 +45,7 @@ from kproxy.render.iptables.chains import (
 )
 from kproxy.render.iptables.save import jump_text, save_text
 from kproxy.render.nftables.save import nft_ruleset
-from kproxy.services.claims import Door
+from kproxy.services.claims import ServiceAddress
 from kproxy.services.names import ServicePortName
 from kproxy.services.serviceport import ServicePort
 
@@ -188,8 +188,8 @@ class IptablesSides:
             for line in lines:
                 rule = line.split(" ", 2)[-1]
                 door = destination_of(rule) if rule.startswith(("-d ", "-p ")) and key[0] != "mangle" else None
-                if door is not None and Door(*door) in doors:
-                    self.changed.setdefault(doors[Door(*door)].name, []).append(f"{sign} {line}")
+                if door is not None and ServiceAddress(*door) in doors:
+                    self.changed.setdefault(doors[ServiceAddress(*door)].name, []).append(f"{sign} {line}")
                     self._extra.add(target_of(line))
                 else:
                     yield f"{sign} {line}" if sign == "-" else line
@@ -257,7 +257,7 @@ class NftablesSides:
         doors = self._node.doors(self._family)
         for name, first, second in odd:
             key = key_of(name.split(" ", 2)[-1])
-            owner = None if key is None else doors.get(Door(*key))
+            owner = None if key is None else doors.get(ServiceAddress(*key))
             lines = ([] if first is None else [f"- {first}"]) + ([] if second is None else [f"+ {second}"])
             if owner is not None:
                 self.changed.setdefault(owner.name, []).extend(lines)

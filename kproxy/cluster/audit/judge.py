@@ -13,17 +13,9 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.dump import Dump, line_of_nft
 from kproxy.cluster.audit.expected_actual import Rendered, Sides, sides_of
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.audit.observation import BlamedRule, Fate, Observation, Witness
+from kproxy.cluster.audit.observation import AuditWitness, BlamedRule, EndShare, Observation
 from kproxy.cluster.audit.question_sampling import Alike
-from kproxy.cluster.audit.questions import (
-    ENDPOINT,
-    FROM_OUTSIDE,
-    ITSELF,
-    NODE_PORT,
-    POD_HERE,
-    Question,
-    Questions,
-)
+from kproxy.cluster.audit.questions import ENDPOINT, FROM_OUTSIDE, ITSELF, NODE_PORT, POD_HERE, AuditQuestion, Questions
 from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, suspected
 from kproxy.cluster.fates import shares
 from kproxy.cluster.rendered import is_ours
@@ -63,10 +55,10 @@ class Known(msgspec.Struct):
     often something was not decided."""
 
     rendered: Rendered = msgspec.field(default_factory=Rendered)
-    found: dict[object, Verdict] = msgspec.field(default_factory=dict)
+    found: dict[object, Judgement] = msgspec.field(default_factory=dict)
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What was found for one ServicePort, which stands for all of its kind."""
 
     observations: tuple[tuple[str, Observation], ...]
@@ -156,11 +148,11 @@ class Judge:
         rules = (each.rule for _, each in verdict.observations if each.rule is not None)
         return any(self._here(rule) is None for rule in rules)
 
-    def _ask_all(self, port: ServicePort) -> Verdict:
+    def _ask_all(self, port: ServicePort) -> Judgement:
         undecided, self.undecided = self.undecided, {}
         asked = (*self.questions.of_services((port,)), *self.questions.of_endpoints((port,)))
         found = [(question.what, each) for question in asked for each in self._ask(question, *self._indexes)]
-        verdict = Verdict(tuple(found), self.undecided)
+        verdict = Judgement(tuple(found), self.undecided)
         self.undecided = undecided
         return verdict
 
@@ -195,7 +187,7 @@ class Judge:
                 return BlamedRule(file, line, rule.table, rule.chain, number, rule.text)
         return None
 
-    def _ask(self, question: Question, expected: Index, actual: Index) -> Iterator[Observation]:
+    def _ask(self, question: AuditQuestion, expected: Index, actual: Index) -> Iterator[Observation]:
         host = self._node.model
         try:
             alone, found = (trace(index, host, question.packet) for index in (expected, actual))
@@ -224,7 +216,7 @@ class Judge:
 
     # --- what differs ---
 
-    def _differences(self, question: Question, alone: TraceResult, found: TraceResult) -> list[Difference]:
+    def _differences(self, question: AuditQuestion, alone: TraceResult, found: TraceResult) -> list[Difference]:
         result: list[Difference] = []
         refused = _refused(question, alone, found)
         if refused is not None:
@@ -244,7 +236,7 @@ class Judge:
                 result += self._masquerade(question, alone, found)
         return list({(kind, detail): (kind, step, detail) for kind, step, detail in result}.values())
 
-    def _masquerade(self, question: Question, alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
+    def _masquerade(self, question: AuditQuestion, alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
         expected = {o.dst: o for o in alone.outcomes if o.verdict == ACCEPT}
         for outcome in found.outcomes:
             ours = expected.get(outcome.dst)
@@ -285,7 +277,7 @@ class Judge:
         return next(chosen, mine[0] if mine else None)
 
 
-def _keeps_its_address(question: Question) -> bool:
+def _keeps_its_address(question: AuditQuestion) -> bool:
     """Whether the client's address must not be hidden by others. What comes from another node, and goes on to a third
     one, must come back by this one."""
     return question.what == ENDPOINT or question.client.kind in (POD_HERE, ITSELF, FROM_OUTSIDE)
@@ -305,7 +297,7 @@ def _calls_ours(step: Step) -> bool:
     return target_of(step.text).startswith("KUBE-")
 
 
-def _refused(question: Question, alone: TraceResult, found: TraceResult) -> Difference | None:
+def _refused(question: AuditQuestion, alone: TraceResult, found: TraceResult) -> Difference | None:
     """What is refused more often than it should be."""
     chances = [sum(o.probability for o in each.outcomes if o.verdict != ACCEPT) for each in (alone, found)]
     if chances[1] - chances[0] < _TOLERANCE:
@@ -325,7 +317,7 @@ def _refused(question: Question, alone: TraceResult, found: TraceResult) -> Diff
     return ("foreign-drop-outside" if outside else "foreign-drop"), step, detail
 
 
-def _astray(question: Question, outcome: Outcome, translated: bool) -> Difference:
+def _astray(question: AuditQuestion, outcome: Outcome, translated: bool) -> Difference:
     """Who sends a packet where it should not go."""
     rules = [step for step in outcome.path if step.hook in _BEFORE_ROUTING]
     foreign = [step for step in rules if not _is_ours(step) and _DECIDES.search(step.text)]
@@ -351,22 +343,22 @@ def _uneven(alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
         yield "share-uneven", None, shown
 
 
-def _witness(node: str, question: Question, alone: TraceResult, found: TraceResult) -> Witness:
+def _witness(node: str, question: AuditQuestion, alone: TraceResult, found: TraceResult) -> AuditWitness:
     packet, client = question.packet, question.client
-    return Witness(
+    return AuditWitness(
         node, client.name, str(packet), _words(alone), _words(found), client.reference,
         packet.source, packet.destination, protocol_name(packet.protocol), packet.origin,
         _fates(alone), _fates(found),
     )  # fmt: skip
 
 
-def _fates(result: TraceResult) -> tuple[Fate, ...]:
+def _fates(result: TraceResult) -> tuple[EndShare, ...]:
     """What becomes of the packet, what is alike once."""
 
     def key(each: Outcome) -> tuple[str, str, str]:
         return (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
 
-    return tuple(Fate(exact(share), *ends) for ends, share in shares(result, key).items())
+    return tuple(EndShare(exact(share), *ends) for ends, share in shares(result, key).items())
 
 
 def _words(result: TraceResult) -> tuple[str, ...]:

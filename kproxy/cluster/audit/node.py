@@ -40,7 +40,7 @@ from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render import Features, Target
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
-from kproxy.services.claims import Door, doors_of
+from kproxy.services.claims import ServiceAddress, doors_of
 from kproxy.services.names import LABEL_SERVICE_NAME, family_of
 from kproxy.services.serviceport import ServicePort
 
@@ -143,7 +143,7 @@ class AuditedNode:
         self.config_known = known is not None
         self.config = known or KubeProxyConfiguration()
         self._facts: dict[Family, NodeFacts] = {}
-        self._doors: dict[Family, Mapping[Door, ServicePort]] = {}
+        self._doors: dict[Family, Mapping[ServiceAddress, ServicePort]] = {}
         self._services_in: dict[Family, Mapping[str, Sequence[str]]] = {}
         self._dumps: dict[Family, list[Dump]] | None = None
 
@@ -282,7 +282,7 @@ class AuditedNode:
 
     # --- Services ---
 
-    def doors(self, family: Family) -> Mapping[Door, ServicePort]:
+    def doors(self, family: Family) -> Mapping[ServiceAddress, ServicePort]:
         """Where Services answer."""
         if family not in self._doors:
             facts = self.facts(family)

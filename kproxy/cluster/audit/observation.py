@@ -26,7 +26,7 @@ class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{where}: {self.table} {self.chain} {self.rule or 'policy'}"
 
 
-class Fate(msgspec.Struct, frozen=True):
+class EndShare(msgspec.Struct, frozen=True):
     """One thing that becomes of a packet: with which exact probability, the verdict, and its addresses then; "" if it
     is not accepted."""
 
@@ -36,7 +36,7 @@ class Fate(msgspec.Struct, frozen=True):
     dst: str
 
 
-class Witness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+class AuditWitness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     """A packet that shows it: what kube-proxy's rules alone do with it, and what all rules of the node do.
 
     Attributes:
@@ -56,8 +56,8 @@ class Witness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     dst: str
     proto: str
     origin: str
-    a: tuple[Fate, ...]
-    b: tuple[Fate, ...]
+    a: tuple[EndShare, ...]
+    b: tuple[EndShare, ...]
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Observation(msgspec.Struct, frozen=True):
     address: str = ""
     client: str = ""
     rule: BlamedRule | None = None
-    witness: Witness | None = None
+    witness: AuditWitness | None = None
     since: str = ""
     young: bool = False
     mend: str = ""

@@ -22,7 +22,7 @@ from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, LOCAL, parse_ip
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
-from kproxy.services.claims import Door
+from kproxy.services.claims import ServiceAddress
 from kproxy.services.serviceport import ServicePort
 
 POD_HERE: Final = "a pod here"
@@ -51,7 +51,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AuditQuestion:
     """A packet to a Service, by one of its addresses; `what` says which kind of address it is."""
 
     port: ServicePort
@@ -137,7 +137,7 @@ class Questions:
         found = (self._pod_here(endpoints), self._pod_elsewhere(endpoints))
         return [each.address for each in found if each is not None]
 
-    def of_services(self, ports: Iterable[ServicePort]) -> Iterator[Question]:
+    def of_services(self, ports: Iterable[ServicePort]) -> Iterator[AuditQuestion]:
         """What clients of this node ask, at every address of these Services."""
         node_client = self._node_client
         for port in ports:
@@ -154,7 +154,7 @@ class Questions:
                 if what == CLUSTER_IP and itself is not None:
                     yield self._question(port, what, address, number, itself)
 
-    def of_endpoints(self, ports: Iterable[ServicePort]) -> Iterator[Question]:
+    def of_endpoints(self, ports: Iterable[ServicePort]) -> Iterator[AuditQuestion]:
         """What pods elsewhere have sent to a Service, as it arrives here for an endpoint of this node."""
         for port in ports:
             for endpoint in self.facts.selected[port.name].reachable:
@@ -186,7 +186,7 @@ class Questions:
         shared = self.facts.shared_doors
         for what, address, number in self._claimed(port):
             claimed = "" if what == NODE_PORT else address
-            if Door(claimed, port.protocol, number) not in shared:
+            if ServiceAddress(claimed, port.protocol, number) not in shared:
                 yield what, address, number
 
     def _claimed(self, port: ServicePort) -> Iterator[tuple[str, str, int]]:
@@ -204,16 +204,16 @@ class Questions:
             for ip in (self._own_addresses if chosen is None else list(chosen))[:1]:
                 yield NODE_PORT, ip, port.node_port
 
-    def _question(self, port: ServicePort, what: str, address: str, number: int, client: Client) -> Question:
+    def _question(self, port: ServicePort, what: str, address: str, number: int, client: Client) -> AuditQuestion:
         local = client.kind == NODE
         packet = probe(
             self._family,
             client.address,
-            Door(address, port.protocol, number),
+            ServiceAddress(address, port.protocol, number),
             origin=LOCAL if local else ARRIVING,
-            interface="" if local else client.device,
+            device="" if local else client.device,
         )
-        return Question(port, what, address, number, client, packet)
+        return AuditQuestion(port, what, address, number, client, packet)
 
 
 def _spare(cidrs: Collection[str], family: Family) -> list[tuple[str, str]]:

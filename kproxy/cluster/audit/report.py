@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.audit.finding_kinds import KINDS, Severity
-from kproxy.cluster.audit.observation import BlamedRule, Observation, Witness
+from kproxy.cluster.audit.observation import AuditWitness, BlamedRule, Observation
 from kproxy.cluster.evidence.unseen import Unseen
 
 FORMAT_VERSION: Final = 1
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     details: tuple[str, ...]
     rules: tuple[BlamedRule, ...]
-    witness: Witness | None
+    witness: AuditWitness | None
     since: tuple[str, ...] = ()
     young: bool | msgspec.UnsetType = msgspec.UNSET
 
@@ -60,7 +60,7 @@ class Gap(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Report(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     """The answer.
 
     Attributes:

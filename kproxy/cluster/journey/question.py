@@ -26,7 +26,7 @@ from kproxy.render import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PathQuestion:
     """Who asks, from which address (None: routing chooses), what, and by which protocol (`tcp`)."""
 
     client: str
@@ -35,7 +35,7 @@ class Question:
     protocol: str
 
 
-def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> Question:
+def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> PathQuestion:
     """Reads the two ends.
 
     Args:
@@ -50,7 +50,7 @@ def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str 
         raise InputError(f"--{error}") from error
 
 
-def _question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> Question:
+def _question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> PathQuestion:
     cluster = network.cluster
     nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
     client = _client(network, sender)
@@ -73,7 +73,7 @@ def _question(network: KnownNetwork, sender: str, receiver: str, proto: str | No
     protocol = str(given.get("proto") or "tcp")
     # Of a node routing chooses the address that it sends from.
     chosen = None if client in cluster.hosts else _text(source)
-    return Question(client, chosen, str(destination), protocol)
+    return PathQuestion(client, chosen, str(destination), protocol)
 
 
 def _text(source: object) -> str | None:

@@ -10,7 +10,7 @@ from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.journey.known import KnownNetwork
 from kproxy.cluster.journey.network import Outer
 from kproxy.cluster.journey.path import Hop, Journey
-from kproxy.cluster.journey.question import Question
+from kproxy.cluster.journey.question import PathQuestion
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Connection, format_endpoint
 from kproxy.dataplane.concrete.graph import Step
@@ -109,7 +109,7 @@ class JourneysRecord(msgspec.Struct, frozen=True, rename={"client": "from"}):
 
 
 def journeys_record(
-    question: Question,
+    question: PathQuestion,
     journeys: Sequence[Journey],
     assumptions: Sequence[str],
     missing: Sequence[str],

@@ -22,7 +22,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
 from kproxy.render.nftables.names import TABLE, endpoint_base, nft_family
-from kproxy.services.claims import Door, doors_of
+from kproxy.services.claims import ServiceAddress, doors_of
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import ServicePortName
 from kproxy.services.node import LOOPBACK
@@ -106,7 +106,7 @@ class Packets:
     def packet(
         self,
         source: str,
-        door: Door,
+        door: ServiceAddress,
         *,
         origin: str = ARRIVING,
         interface: str = "",
@@ -115,17 +115,17 @@ class Packets:
     ) -> Packet:
         """A packet to an address and port."""
         device = (interface or self.uplink) if origin == ARRIVING else ""
-        return probe(self._family, source, door, origin=origin, interface=device, flags=flags).replace(mark=mark)
+        return probe(self._family, source, door, origin=origin, device=device, flags=flags).replace(mark=mark)
 
-    def outside(self, door: Door, *own: str, mark: int = 0) -> Candidate:
+    def outside(self, door: ServiceAddress, *own: str, mark: int = 0) -> Candidate:
         """From a client outside of the cluster."""
         return self._candidate(self.packet(self.client, door, mark=mark), *own)
 
-    def from_pod(self, door: Door, source: str = "", *own: str) -> Candidate:
+    def from_pod(self, door: ServiceAddress, source: str = "", *own: str) -> Candidate:
         """From a pod."""
         return self._candidate(self.packet(source or self.pod, door, interface=self.pod_interface), *own)
 
-    def from_node(self, door: Door, source: str = "") -> Candidate:
+    def from_node(self, door: ServiceAddress, source: str = "") -> Candidate:
         """From the node itself."""
         return self._candidate(self.packet(source or self.own[0], door, origin=LOCAL))
 
@@ -144,16 +144,16 @@ class Packets:
     def usual(self) -> Iterator[Candidate]:
         """Beginnings and answers of connections to each Service, and between pods and the world."""
         for port in self._facts.service_ports:
-            door = Door(port.cluster_ip, port.protocol, port.port)
+            door = ServiceAddress.of(port.cluster_ip, port)
             yield self.from_pod(door)
             yield self.from_node(door)
             yield self.outside(door)
             yield from self._from_outside(port)
             for endpoint in self._facts.selected[port.name].cluster[:1]:
                 yield self._answer(port, endpoint.ip)
-        yield self.from_pod(Door(self.client, "tcp", 443))
+        yield self.from_pod(ServiceAddress(self.client, "tcp", 443))
         for number in (22, 6443, 10250):
-            yield self.outside(Door(self.own[0], "tcp", number))
+            yield self.outside(ServiceAddress(self.own[0], "tcp", number))
 
     # reasons
 
@@ -168,7 +168,7 @@ class Packets:
         ports = [*facts.node_ports[:10], *facts.refused_node_ports[:10]]
         for port in ports:
             for address in dict.fromkeys(addresses):
-                door = Door(address, port.protocol, port.node_port)
+                door = ServiceAddress(address, port.protocol, port.node_port)
                 # An address of the pods' network, a bridge's for instance, is met by pods.
                 yield self.from_pod(door, "", address) if self._is_of_pods(address) else self.outside(door, address)
         for port in facts.refused_node_ports[:10]:
@@ -177,11 +177,11 @@ class Packets:
     def _to_all(self, port: ServicePort) -> Candidate:
         """To an address that hosts share: IPv4's broadcast address, an IPv6 network's anycast address of routers."""
         if self._family is Family.IPV4:
-            return self.outside(Door(BROADCAST, port.protocol, port.node_port))
+            return self.outside(ServiceAddress(BROADCAST, port.protocol, port.node_port))
         own = parse_address(self.own[0], self._family)
         address = InterfaceAddress(self._family, own, 64)
         anycast = format_address(address.network.address, self._family)
-        found = self.outside(Door(anycast, port.protocol, port.node_port))
+        found = self.outside(ServiceAddress(anycast, port.protocol, port.node_port))
         host = dataclasses.replace(found.iptables.host, interfaces={self.uplink: Interface(self.uplink, (address,))})
         return Candidate.of(dataclasses.replace(found.iptables, host=host))
 
@@ -189,20 +189,20 @@ class Packets:
         """From the node to its loopback address."""
         loopback = LOOPBACK[self._family]
         for port in (*self._facts.node_ports[:10], *self._facts.refused_node_ports[:10]):
-            yield self.from_node(Door(loopback, port.protocol, port.node_port), loopback)
+            yield self.from_node(ServiceAddress(loopback, port.protocol, port.node_port), loopback)
 
     def localnet(self) -> Iterator[Candidate]:
         """From a neighbour to a port that the host means for itself: no router passes such packets on."""
         if self._family is Family.IPV4:
             neighbour = format_address(parse_address(self.own[0], self._family) ^ 1, self._family)
-            yield self._candidate(self.packet(neighbour, Door("127.0.0.1", "tcp", 10249)))
+            yield self._candidate(self.packet(neighbour, ServiceAddress("127.0.0.1", "tcp", 10249)))
 
     def cluster_ip_ports(self) -> Iterator[Candidate]:
         """To ports of ClusterIPs that no Service has."""
         for address in self._facts.cluster_ips[:_MOST]:
             used = {door.port for door in self._facts.cluster_ip_doors if door.address == address}
             free = next(port for port in (9999, *range(10000, 11000)) if port not in used)
-            yield self.from_pod(Door(address, "tcp", free))
+            yield self.from_pod(ServiceAddress(address, "tcp", free))
 
     def unallocated(self) -> Iterator[Candidate]:
         """To addresses of ServiceCIDRs that no Service has."""
@@ -211,7 +211,7 @@ class Packets:
             network = ipaddress.ip_network(cidr)
             free = (str(network[-2 - place]) for place in range(min(1000, max(0, network.num_addresses - 2))))
             for address in islice((ip for ip in free if ip not in taken), 3):
-                yield self.from_pod(Door(address, "tcp", 443))
+                yield self.from_pod(ServiceAddress(address, "tcp", 443))
 
     def invalid(self) -> Iterator[Candidate]:
         """What a pod of the node sends to a client and conntrack cannot place."""
@@ -222,7 +222,9 @@ class Packets:
             if endpoint.ip not in self.own
         )
         first = min(endpoints, key=lambda endpoint: not endpoint.is_local, default=None)
-        packet = self.packet(self.pod if first is None else first.ip, Door(self.client, "tcp", CLIENT_PORT), flags=ACK)
+        packet = self.packet(
+            self.pod if first is None else first.ip, ServiceAddress(self.client, "tcp", CLIENT_PORT), flags=ACK
+        )
         packet = packet.replace(sport=8080, in_interface=self.pod_interface)
         yield self._candidate(packet, connection=Connection(INVALID))
 
@@ -231,25 +233,25 @@ class Packets:
         facts = self._facts
         marks = dict.fromkeys((facts.iptables.masquerade_mark, facts.nftables.masquerade_mark))
         for mark in marks:
-            yield self.outside(Door(ELSEWHERE[self._family], "tcp", 443), mark=mark)
+            yield self.outside(ServiceAddress(ELSEWHERE[self._family], "tcp", 443), mark=mark)
         for port in facts.service_ports:
             if not facts.decided[port.name].has_internal:
-                yield self.outside(Door(port.cluster_ip, port.protocol, port.port), mark=facts.iptables.masquerade_mark)
+                yield self.outside(ServiceAddress.of(port.cluster_ip, port), mark=facts.iptables.masquerade_mark)
             elif not facts.decided[port.name].has_external:
                 for ip in (*port.external_ips, *port.load_balancer_vips):
-                    yield self.outside(Door(ip, port.protocol, port.port), mark=facts.iptables.masquerade_mark)
+                    yield self.outside(ServiceAddress.of(ip, port), mark=facts.iptables.masquerade_mark)
 
     def masqueraded(self) -> Iterator[Candidate]:
         """To Services with endpoints: from pods, and from outside, whose source may be rewritten."""
         for port in self._answering():
-            door = Door(port.cluster_ip, port.protocol, port.port)
+            door = ServiceAddress.of(port.cluster_ip, port)
             yield self.from_pod(door)
             yield self.outside(door)
             for ip in (*port.external_ips, *port.load_balancer_vips):
-                yield self.outside(Door(ip, port.protocol, port.port))
+                yield self.outside(ServiceAddress.of(ip, port))
         # What goes to the node itself is not masqueraded. Its endpoints are elsewhere once it has other addresses.
         for port in self._answering():
-            found = self.from_pod(Door(port.cluster_ip, port.protocol, port.port)).iptables
+            found = self.from_pod(ServiceAddress.of(port.cluster_ip, port)).iptables
             host = dataclasses.replace(found.host, local_addresses=frozenset())
             yield Candidate.of(dataclasses.replace(found, host=host))
 
@@ -271,7 +273,7 @@ class Packets:
             for door in doors_of(port)
         ]
 
-        def rank(way: tuple[ServicePort, Endpoint, Door]) -> tuple[bool, bool, int]:
+        def rank(way: tuple[ServicePort, Endpoint, ServiceAddress]) -> tuple[bool, bool, int]:
             port, _, door = way
             is_node_port = door.address == self.own[0]
             return not is_node_port, door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
@@ -307,11 +309,11 @@ class Packets:
         for port in facts.service_ports:
             if not facts.decided[port.name].has_external:
                 for ip in (*port.external_ips, *port.load_balancer_vips):
-                    yield self.from_node(Door(ip, port.protocol, port.port))
-                    yield self.from_node(Door(ip, port.protocol, port.port), ELSEWHERE[self._family])
+                    yield self.from_node(ServiceAddress.of(ip, port))
+                    yield self.from_node(ServiceAddress.of(ip, port), ELSEWHERE[self._family])
         for port in facts.service_ports:
             if not facts.decided[port.name].has_internal:
-                door = Door(port.cluster_ip, port.protocol, port.port)
+                door = ServiceAddress.of(port.cluster_ip, port)
                 yield self.from_pod(door, self.pod, port.cluster_ip)
 
     def remembered(self) -> Iterator[Candidate]:
@@ -322,7 +324,7 @@ class Packets:
             selected = self._facts.selected[port.name]
             inside = selected.local if port.internal_policy_local else selected.cluster
             if len(inside) > 1:
-                door = Door(port.cluster_ip, port.protocol, port.port)
+                door = ServiceAddress.of(port.cluster_ip, port)
                 yield self._remembered(port, self.from_pod(door), inside[-1])
             outside = selected.local if port.external_policy_local else selected.cluster
             if len(outside) > 1:
@@ -367,7 +369,7 @@ class Packets:
         facts = self._facts
         for port in facts.service_ports:
             if port.health_check_node_port:
-                yield self.outside(Door(self.own[0], "tcp", port.health_check_node_port))
+                yield self.outside(ServiceAddress(self.own[0], "tcp", port.health_check_node_port))
         for port in facts.service_ports:
             if facts.decided[port.name].has_any:
                 yield from self._from_outside(port)
@@ -378,7 +380,7 @@ class Packets:
 
     def _answer(self, port: ServicePort, endpoint: str) -> Candidate:
         """What an endpoint answers."""
-        packet = self.packet(endpoint, Door(self.client, port.protocol, CLIENT_PORT), flags=ACK)
+        packet = self.packet(endpoint, ServiceAddress(self.client, port.protocol, CLIENT_PORT), flags=ACK)
         packet = packet.replace(sport=port.port, in_interface=self.pod_interface)
         tuple_ = FlowTuple(packet.dst, packet.dport, packet.src, packet.sport)
         connection = Connection.established(tuple_, tuple_.reversed(), direction="REPLY", state=ESTABLISHED)

@@ -44,7 +44,7 @@ EFFORTS: Final[tuple[Effort, ...]] = ("act", "look", "after", "none")
 """In the order of the report."""
 
 
-class Fate(msgspec.Struct, frozen=True):
+class FateRecord(msgspec.Struct, frozen=True):
     """One thing that can become of the packet.
 
     Attributes:
@@ -108,15 +108,15 @@ class WitnessRecord(
     ctstate: str
     local_addresses: tuple[str, ...]
     setting: str
-    today: tuple[Fate, ...]
-    then: tuple[Fate, ...]
+    today: tuple[FateRecord, ...]
+    then: tuple[FateRecord, ...]
     service: str = ""
     address_kind: AddressKind = ""
     hypothetical: bool = False
     kernel: KernelAnswer | None = None
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ModeChange(msgspec.Struct, frozen=True):
     """One thing that changes.
 
     Attributes:
@@ -161,7 +161,7 @@ class Kernel(msgspec.Struct, frozen=True):
     fits: bool
 
 
-class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
+class MigrateReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     """The whole answer.
 
     Attributes:
@@ -178,7 +178,7 @@ class Report(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     families: tuple[str, ...]
     services: int
     changes: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[ModeChange, ...]
     undecided: tuple[NotDecided, ...]
     needs: tuple[str, ...] = ()
     tried: int = 0
@@ -199,13 +199,13 @@ def build_report(
     confirm: Confirm | None = None,
     needs: Sequence[str] = (),
     least_kernel: tuple[int, int] | None = None,
-) -> Report:
+) -> MigrateReport:
     """Group what was found on all nodes: findings that read alike are one, with the first one's witness.
 
     `confirm` is asked what the kernel does with each witness that is shown. `needs` is what each node must have, and
     `least_kernel` the kernel of that, major and minor.
     """
-    groups: dict[tuple[object, ...], list[Finding]] = {}
+    groups: dict[tuple[object, ...], list[ModeChange]] = {}
     for analysis in analyses:
         for found in analysis.found:
             finding = _finding(analysis.facts, found, to_nftables)
@@ -224,7 +224,7 @@ def build_report(
     if any(gap.what == IPVS for analysis in analyses for gap in analysis.unseen):
         before = MODE_IPVS
     services = {port.name.service for analysis in analyses for port in analysis.facts.service_ports}
-    return Report(
+    return MigrateReport(
         before,
         then,
         nodes=_unique(analysis.facts.target.node_name for analysis in analyses),
@@ -256,16 +256,16 @@ def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Ite
             yield Kernel(name, found[0], (int(found[1]), int(found[2])) >= least)
 
 
-def _place(finding: Finding) -> tuple[int, int]:
+def _place(finding: ModeChange) -> tuple[int, int]:
     """What is to be done first comes first, and of that what most traffic meets."""
     return EFFORTS.index(finding.effort), _ORDER.get(finding.reason, -1)
 
 
-def _is_hypothetical(finding: Finding) -> bool:
+def _is_hypothetical(finding: ModeChange) -> bool:
     return finding.witness is not None and finding.witness.hypothetical
 
 
-def _merged(findings: Sequence[Finding]) -> Finding:
+def _merged(findings: Sequence[ModeChange]) -> ModeChange:
     first = next((each for each in findings if not _is_hypothetical(each)), findings[0])
     return msgspec.structs.replace(
         first,
@@ -280,7 +280,7 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
+def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
     reason, difference = found.reason, found.difference
     if reason is not None:
         title, advice = said(reason.case or reason.title, facts), reason.advice(to_nftables=to_nftables)
@@ -300,7 +300,7 @@ def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> Finding:
         sentences = sentences[:1]
     elif reason is not None and reason.firewall:
         setting = FIREWALL_SETTING
-    return Finding(
+    return ModeChange(
         found.id,
         title,
         (facts.target.node_name,),
@@ -383,7 +383,7 @@ def situation_text(situation: Situation) -> str:
     return ", ".join(parts)
 
 
-def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = False) -> tuple[Fate, ...]:
+def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = False) -> tuple[FateRecord, ...]:
     """What becomes of the packet, likeliest first; outcomes that read alike are one. `by_device` says by which
     interface it leaves, `by_marks` with which marks it ends."""
     first: dict[tuple[str, str], Outcome] = {}
@@ -404,11 +404,11 @@ def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = Fals
     )
 
 
-def _fate(outcome: Outcome, chance: str, text: str) -> Fate:
+def _fate(outcome: Outcome, chance: str, text: str) -> FateRecord:
     path = tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path)
     if outcome.verdict != ACCEPT:
-        return Fate(chance, outcome.verdict, text, path)
-    return Fate(chance, outcome.verdict, text, path, outcome.src, outcome.dst, outcome.via == "local")
+        return FateRecord(chance, outcome.verdict, text, path)
+    return FateRecord(chance, outcome.verdict, text, path, outcome.src, outcome.dst, outcome.via == "local")
 
 
 def _devices(outcome: Outcome) -> str:

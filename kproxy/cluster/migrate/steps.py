@@ -36,7 +36,7 @@ from kproxy.render.iptables.chains import (
 )
 from kproxy.render.iptables.save import saved_ruleset
 from kproxy.render.nftables.save import nft_ruleset
-from kproxy.services.claims import Door, doors_of
+from kproxy.services.claims import ServiceAddress, doors_of
 
 _LOOPBACK_NETWORK: Final = {Family.IPV4: "127.0.0.0/8", Family.IPV6: "::1/128"}
 _NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
@@ -81,7 +81,7 @@ def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     if ids.SHARED_ADDRESS in steps:
         shared = facts.shared_doors.keys()
         keys = ((line, key_of(line.partition(" { ")[2])) for line in text.splitlines(keepends=True))
-        text = "".join(line for line, key in keys if key is None or Door(*key) not in shared)
+        text = "".join(line for line, key in keys if key is None or ServiceAddress(*key) not in shared)
     return SideRules((), nft_ruleset(text))
 
 
@@ -97,7 +97,7 @@ def _all_ports_masqueraded(facts: NodeFacts, _options: RenderOptions) -> str:
     marks: list[str] = []
     if options.masquerade_all or options.local_traffic.is_implemented:
         answered = sorted(
-            Door(port.cluster_ip, port.protocol, port.port)
+            ServiceAddress.of(port.cluster_ip, port)
             for port in facts.service_ports
             if facts.decided[port.name].has_internal
         )
@@ -255,7 +255,7 @@ def _shared_line(facts: NodeFacts) -> Callable[[str], bool]:
 
     def drops(line: str) -> bool:
         door = destination_of(line.rstrip()) if chain_of(line) in _DISPATCH else None
-        return door is not None and Door(door.address.partition("/")[0], *door[1:]) in shared
+        return door is not None and ServiceAddress(door.address.partition("/")[0], *door[1:]) in shared
 
     return drops
 

@@ -12,7 +12,7 @@ import msgspec
 from kproxy.cluster.edits import Edit
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, Hop, Journey
-from kproxy.cluster.journey.question import Question, read_question
+from kproxy.cluster.journey.question import PathQuestion, read_question
 from kproxy.cluster.journey.record import (
     HopRecord,
     JourneyRecord,
@@ -23,8 +23,7 @@ from kproxy.cluster.journey.record import (
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint
 from kproxy.dataplane.query.report import Reported, report
-from kproxy.dataplane.query.spec import PacketError
-from kproxy.dataplane.query.spec import Question as HostQuestion
+from kproxy.dataplane.query.spec import PacketError, Question
 from kproxy.dataplane.query.spec import read_question as read_host_question
 from kproxy.errors import InputError
 from kproxy.explorer.answers.asked_rules import asked_hooks
@@ -130,7 +129,7 @@ def answer(model: Model, asked: Ask) -> Answer:
 def journeys_answer(
     network: KnownNetwork,
     doors: Doors,
-    question: Question,
+    question: PathQuestion,
     found: Sequence[Journey],
     assumed: Mapping[str, bool] = MappingProxyType({}),
     revision: int = 1,
@@ -154,7 +153,7 @@ def journeys_answer(
     )  # fmt: skip
 
 
-def walk(model: Model, asked: Ask) -> tuple[Question, Sequence[Journey]]:
+def walk(model: Model, asked: Ask) -> tuple[PathQuestion, Sequence[Journey]]:
     """The question with its names resolved, and all journeys. Raises Refusal."""
     network = model.network
     sender, receiver, protocol = _ends(model, asked)
@@ -315,7 +314,7 @@ def _of_host(model: Model, asked: Ask) -> Answer:
 
 
 def host_answer(
-    question: HostQuestion, reported: Sequence[Reported], assumptions: Sequence[str], asked: Ask, revision: int = 1
+    question: Question, reported: Sequence[Reported], assumptions: Sequence[str], asked: Ask, revision: int = 1
 ) -> Answer:
     """What becomes of a packet on one host, as a journey of one hop for each outcome."""
     ways = tuple(_host_way(each, question.packet) for each in reported)
@@ -328,7 +327,7 @@ def host_answer(
     )  # fmt: skip
 
 
-def host_report(model: Model, asked: Ask) -> tuple[HostQuestion, Sequence[Reported], tuple[str, ...]]:
+def host_report(model: Model, asked: Ask) -> tuple[Question, Sequence[Reported], tuple[str, ...]]:
     """Outcomes of one host's rules, and what was assumed. Raises Refusal."""
     if asked.edits:
         raise bad_input("edits: there are no objects to edit", "edits")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.report import Report
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.explorer.errors import cannot
 from kproxy.explorer.model.model import Model, Work
 
@@ -15,7 +15,7 @@ from kproxy.explorer.model.model import Model, Work
 def audit_report(
     model: Model,
     work: Work,
-    make: Callable[[], Report | msgspec.Raw] | None = None,
+    make: Callable[[], AuditReport | msgspec.Raw] | None = None,
     tell: Callable[[str], None] = lambda _what: None,
 ) -> object:
     """What is wrong in the cluster: a `Report`, or the JSON of one.

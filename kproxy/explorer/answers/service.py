@@ -28,8 +28,7 @@ from kproxy.explorer.page import encode
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
-from kproxy.services.claims import Door as Claim
-from kproxy.services.claims import claim_in_words
+from kproxy.services.claims import ServiceAddress, claim_in_words
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort
@@ -177,7 +176,7 @@ def _claimed(facts: NodeFacts, ports: Sequence[ServicePort]) -> Iterator[tuple[o
     """What another Service that has endpoints claims, too: who gets it is open until a node's rules are read."""
     for port in ports:
         for kind, address, number in _doors(port):
-            claim = Claim(address, port.protocol, number)
+            claim = ServiceAddress(address, port.protocol, number)
             claimants = facts.shared_doors.get(claim, ())
             if any(facts.decided[each.name].has_any for each in claimants if each.name != port.name):
                 yield _door_key(port, kind, address), Asked({}, open=claim_in_words(claim, claimants))

@@ -16,17 +16,15 @@ from kproxy.cluster.edits import Edit, EditWords
 from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
-from kproxy.cluster.migrate.report import Finding as MigrateFinding
-from kproxy.cluster.migrate.report import NotDecided, build_report
-from kproxy.cluster.migrate.report import Report as MigrateReport
+from kproxy.cluster.migrate.report import MigrateReport, ModeChange, NotDecided, build_report
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.map import draw_map
 from kproxy.explorer.compare.findings import (
     ALL_PACKETS,
     MAX_SERVICES,
     TIME_OVER,
+    AnswerChange,
     AskHint,
-    Finding,
     Findings,
     Gathered,
     Open,
@@ -85,7 +83,7 @@ class WhatIfAnswer(msgspec.Struct, frozen=True):
     revision: int
     edits: tuple[EditWords, ...]
     alike: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[AnswerChange, ...]
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
     touched: tuple[str, ...]
@@ -99,7 +97,7 @@ class DiffAnswer(msgspec.Struct, frozen=True):
     a: str
     b: str
     alike: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[AnswerChange, ...]
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
     sides: tuple[SideWords, SideWords]
@@ -159,10 +157,10 @@ def _compared(model: Model, copy: Model, asked: WhatIf, work: Work) -> Findings:
     return Findings(not report.changes, findings, undecided, tuple(config_notes(model, names)), tuple(services))
 
 
-def _as_finding(found: MigrateFinding, asks: tuple[AskHint | None, AskHint | None]) -> Finding:
+def _as_finding(found: ModeChange, asks: tuple[AskHint | None, AskHint | None]) -> AnswerChange:
     """A finding of migrate in the form of those of comparisons."""
     services = tuple(dict.fromkeys(f"svc/{name.partition(':')[0]}" for name in found.services))
-    return Finding(
+    return AnswerChange(
         nodes=found.nodes,
         families=found.families,
         services=services[:MAX_SERVICES],
@@ -325,7 +323,7 @@ def _in_mode(model: Model, source: str, mode: str) -> SideWords:
     return SideWords(f"{model.known.label} in {mode} mode", source, (Edit("mode", mode=mode),))
 
 
-def _questions(model: Model, finding: MigrateFinding) -> tuple[AskHint | None, AskHint | None]:
+def _questions(model: Model, finding: ModeChange) -> tuple[AskHint | None, AskHint | None]:
     """The question of a finding's witness, the same in both modes."""
     witness = finding.witness
     if witness is None:

@@ -46,7 +46,7 @@ class AskHint(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     protocol: str
 
 
-class Finding(msgspec.Struct, frozen=True, rename={"sources": "from", "source_only": "sourceOnly"}):
+class AnswerChange(msgspec.Struct, frozen=True, rename={"sources": "from", "source_only": "sourceOnly"}):
     """One difference, with the nodes where it is. `witness` is as in `kproxy diff -o json`; `asks` are the questions
     that show it on the two sides, `ask` the first of them. Of Services that are at none of the `destinations` the same
     holds with their own addresses, node ports and endpoints; `more` are not listed. Findings of one `cause` stand
@@ -94,7 +94,7 @@ class Findings(msgspec.Struct, frozen=True):
     """What two states differ in."""
 
     alike: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[AnswerChange, ...]
     undecided: tuple[Open, ...]
     notes: tuple[str, ...]
     services: tuple[str, ...] = ()
@@ -265,7 +265,7 @@ class Gathered:
             unlisted=tuple(unlisted),
         )
 
-    def _finding(self, group: _Group) -> Finding:
+    def _finding(self, group: _Group) -> AnswerChange:
         item = group.item
         sent = Sent.of(item)
         asks: tuple[AskHint | None, AskHint | None] = (None, None)
@@ -284,7 +284,7 @@ class Gathered:
                 f"svc/{name}" for alike in group.alike for each in list(services) for name in alike.get(each[4:], ())
             )
         self._services |= services
-        return Finding(
+        return AnswerChange(
             nodes=tuple(group.nodes),
             families=tuple(group.families),
             services=tuple(services)[:MAX_SERVICES],

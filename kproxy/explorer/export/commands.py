@@ -15,13 +15,13 @@ import msgspec
 from kproxy import __version__
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.audit.report import Report as AuditReport
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edited, by_key, edited_files
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import Journey
-from kproxy.cluster.journey.question import Question
-from kproxy.cluster.migrate.report import Report as MigrateReport
+from kproxy.cluster.journey.question import PathQuestion
+from kproxy.cluster.migrate.report import MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.dataplane.compare.compare import Comparison
@@ -41,7 +41,7 @@ from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.page import page_with
 from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import AGAINST, MANIFESTS, Known, ReadSource
+from kproxy.explorer.sources.source import AGAINST, MANIFESTS, ReadSource, SourceState
 from kproxy.explorer.state import Explorer
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
@@ -85,7 +85,7 @@ def trace_page(found: Report, label: str, title: str, text: str) -> str:
     return _page("trace", ("ask", request), title, label, data, text)
 
 
-def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Journey], text: str) -> str:
+def journeys_page(network: KnownNetwork, question: PathQuestion, found: Sequence[Journey], text: str) -> str:
     """A connection's ways over all hosts of a cluster, with the map; of a large one only what is on the ways.
 
     Args:
@@ -109,7 +109,7 @@ def journeys_page(network: KnownNetwork, question: Question, found: Sequence[Jou
 
 def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
     """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
-    return _drawn(Model(Known(cluster.label, cluster, cluster.files), 1), node, missing)
+    return _drawn(Model(SourceState(cluster.label, cluster, cluster.files), 1), node, missing)
 
 
 def _drawn(model: Model, node: str, missing: list[str]) -> MapView | None:
@@ -233,12 +233,12 @@ class Rendered:
     features: Features
     node: str = ""
 
-    def known(self, label: str, mode: str | None = None) -> Known:
+    def known(self, label: str, mode: str | None = None) -> SourceState:
         """The cluster; `mode` goes before the configuration's."""
         files = edited_files(MemoryFiles(label), Edited(by_key(self.objects)))
         cluster = RenderedCluster(files, self.config, self.features, mode)
         cluster.label = label
-        return Known(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
+        return SourceState(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
 
 
 @dataclass(frozen=True)
@@ -248,11 +248,11 @@ class NodeOfSnapshot:
     files: Files
     node: str
 
-    def known(self, label: str) -> Known:
+    def known(self, label: str) -> SourceState:
         """The cluster."""
         cluster = Cluster(self.files)
         cluster.label = label
-        return Known(label, cluster, self.files)
+        return SourceState(label, cluster, self.files)
 
 
 def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:
@@ -304,7 +304,7 @@ def explain_page(model: Model, key: str, node: str, family: str | None, text: Ca
     return _page("explain", (path, {}), f"Service {key}", model.known.label, data, text(found.explanation))
 
 
-def lab_page(known: Known, flows: Sequence[tuple[Followed, str]]) -> str:
+def lab_page(known: SourceState, flows: Sequence[tuple[Followed, str]]) -> str:
     """A lab with connections that were made in it, each with its capture beside the model.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.cluster.audit.report import Report
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit, Edited, EditError, Object, by_key, edit, edited_files
 from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
@@ -41,14 +41,13 @@ from kproxy.explorer.model.owners import Doors, Owners
 from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
 from kproxy.explorer.model.services_in_rules import Door, doors_told, endpoints_told
 from kproxy.explorer.sources.rendering import RenderedCluster, Rendering
-from kproxy.explorer.sources.source import Known
+from kproxy.explorer.sources.source import SourceState
 from kproxy.family import host_of
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.render import Features
-from kproxy.services.claims import Door as Claim
-from kproxy.services.claims import claim_in_words, claimed_twice
+from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort, service_ports
 
@@ -147,13 +146,13 @@ class Model:
         edges: of ports of Services, where they are the same on all nodes; see `edges`.
     """
 
-    def __init__(self, known: Known, revision: int, edited: Edited | None = None) -> None:
+    def __init__(self, known: SourceState, revision: int, edited: Edited | None = None) -> None:
         self.known = known
         self.revision = revision
         self.edited = edited
         self.lock = threading.RLock()
         self.audit_lock = threading.Lock()
-        self.audited: Report | msgspec.Raw | None = None
+        self.audited: AuditReport | msgspec.Raw | None = None
         self.judging = ""
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
@@ -177,9 +176,9 @@ class Model:
         return KnownNetwork(self.cluster)
 
     @cached_property
-    def _claims(self) -> Mapping[Claim, tuple[ServicePort, ...]]:
+    def _claims(self) -> Mapping[ServiceAddress, tuple[ServicePort, ...]]:
         """What several Services claim, where kube-proxy's choice is not known: rules that were read have made it."""
-        found: dict[Claim, tuple[ServicePort, ...]] = {}
+        found: dict[ServiceAddress, tuple[ServicePort, ...]] = {}
         for family in Family if self.known.rendered else ():
             ports = (port for each in self.manifests.services for port in service_ports(each, family).values())
             found |= claimed_twice(ports)
@@ -201,7 +200,7 @@ class Model:
             )
 
         asked = parse_endpoint(destination)
-        claim = Claim(format_address(asked.address, asked.family), protocol.lower(), asked.port or 0)
+        claim = ServiceAddress(format_address(asked.address, asked.family), protocol.lower(), asked.port or 0)
         claimants = self._claims.get(claim)
         if claimants is None:
             return walked(self.network)
@@ -382,7 +381,7 @@ class Model:
             raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
         cluster.label = self.known.label
         cluster.inferred = self.cluster.inferred
-        made = Known(
+        made = SourceState(
             known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features,
             allocate=known.allocate, endpoints=known.endpoints, complete=known.complete,
         )  # fmt: skip

@@ -27,7 +27,7 @@ from kproxy.collect.nodes import NodeReader, collect_nodes
 from kproxy.errors import KproxyError
 from kproxy.explorer.sources.follow import FollowedObjects
 from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import CLUSTER, LAB, Away, Changed, Known
+from kproxy.explorer.sources.source import CLUSTER, LAB, Away, Changed, SourceState
 from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.links import read_links
 from kproxy.lab.spec import CLIENT, FABRIC
@@ -66,11 +66,11 @@ class ClusterSource:
         self._features = features
         self._objects = FollowedObjects(self._client, self.label)
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         files, warnings = self._objects.read()
         config = None if self._config_path is None else read_config(self._config_path, warnings.append)
         cluster = RenderedCluster(files, config, self._features, self._mode, tell=warnings.append)
-        return Known(
+        return SourceState(
             self.label, cluster, files, rendered=True,
             warnings=(*warnings, *remark_claimed_twice(cluster.manifests)), config=config, mode=self._mode,
             features=self._features,
@@ -157,7 +157,7 @@ class LabSource:
         found = {plan.name: plan.namespace for plan in self.lab.plans(record)}
         return {**found, FABRIC: record.spec.fabric, CLIENT: record.spec.client}
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         warnings: list[str] = []
         try:
             files, warnings = self._objects.read()
@@ -181,7 +181,7 @@ class LabSource:
                 for path, data in self._hosts.get(name, {}).items():
                     whole.put(path, data)
         whole.put(INFO, msgspec.json.encode(SnapshotInfo(via="lab", source=self.label)))
-        return Known(self.label, Cluster(whole, tell=warnings.append), whole, warnings=tuple(warnings))
+        return SourceState(self.label, Cluster(whole, tell=warnings.append), whole, warnings=tuple(warnings))
 
     def _collect(self, namespaces: Mapping[str, str]) -> None:
         """Reads hosts anew."""

@@ -48,7 +48,7 @@ Away = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Known:
+class SourceState:
     """What a source said at one moment.
 
     Attributes:
@@ -90,7 +90,7 @@ class Source(Protocol):
     def live(self) -> bool:
         """Whether it changes by itself."""
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         """All of it.
 
         Raises:
@@ -124,13 +124,13 @@ class ReadSource(Still):
     """What a command has read already."""
 
     kind: str
-    known: Known
+    known: SourceState
 
     @property
     def label(self) -> str:
         return self.known.label
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         return self.known
 
     def away(self) -> str:
@@ -146,10 +146,10 @@ class SnapshotSource(Still):
         self.label = path
         self._path = path
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         warnings: list[str] = []
         files = _Kept(open_files(self._path))
-        return Known(self.label, Cluster(files, tell=warnings.append), files, warnings=tuple(warnings))
+        return SourceState(self.label, Cluster(files, tell=warnings.append), files, warnings=tuple(warnings))
 
     def away(self) -> str:
         path = Path(self._path)
@@ -205,7 +205,7 @@ class ManifestSource(Still):
         self._allocate = tuple(allocate)
         self._endpoints = endpoints
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         warnings: list[str] = []
         files = MemoryFiles(self.label)
         for path, data in self._contents():
@@ -220,7 +220,7 @@ class ManifestSource(Still):
         found = cluster.manifests
         cluster.rendering.complete = is_whole(found.endpoint_slices, self._snapshots())
         warnings += [*remark_no_cluster_ips(found), *remark_no_slices(found), *remark_claimed_twice(found)]
-        return Known(
+        return SourceState(
             self.label,
             cluster,
             files,
@@ -279,7 +279,7 @@ class RulesSource(Still):
         self._paths = tuple(paths)
         self._stdin = stdin
 
-    def read(self) -> Known:
+    def read(self) -> SourceState:
         rules: list[RuleFile] = []
         sets: dict[str, IpSet] = {}
         for path in self._paths:
@@ -289,7 +289,7 @@ class RulesSource(Still):
             else:
                 rules.append(read_rule_file(text, path))
         found = HostRules(rules)
-        return Known(self.label, rules=found, sets=sets, warnings=found.assumptions())
+        return SourceState(self.label, rules=found, sets=sets, warnings=found.assumptions())
 
     def _text(self, path: str) -> str:
         try:

@@ -23,7 +23,7 @@ from kproxy.cluster.stale_flows import desired_addresses
 from kproxy.errors import InputError, KproxyError
 from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.drift import explain
-from kproxy.linux.drift.finding import Finding
+from kproxy.linux.drift.finding import Drift
 from kproxy.linux.drift.samples import packet_effects
 from kproxy.linux.drift.tables import foreign_notes, table_findings
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
@@ -81,7 +81,7 @@ class DriftReport(msgspec.Struct, frozen=True, rename="camel"):
     where: str
     variant: str
     variant_reason: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Drift, ...]
     notes: tuple[str, ...] = ()
     packets: tuple[str, ...] = ()
     repaired: bool | None = None
@@ -142,7 +142,7 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
     with _telling(repair):
         prepared, dumps = _prepare(request, namespace, repair)
         differences = {f.family: find_difference(f.desired, dumps[f.family]) for f in prepared.families}
-        findings: list[Finding] = []
+        findings: list[Drift] = []
         packets: list[str] = []
         for family in prepared.families:
             dump, difference = dumps[family.family], differences[family.family]
@@ -208,7 +208,7 @@ def _find_table_drift(
     with _telling(repair):
         prepared = prepare_tables(request, namespace)
         notes = list(prepared.notes)
-        findings: list[Finding] = []
+        findings: list[Drift] = []
         packets: list[str] = []
         differing: dict[IPFamily, bool] = {}
         for family in prepared.families:
@@ -239,7 +239,7 @@ def _find_table_drift(
     return report, mend
 
 
-def _concerned(findings: Iterable[Finding]) -> set[str]:
+def _concerned(findings: Iterable[Drift]) -> set[str]:
     """The Services that what was found may matter to."""
     return {each.service for each in findings if each.kind not in NO_MATTER}
 
@@ -271,7 +271,7 @@ def _telling(repair: bool) -> Iterator[None]:
 
 def _other_mode(
     request: NodeRequest, namespace: Namespace, families: Sequence[PreparedFamily | PreparedTable]
-) -> Iterator[Finding]:
+) -> Iterator[Drift]:
     """Rules of the mode that is not in use: a finding for each family and variant that has some."""
     mode, own = request.config.mode, tuple(family.family for family in families)
     for left in cleanup_other_mode(mode, namespace, own, dry_run=True, lock_wait=request.lock_wait):
@@ -280,7 +280,7 @@ def _other_mode(
         else:
             what, table = f"{left.chains_deleted} chains of iptables mode", ""
         if left.chains_deleted or left.sets_deleted:
-            yield Finding(
+            yield Drift(
                 left.family,
                 left.variant,
                 "other-mode",
@@ -330,13 +330,13 @@ def _repair_families(
                 raise interrupted_after_rules(names[: index + 1], names[index + 1 :], written) from error
 
 
-def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
+def _other_variant(prepared: PreparedNode) -> Iterator[Drift]:
     """Rules in the other variant: a finding for each table that has some, which names the chains."""
     variant = prepared.choice.variant.other
     for family, refs in prepared.choice.others.items():
         for table in dict.fromkeys(table for table, _ in refs):
             chains = [chain for each, chain in refs if each == table]
-            yield Finding(
+            yield Drift(
                 family.value,
                 variant.value,
                 "other-variant",
@@ -348,7 +348,7 @@ def _other_variant(prepared: PreparedNode) -> Iterator[Finding]:
             )
 
 
-def family_findings(desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> list[Finding]:
+def family_findings(desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> list[Drift]:
     """All findings of one family, in the order of tables and chains."""
     if not difference and not difference.faults:
         return []
@@ -364,7 +364,7 @@ class _Finder:
         self._origins = desired.origins()
         self._old_owners: dict[str, str] | None = None
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Drift]:
         for table in self._difference.dormant:
             what = "no Service works" if table == NAT else "what they do is not done"
             yield self._make("table-dormant", (table, ""), f"the kernel calls none of its chains: {what}", "")
@@ -389,10 +389,10 @@ class _Finder:
         rule: int = 0,
         desired: str = "",
         found: str = "",
-    ) -> Finding:
-        return Finding(*self._names, kind, *ref, text, service, rule, desired, found)
+    ) -> Drift:
+        return Drift(*self._names, kind, *ref, text, service, rule, desired, found)
 
-    def _flushed(self) -> Iterator[Finding]:
+    def _flushed(self) -> Iterator[Drift]:
         for table in TABLES:
             refs = [ref for ref in self._desired.chains if ref[0] == table]
             full = [ref for ref in refs if self._desired.chains[ref]] or refs
@@ -405,7 +405,7 @@ class _Finder:
         chain = self._dump.chain(*ref)
         return chain is None or (bool(self._desired.chains[ref]) and not chain.rules)
 
-    def _missing(self, ref: ChainRef) -> Iterator[Finding]:
+    def _missing(self, ref: ChainRef) -> Iterator[Drift]:
         owner = self._desired.owners.get(ref[1])
         service = str(owner) if owner is not None and ref[0] == NAT else ""
         kind = "canary-missing" if ref[1] == CANARY else "chain-missing"
@@ -422,7 +422,7 @@ class _Finder:
 
     def _rule(
         self, kind: str, ref: ChainRef, number: int, desired: str, found: str, text: str, origin: Origin | None
-    ) -> Finding:
+    ) -> Drift:
         if origin is not None:
             service = str(origin.service_port) if origin.service_port else ""
         else:
@@ -437,7 +437,7 @@ class _Finder:
             self._old_owners = services_of_chains(self._dump)
         return self._old_owners.get(chain, "")
 
-    def _differing(self, ref: ChainRef) -> Iterator[Finding]:
+    def _differing(self, ref: ChainRef) -> Iterator[Drift]:
         rules = self._with_origins(ref)
         desired = [rule for rule, _ in rules]
         chain = self._dump.chain(*ref)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Drift(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One difference.
 
     Attributes:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from kproxy.linux.drift import explain
-from kproxy.linux.drift.finding import Finding
+from kproxy.linux.drift.finding import Drift
 from kproxy.linux.nftables.change import TableDifference
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
@@ -21,7 +21,7 @@ from kproxy.render.nftables.table import element_text
 from kproxy.render.origin import Origin
 
 
-def table_findings(desired: DesiredTable, difference: TableDifference) -> list[Finding]:
+def table_findings(desired: DesiredTable, difference: TableDifference) -> list[Drift]:
     """All findings of one family: chains and their rules, then sets and maps, then elements."""
     return list(_Finder(desired, difference).findings()) if difference else []
 
@@ -42,7 +42,7 @@ class _Finder:
         self._origins = desired.origins()
         self._owners = ElementOwners(desired, (desired.text, self._before))
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Drift]:
         change = self._change
         if change.create is not None:
             yield self._make("table-missing", "there is no table, so no Service works", "")
@@ -77,12 +77,12 @@ class _Finder:
         rule: int = 0,
         wanted: str = "",
         found: str = "",
-    ) -> Finding:
+    ) -> Drift:
         table = self._desired.text.name
         family = self._desired.family.value
-        return Finding(family, MODE, kind, table, chain, explanation, service, rule, wanted, found, set)
+        return Drift(family, MODE, kind, table, chain, explanation, service, rule, wanted, found, set)
 
-    def _chain(self, chain: str) -> Iterator[Finding]:
+    def _chain(self, chain: str) -> Iterator[Drift]:
         change, service = self._change, self._desired.owner_of_chain(chain)
         if chain in change.replaced_chains:
             desired, found = change.chains[chain], self._before.chains[chain]
@@ -93,7 +93,7 @@ class _Finder:
             yield self._make("chain-missing", what, service, chain=chain)
         yield from self._rules(chain, service)
 
-    def _rules(self, chain: str, service: str) -> Iterator[Finding]:
+    def _rules(self, chain: str, service: str) -> Iterator[Drift]:
         desired = list(self._desired.text.rules.get(chain, ()))
         real = list(self._before.rules.get(chain, ()))
         origins: list[Origin | None] = list(self._origins.rules.get(chain, ()))
@@ -119,7 +119,7 @@ class _Finder:
                 what = explain.extra_nft_rule(chain, real[number], service)
                 yield self._make("rule-extra", what, service, chain=chain, rule=number + 1, found=real[number])
 
-    def _elements(self) -> Iterator[Finding]:
+    def _elements(self) -> Iterator[Drift]:
         change, before = self._change, self._before
         for ref, value in change.elements.items():
             if ref[0] in change.sets:

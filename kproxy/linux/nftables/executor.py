@@ -15,7 +15,7 @@ from typing import Final
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
-from kproxy.linux.nftables.preparsed import ReadAhead
+from kproxy.linux.nftables.preparsed import PreparsedNft
 from kproxy.linux.nftables.script_errors import script_error
 from kproxy.linux.process import Finished, run
 from kproxy.render.nftables.names import TABLE, nft_family
@@ -38,7 +38,7 @@ class NftExecutor:
         self._nft = nft
         self._family = family
         self._coming: list[str] = []
-        self._ahead: ReadAhead | None = None
+        self._ahead: PreparsedNft | None = None
 
     @property
     def family(self) -> IPFamily:
@@ -93,8 +93,8 @@ class NftExecutor:
                 with ahead:
                     pass
 
-    def _read_ahead(self, script: str) -> ReadAhead | None:
-        return ReadAhead.start(self._namespace, self._nft.path, script)
+    def _read_ahead(self, script: str) -> PreparsedNft | None:
+        return PreparsedNft.start(self._namespace, self._nft.path, script)
 
     def check(self, script: str) -> None:
         """Has nft and the kernel look at a script without carrying it out. Raises as `run`."""

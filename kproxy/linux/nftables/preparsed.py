@@ -23,7 +23,7 @@ _BEGUN: Final = b"define complete ="
 _END: Final = b" 1\n"
 
 
-class ReadAhead:
+class PreparsedNft:
     """One process. As a context manager it is ended, if it is still there, at the end."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: int) -> None:
@@ -31,7 +31,7 @@ class ReadAhead:
         self._pipe: int | None = pipe
 
     @classmethod
-    def start(cls, namespace: Namespace, nft: str, script: str) -> ReadAhead | None:
+    def start(cls, namespace: Namespace, nft: str, script: str) -> PreparsedNft | None:
         """Starts nft; None if it cannot be given the script so: none of this is needed to carry it out."""
         data = script.encode(errors=ERRORS) + _BEGUN
         reading, writing = os.pipe()
@@ -77,7 +77,7 @@ class ReadAhead:
             raise took_too_long(error.cmd[0], timeout) from error
         return Finished(self._process.returncode, "", stderr.decode(errors=ERRORS))
 
-    def __enter__(self) -> ReadAhead:
+    def __enter__(self) -> PreparsedNft:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
 from kproxy.linux.iptables.lock import lock_held_error
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.pod.refusing import Rules, Verdict, iptables_verdict, nft_verdict, refuses
+from kproxy.linux.pod.refusing import RuleEnd, Rules, iptables_verdict, nft_verdict, refuses
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
 from kproxy.netfilter.hooks import Variant
@@ -264,7 +264,7 @@ class OverlayRules:
             listed = self._nft_list("chain", base["family"], base["table"], name)
             return [nft_verdict(item.get("expr", [])) for item in listed]
 
-        return refuses(Verdict(base["name"]), chain)
+        return refuses(RuleEnd(base["name"]), chain)
 
     def _nft_list(self, *words: str) -> list[dict[str, Any]]:
         """The chains, or the rules of a table; nothing if nft cannot say.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 _NEW: Final = "NEW"
 
 
-class Verdict(NamedTuple):
+class RuleEnd(NamedTuple):
     """What a rule does with every new connection: DROP, REJECT, ACCEPT, RETURN, or a chain's name."""
 
     target: str
@@ -21,11 +21,11 @@ class Verdict(NamedTuple):
     """Whether it does not come back from the chain (goto)."""
 
 
-Rules = Iterable[Verdict | None]
+Rules = Iterable[RuleEnd | None]
 """A chain's; None for a rule that does not concern every new connection."""
 
 
-def refuses(verdict: Verdict | None, chain: Callable[[str], Rules], seen: frozenset[str] = frozenset()) -> bool:
+def refuses(verdict: RuleEnd | None, chain: Callable[[str], Rules], seen: frozenset[str] = frozenset()) -> bool:
     """Whether a rule ends in DROP or REJECT for every new connection that no earlier rule has let through.
 
     Args:
@@ -43,7 +43,7 @@ def refuses(verdict: Verdict | None, chain: Callable[[str], Rules], seen: frozen
     return False
 
 
-def iptables_verdict(line: str) -> Verdict | None:
+def iptables_verdict(line: str) -> RuleEnd | None:
     """Of a line `-A CHAIN ...`, as `iptables -S` prints it."""
     words = shlex.split(line)[2:]
     while words:
@@ -57,14 +57,14 @@ def iptables_verdict(line: str) -> Verdict | None:
                 if _NEW in states.split(","):
                     return None
             case ["-j" | "-g" as how, target, *_]:
-                return Verdict(target, how == "-g")
+                return RuleEnd(target, how == "-g")
             case _:
                 return None
         words = rest
     return None
 
 
-def nft_verdict(statements: Sequence[dict[str, Any]]) -> Verdict | None:
+def nft_verdict(statements: Sequence[dict[str, Any]]) -> RuleEnd | None:
     """Of a rule's `expr` in nft's JSON."""
     for statement in statements:
         match statement:
@@ -74,17 +74,17 @@ def nft_verdict(statements: Sequence[dict[str, Any]]) -> Verdict | None:
                 if ("new" in _states(right)) is (op == "!="):
                     return None
             case {"drop": _}:
-                return Verdict("DROP")
+                return RuleEnd("DROP")
             case {"reject": _}:
-                return Verdict("REJECT")
+                return RuleEnd("REJECT")
             case {"accept": _}:
-                return Verdict("ACCEPT")
+                return RuleEnd("ACCEPT")
             case {"return": _}:
-                return Verdict("RETURN")
+                return RuleEnd("RETURN")
             case {"jump": {"target": str(target)}}:
-                return Verdict(target)
+                return RuleEnd(target)
             case {"goto": {"target": str(target)}}:
-                return Verdict(target, goes=True)
+                return RuleEnd(target, goes=True)
             case _:
                 return None
     return None

@@ -31,7 +31,7 @@ _MAX_TRIES: Final = 64
 """So often a packet is sent whose fate is chance, until one is seen that the other side does not have."""
 
 
-class Verdict(Enum):
+class KernelVerdict(Enum):
     """What the kernel says of a witness."""
 
     CONFIRMED = "confirmed"
@@ -51,7 +51,7 @@ class Confirmation:
         reason: of `NOT_SENT`, why; of `REFUTED`, which side.
     """
 
-    verdict: Verdict
+    verdict: KernelVerdict
     seen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     reason: str = ""
 
@@ -90,11 +90,11 @@ class Kernels:
         """
         if any(item.assumed for item in situations):
             texts = ", ".join(sorted({key.text for item in situations for key, _ in item.assumed}))
-            return Confirmation(Verdict.NOT_SENT, reason=f"it depends on what is assumed of {texts}")
+            return Confirmation(KernelVerdict.NOT_SENT, reason=f"it depends on what is assumed of {texts}")
         try:
             return self._confirm(situations, traces)
         except UnsendableError as error:
-            return Confirmation(Verdict.NOT_SENT, reason=str(error))
+            return Confirmation(KernelVerdict.NOT_SENT, reason=str(error))
 
     def _confirm(self, situations: Sequence[Situation], traces: Sequence[TraceResult]) -> Confirmation:
         seen: list[dict[Observed | None, None]] = [{}, {}]
@@ -107,10 +107,10 @@ class Kernels:
             for side, name in enumerate("AB"):
                 strange = [item for item in seen[side] if not self._may_be(side, traces[side], item)]
                 if strange:
-                    return Confirmation(Verdict.REFUTED, self._words(seen), f"{name}: {_text(strange[0])}")
+                    return Confirmation(KernelVerdict.REFUTED, self._words(seen), f"{name}: {_text(strange[0])}")
             told_apart = any(not self._may_be(side, traces[1 - side], item) for side in (0, 1) for item in seen[side])
             tries = tries * 4 if tries > 1 else _MAX_TRIES + 1
-        return Confirmation(Verdict.CONFIRMED if told_apart else Verdict.NOT_SHOWN, self._words(seen))
+        return Confirmation(KernelVerdict.CONFIRMED if told_apart else KernelVerdict.NOT_SHOWN, self._words(seen))
 
     def _words(self, seen: Sequence[dict[Observed | None, None]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         first, second = (tuple(dict.fromkeys(map(_text, items))) for items in seen)

@@ -13,7 +13,7 @@ import pytest
 from kproxy.dataplane.compare.compare import compare
 from kproxy.dataplane.model.packet import SCTP
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.linux.testbed.confirm import Kernels, Verdict
+from kproxy.linux.testbed.confirm import Kernels, KernelVerdict
 from kproxy.linux.testbed.host import RuleText
 from kproxy.netfilter import Family, canonical_ruleset
 from kproxy.netfilter.hooks import Variant
@@ -24,20 +24,20 @@ from tests.support.recorded import CLUSTERS
 pytestmark = pytest.mark.root
 
 
-def check(case: str, family: Family, examine: int | None = 50) -> Counter[Verdict]:
+def check(case: str, family: Family, examine: int | None = 50) -> Counter[KernelVerdict]:
     """Compare a recorded cluster's rules of both modes, and send each witness through both."""
     folder = next(path for path in CLUSTERS if path.name == case)
     text, ruleset = kube_ruleset((folder / f"kube-proxy.v{family.version}.restore").read_text(), family)
     native = (folder / f"kube-proxy.v{family.version}.nft").read_text()
     found = compare(SideRules.of(ruleset), SideRules((), parse_nft(native)), family=family, examine=examine)
     assert found.differences
-    verdicts: Counter[Verdict] = Counter()
+    verdicts: Counter[KernelVerdict] = Counter()
     with Kernels(family, [RuleText(text, Variant.NFT)], [RuleText(native)]) as kernels:
         for difference in found.differences:
             told = kernels.confirm(difference.situations, difference.traces)
             # There is no helper that expects a connection of SCTP.
             unsent = difference.witness.packet.protocol == SCTP and difference.witness.connection.state == "RELATED"
-            expected = Verdict.NOT_SENT if unsent else Verdict.CONFIRMED
+            expected = KernelVerdict.NOT_SENT if unsent else KernelVerdict.CONFIRMED
             assert told.verdict is expected, f"{case}: {difference.statement()}: {told} {difference.witness}"
             verdicts[told.verdict] += 1
     return verdicts
@@ -55,14 +55,14 @@ def test_a_comparison_that_is_wrong_is_refuted() -> None:
     right, wrong = RuleText(ACCEPTS, Variant.NFT), RuleText(REJECTS, Variant.NFT)
     with Kernels(family, [right], [wrong]) as kernels:
         told = kernels.confirm(difference.situations, difference.traces)
-        assert told.verdict is Verdict.CONFIRMED
+        assert told.verdict is KernelVerdict.CONFIRMED
         assert told.seen[1] == ("rejected (tcp-reset)",)
     with Kernels(family, [right], [right]) as kernels:
         told = kernels.confirm(difference.situations, difference.traces)
-        assert told.verdict is Verdict.REFUTED
+        assert told.verdict is KernelVerdict.REFUTED
         assert told.reason.startswith("B: ")
         same = (difference.traces[0], difference.traces[0])
-        assert kernels.confirm(difference.situations, same).verdict is Verdict.NOT_SHOWN
+        assert kernels.confirm(difference.situations, same).verdict is KernelVerdict.NOT_SHOWN
 
 
 @pytest.mark.parametrize("family", list(Family), ids=lambda family: f"v{family.version}")
@@ -89,4 +89,4 @@ def test_the_highest_mark_bit_is_sent_along() -> None:
     texts = ["*filter\n-A OUTPUT -d 10.9.9.9 -m mark --mark 0x80000000/0x80000000 -j DROP\nCOMMIT\n", ""]
     (difference,) = compare(*(canonical_ruleset(text, family) for text in texts)).differences
     with Kernels(family, [RuleText(texts[0], Variant.NFT)], []) as kernels:
-        assert kernels.confirm(difference.situations, difference.traces).verdict is Verdict.CONFIRMED
+        assert kernels.confirm(difference.situations, difference.traces).verdict is KernelVerdict.CONFIRMED

@@ -13,7 +13,7 @@ from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.change import deletion_script, difference, plan_transactions
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.preflight import Preflight, run_preflight
-from kproxy.linux.nftables.preparsed import ReadAhead
+from kproxy.linux.nftables.preparsed import PreparsedNft
 from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.services import IPFamily
@@ -104,7 +104,7 @@ def test_nft_that_loses_who_started_it_does_nothing(executor: NftExecutor, end: 
     script = f"add table {t}\nadd chain {t} whatever\n{body}"
     assert script.endswith(end)
     for told in (False, True):
-        waiting = ReadAhead.start(executor.namespace, executor.nft.path, script)
+        waiting = PreparsedNft.start(executor.namespace, executor.nft.path, script)
         assert waiting is not None
         with waiting:
             if told:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from kproxy.cluster.journey.path import journeys
 from kproxy.explorer.model.model import Model
-from kproxy.explorer.sources.source import Known, SnapshotSource
+from kproxy.explorer.sources.source import SnapshotSource, SourceState
 from kproxy.lab.capture.dissect import THERE, ObservedPacket
 from kproxy.lab.capture.expect import Compared, Expected
 from kproxy.lab.inspect.follow import Followed
@@ -22,7 +22,7 @@ AT = (
 """Host, interface, whether it leaves there, and destination: what the model says of the way."""
 
 
-def followed(snapshot: Path) -> tuple[Known, Followed]:
+def followed(snapshot: Path) -> tuple[SourceState, Followed]:
     """The first packet is where the model says, the second goes elsewhere, the third is missing; one more is seen where
     none should be."""
     known = SnapshotSource(str(snapshot)).read()

@@ -17,7 +17,7 @@ import yaml
 from kproxy.cli import drift
 from kproxy.cli.drift import describe
 from kproxy.linux.drift.find import DriftReport
-from kproxy.linux.drift.finding import Finding
+from kproxy.linux.drift.finding import Drift
 from kproxy.linux.programs import find_program
 from tests.support.cli import Run
 from tests.support.kernel.namespaces import fresh_namespace, run, save
@@ -253,8 +253,8 @@ def test_a_family_whose_iptables_is_not_installed(kproxy: Run, namespace: str, t
 
 def test_what_a_live_cluster_outgrows_is_in_motion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two differences at first, one of which stays, at another number; both readings wait for a moment."""
-    lasting = Finding("IPv4", "nft", "rule-missing", "nat", "KUBE-SERVICES", "", "shop/web", 3)
-    passing = Finding("IPv4", "nft", "chain-missing", "nat", "KUBE-SVC-A", "", "shop/dns")
+    lasting = Drift("IPv4", "nft", "rule-missing", "nat", "KUBE-SERVICES", "", "shop/web", 3)
+    passing = Drift("IPv4", "nft", "chain-missing", "nat", "KUBE-SVC-A", "", "shop/dns")
     moved = msgspec.structs.replace(lasting, rule=4)
     reports = [DriftReport("n1", "here", "nft", "", found) for found in ((moved, passing), (moved,))]
     waits: list[float] = []
@@ -269,7 +269,7 @@ def test_what_a_live_cluster_outgrows_is_in_motion(monkeypatch: pytest.MonkeyPat
 def test_lines_fit_a_terminal() -> None:
     meaning = "traffic to the Service goes to other endpoints than it should, " * 3
     rule = "-m comment --comment default/web -m statistic --mode random --probability 0.5 -j KUBE-SEP-AAAAAAAAAAAAAAAA"
-    finding = Finding("IPv4", "nft", "rule-missing", "nat", "KUBE-SVC-A", meaning.strip(), "default/web", 1, rule)
+    finding = Drift("IPv4", "nft", "rule-missing", "nat", "KUBE-SVC-A", meaning.strip(), "default/web", 1, rule)
     report = DriftReport("node-1", "here", "nft", "", (finding,), packets=(meaning.strip(),))
     lines = list(describe(report, 80))
     assert [line for line in lines if len(line) > 80] == [f"  wanted: {rule}"], "a rule is whole, to be copied"

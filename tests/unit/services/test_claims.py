@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.services.claims import Door, claim_in_words, claimed_twice
+from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.names import ServicePortName
 from kproxy.services.serviceport import ServicePort
 
@@ -23,7 +23,7 @@ def test_external_and_load_balancer_ips_are_claimed_twice() -> None:
     a = port("a", external_ips=("198.51.100.7",), load_balancer_vips=("198.51.100.7",))
     b = port("b", load_balancer_vips=("198.51.100.7", "198.51.100.8"))
     found = claimed_twice([a, b])
-    door = Door("198.51.100.7", "tcp", 80)
+    door = ServiceAddress("198.51.100.7", "tcp", 80)
     assert found == {door: (a, b)}
     assert claim_in_words(door, found[door]).startswith(
         "198.51.100.7:80/TCP is claimed by 2 Services, shop/a and shop/b"
@@ -39,4 +39,4 @@ def test_another_port_or_protocol_is_another_claim() -> None:
 def test_another_services_cluster_ip() -> None:
     a = port("a")
     b = port("b", external_ips=(a.cluster_ip,))
-    assert claimed_twice([a, b]) == {Door(a.cluster_ip, "tcp", 80): (a, b)}
+    assert claimed_twice([a, b]) == {ServiceAddress(a.cluster_ip, "tcp", 80): (a, b)}

@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 
 from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.report import Finding, Report
+from kproxy.cluster.audit.report import AuditReport, Finding
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
@@ -24,7 +24,7 @@ WEB, DNS, EDGE = "shop/web:http", "shop/dns:dns", "shop/edge:tls"
 ALL = (DNS, EDGE, WEB)
 
 
-def judged(files: Files) -> Report:
+def judged(files: Files) -> AuditReport:
     return audit(Cluster(MemoryFiles("snap", files)))
 
 

@@ -10,7 +10,7 @@ from kproxy.cluster.equivalence import services
 from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
-from kproxy.cluster.migrate.report import Report, build_report
+from kproxy.cluster.migrate.report import MigrateReport, build_report
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target
@@ -20,7 +20,7 @@ from tests.support.cluster.foreign_rules import random_rules
 
 def _report(
     cluster: Manifests, family: Family, standing: Alike | None, foreign: ForeignRules | None = None
-) -> tuple[Report, list[bool]]:
+) -> tuple[MigrateReport, list[bool]]:
     config = KubeProxyConfiguration(cluster_cidr="10.244.0.0/16,fd00:10:244::/56")
     analyses = []
     for name in NODES:

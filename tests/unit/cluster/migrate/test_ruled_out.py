@@ -12,7 +12,7 @@ from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
-from kproxy.cluster.migrate.report import Report, build_report
+from kproxy.cluster.migrate.report import MigrateReport, build_report
 from kproxy.cluster.migrate.ruled_out import (
     KUBELET_GUARDS,
     NO_OTHER_RULES,
@@ -33,7 +33,7 @@ KUBELET = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMM
 FIREWALL = OPEN_HOST.replace("FORWARD ACCEPT", "FORWARD DROP")
 
 
-def report(directory: Path, dump: str = "") -> Report:
+def report(directory: Path, dump: str = "") -> MigrateReport:
     objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
     cluster_path, config_path = write(directory, objects, {"clusterCIDR": "10.244.0.0/16"})
     config = read_config(str(config_path), lambda _note: None)

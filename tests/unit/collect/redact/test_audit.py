@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from kproxy.cluster.audit.audit import audit
-from kproxy.cluster.audit.report import Report
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.collect.redact.redact import redact_snapshot
@@ -17,7 +17,9 @@ from tests.support.cluster import audited
 KEY = bytes(range(32))
 
 
-def findings(report: Report, names: Mapping[str, Mapping[str, str]]) -> list[tuple[str, list[str], list[str], int]]:
+def findings(
+    report: AuditReport, names: Mapping[str, Mapping[str, str]]
+) -> list[tuple[str, list[str], list[str], int]]:
     """Kinds, nodes, Services and numbers of rules, by the new names."""
 
     def service(text: str) -> str:

@@ -12,14 +12,14 @@ from kproxy.explorer.answers import map as drawn_map
 from kproxy.explorer.answers.map import draw_map, map_answer
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.sources.source import Known, ManifestSource, SnapshotSource
+from kproxy.explorer.sources.source import ManifestSource, SnapshotSource, SourceState
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster
 
 WORK = Work(float("inf"))
 
 
-def known(directory: Path, **service: str) -> Known:
+def known(directory: Path, **service: str) -> SourceState:
     """The objects alone, with fields of the Service's spec."""
     directory.mkdir()
     for path, data in vxlan_cluster().items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.linux.drift.find import family_findings
-from kproxy.linux.drift.finding import Finding
+from kproxy.linux.drift.finding import Drift
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import find_difference
@@ -18,7 +18,7 @@ SERVICE = "default/crd-array-watchers"
 SVC, SEP = "KUBE-SVC-GCRHHKL6ZB4XAFBC", "KUBE-SEP-E4K4QV7BSCUUUP7F"
 
 
-def findings(text: str) -> list[Finding]:
+def findings(text: str) -> list[Drift]:
     wanted, dump = desired_rules(RENDERED), parse_dump(text)
     return family_findings(wanted, dump, find_difference(wanted, dump), Variant.NFT)
 

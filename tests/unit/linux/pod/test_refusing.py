@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from kproxy.linux.pod.refusing import Verdict, iptables_verdict, nft_verdict, refuses
+from kproxy.linux.pod.refusing import RuleEnd, iptables_verdict, nft_verdict, refuses
 from tests.support import paths
 
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        ("-j REJECT --reject-with icmp-port-unreachable", Verdict("REJECT")),
-        ('-m comment --comment "a b -p tcp" -j DROP', Verdict("DROP")),
-        ("-m conntrack --ctstate INVALID,NEW -j DROP", Verdict("DROP")),
-        ("-m conntrack ! --ctstate RELATED,ESTABLISHED -g end", Verdict("end", goes=True)),
-        ("-m state --state NEW -j a", Verdict("a")),
+        ("-j REJECT --reject-with icmp-port-unreachable", RuleEnd("REJECT")),
+        ('-m comment --comment "a b -p tcp" -j DROP', RuleEnd("DROP")),
+        ("-m conntrack --ctstate INVALID,NEW -j DROP", RuleEnd("DROP")),
+        ("-m conntrack ! --ctstate RELATED,ESTABLISHED -g end", RuleEnd("end", goes=True)),
+        ("-m state --state NEW -j a", RuleEnd("a")),
         ("-m conntrack --ctstate INVALID -j DROP", None),
         ("-m conntrack ! --ctstate NEW -j DROP", None),
         ("-i eth0 -j DROP", None),
@@ -25,7 +25,7 @@ from tests.support import paths
         ('-m comment --comment "no target"', None),
     ],
 )
-def test_a_rule_of_iptables(rule: str, expected: Verdict | None) -> None:
+def test_a_rule_of_iptables(rule: str, expected: RuleEnd | None) -> None:
     assert iptables_verdict(f"-A FORWARD {rule}") == expected
 
 
@@ -35,23 +35,23 @@ STATE = {"ct": {"key": "state"}}
 @pytest.mark.parametrize(
     ("statements", "expected"),
     [
-        ([{"counter": {"packets": 0, "bytes": 0}}, {"drop": None}], Verdict("DROP")),
-        ([{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}], Verdict("REJECT")),
-        ([{"match": {"op": "in", "left": STATE, "right": "new"}}, {"jump": {"target": "a"}}], Verdict("a")),
-        ([{"match": {"op": "in", "left": STATE, "right": ["new", "invalid"]}}, {"drop": None}], Verdict("DROP")),
-        ([{"match": {"op": "==", "left": STATE, "right": {"set": ["new"]}}}, {"drop": None}], Verdict("DROP")),
+        ([{"counter": {"packets": 0, "bytes": 0}}, {"drop": None}], RuleEnd("DROP")),
+        ([{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}], RuleEnd("REJECT")),
+        ([{"match": {"op": "in", "left": STATE, "right": "new"}}, {"jump": {"target": "a"}}], RuleEnd("a")),
+        ([{"match": {"op": "in", "left": STATE, "right": ["new", "invalid"]}}, {"drop": None}], RuleEnd("DROP")),
+        ([{"match": {"op": "==", "left": STATE, "right": {"set": ["new"]}}}, {"drop": None}], RuleEnd("DROP")),
         ([{"match": {"op": "!=", "left": STATE, "right": "new"}}, {"drop": None}], None),
         ([{"match": {"op": "in", "left": STATE, "right": "invalid"}}, {"drop": None}], None),
         ([{"match": {"op": "==", "left": {"meta": {"key": "iif"}}, "right": "lo"}}, {"drop": None}], None),
         ([{"counter": None}], None),
     ],
 )
-def test_a_rule_of_nft(statements: list[dict[str, Any]], expected: Verdict | None) -> None:
+def test_a_rule_of_nft(statements: list[dict[str, Any]], expected: RuleEnd | None) -> None:
     assert nft_verdict(statements) == expected
 
 
-def chains(text: str) -> dict[str, list[Verdict | None]]:
-    found: dict[str, list[Verdict | None]] = {}
+def chains(text: str) -> dict[str, list[RuleEnd | None]]:
+    found: dict[str, list[RuleEnd | None]] = {}
     for line in text.splitlines():
         if line.startswith("-A "):
             found.setdefault(line.split()[1], []).append(iptables_verdict(line))
@@ -70,12 +70,12 @@ def chains(text: str) -> dict[str, list[Verdict | None]]:
 )
 def test_jumps_are_followed(text: str, expected: bool) -> None:
     known = chains(text)
-    assert refuses(Verdict("a"), lambda name: known.get(name, ())) is expected
+    assert refuses(RuleEnd("a"), lambda name: known.get(name, ())) is expected
 
 
 def test_ufw_refuses_nothing_by_itself_but_by_its_policy() -> None:
     text = (paths.ROOT / "tests/reference/hosts/ufw/iptables-save").read_text()
     known = chains(text.partition("*filter")[2].partition("COMMIT")[0])
-    assert not refuses(Verdict("FORWARD"), lambda name: known.get(name, ()))
-    known["ufw-reject-forward"] = [Verdict("REJECT")]
-    assert refuses(Verdict("FORWARD"), lambda name: known.get(name, ()))
+    assert not refuses(RuleEnd("FORWARD"), lambda name: known.get(name, ()))
+    known["ufw-reject-forward"] = [RuleEnd("REJECT")]
+    assert refuses(RuleEnd("FORWARD"), lambda name: known.get(name, ()))

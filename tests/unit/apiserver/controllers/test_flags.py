@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.controllers.controller_flags import (
-    ACCOUNTS,
-    CONTROLLERS,
-    ENDPOINT_SLICES,
-    NAMESPACES,
-    parse_controllers,
-)
+from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, NAMESPACES, parse_controllers
 from kproxy.errors import InputError
 from tests.support.apiserver.server import TOKENS, Api
 
