@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kproxy.netfilter import Chain, Family, Rule, parse_save
-from kproxy.netfilter.address import format_address
-from kproxy.netfilter.iptables.matches import AddrtypeMatch, ConntrackMatch, MarkMatch
+from kproxy.netfilter.address import Network, format_address
+from kproxy.netfilter.condition import All, Among, Condition, In, Not, Under, fields_of
+from kproxy.netfilter.iptables.matches import MarkMatch
 from kproxy.netfilter.iptables.targets import Jump, MarkTarget
-from kproxy.netfilter.nftables.expression import Binary, Fib, Meta, Payload, SetReference
+from kproxy.netfilter.nftables.expression import Binary, Meta, SetReference
+from kproxy.netfilter.nftables.lowering import condition_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
-from kproxy.netfilter.nftables.statement import Mangle, Match, Operator
-from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Verdict
+from kproxy.netfilter.nftables.statement import Mangle, Match
+from kproxy.netfilter.nftables.value import Verdict
 from kproxy.netfilter.text import ChainText, SaveTextError, split_save, target_of
 from kproxy.render.iptables.chains import FORWARD, MARK_MASQ, NODEPORTS, POSTROUTING, SERVICES
 from kproxy.render.nftables.names import CLUSTER_IPS, NODEPORT_IPS, TABLE
@@ -70,8 +72,55 @@ class Evidence:
     node_ports: dict[Family, tuple[str, ...]] = field(default_factory=dict)
     localhost_node_ports: bool | None = None
 
+    def saw_masquerading(self, family: Family, rules: Sequence[Rule | NftRule]) -> None:
+        """The rules that masquerade traffic to ClusterIPs, of one Service or all."""
+        for rule in rules:
+            pods = _pods_of(rule, family, negated=True)
+            self.masquerade_all[pods == Pods()] += 1
+            if pods != Pods():
+                self._saw_pods(family, pods)
+        if not rules:
+            self._saw_pods(family, Pods())
+
+    def saw_external(self, family: Family, rules: Iterable[Rule | NftRule]) -> None:
+        """The rules of external traffic to a Service, by which local pods' goes to all endpoints."""
+        from_pods = (_pods_of(rule, family, negated=False) for rule in rules)
+        self._saw_pods(family, next((each for each in from_pods if each != Pods()), Pods()))
+
     def _saw_pods(self, family: Family, pods: Pods) -> None:
         self.pods.setdefault(family, Counter())[pods] += 1
+
+
+def _asked(rule: Rule | NftRule) -> Iterator[Condition]:
+    """What a rule asks of packets: conditions that all must hold."""
+    if isinstance(rule, Rule):
+        parts = [rule.asks(), *(match.condition() for match in rule.matches)]
+    else:
+        parts = [condition_of(each) for each in rule.statements if isinstance(each, Match)]
+    for part in parts:
+        if part is not None:
+            yield from part.parts if isinstance(part, All) else (part,)
+
+
+def _asks(rule: Rule | NftRule, field: str) -> bool:
+    """Whether a rule reads a field of packets."""
+    return any(name == field for part in _asked(rule) for name, _ in fields_of(part))
+
+
+def _pods_of(rule: Rule | NftRule, family: Family, *, negated: bool) -> Pods:
+    """By what a rule tells pods from others (`negated`), or others from pods."""
+    for each in _asked(rule):
+        if isinstance(each, Not) is not negated:
+            continue
+        match each.part if isinstance(each, Not) else each:
+            case Under("src", value, mask):
+                return Pods(network=str(Network(family, value, mask)))
+            case In("src", ((first, last),)):
+                return Pods(network=str(Network(family, first, family.full_mask & ~(first ^ last))))
+            case Among("in_interface", names):
+                name = min(names)
+                return Pods(interface=name.removesuffix("+"), is_prefix=name.endswith("+"))
+    return Pods()
 
 
 def is_of_configuration(rule: str, set_name: str = "") -> bool:
@@ -146,20 +195,10 @@ def _read_nat(found: Evidence, family: Family, chains: Mapping[tuple[str, str], 
     own = dict.fromkeys(filter(None, map(_jumped_to, rules(SERVICES))))
     for name in own:
         if name.startswith(_CLUSTER_IP_CHAINS):
-            masquerading = [each for each in rules(name) if _jumped_to(each) == MARK_MASQ]
-            for rule in masquerading:
-                pods = _pods_of(rule, negated=True)
-                found.masquerade_all[pods == Pods()] += 1
-                if pods != Pods():
-                    found._saw_pods(family, pods)
-            if not masquerading:
-                found._saw_pods(family, Pods())
+            found.saw_masquerading(family, [each for each in rules(name) if _jumped_to(each) == MARK_MASQ])
     for (_, name), chain in chains.items():
-        matches = (match for rule in chain.rules for match in rule.matches)
-        local = any(isinstance(match, AddrtypeMatch) and match.src_type is not None for match in matches)
-        if name.startswith(_EXTERNAL) and local:
-            from_pods = filter(None, (_pods_of(each, negated=False) for each in chain.rules))
-            found._saw_pods(family, next((each for each in from_pods if each != Pods()), Pods()))
+        if name.startswith(_EXTERNAL) and any(_asks(rule, "src_kind") for rule in chain.rules):
+            found.saw_external(family, chain.rules)
     _read_node_ports(found, family, [each for each in rules(SERVICES) if _jumped_to(each) == NODEPORTS])
     for rule in (*rules(MARK_MASQ), *rules(POSTROUTING)):
         found.marks.update(_marks_of(rule))
@@ -169,7 +208,7 @@ def _read_node_ports(found: Evidence, family: Family, jumps: list[Rule]) -> None
     addresses = []
     for rule in jumps:
         to = rule.destination
-        if any(isinstance(match, AddrtypeMatch) for match in rule.matches):
+        if _asks(rule, "dst_kind"):
             addresses.append("")
             if family is Family.IPV4:
                 found.localhost_node_ports = to is None or not to.negated
@@ -182,27 +221,12 @@ def _read_node_ports(found: Evidence, family: Family, jumps: list[Rule]) -> None
 def _read_forward(found: Evidence, family: Family, chain: Chain | None) -> None:
     if chain is None:
         return
-    states = [
-        match.ctstate.value
-        for rule in chain.rules
-        for match in rule.matches
-        if isinstance(match, ConntrackMatch) and match.ctstate is not None
-    ]
-    found.drops_invalid[family] = any("INVALID" in each for each in states)
+    asked = [each for rule in chain.rules for each in _asked(rule) if isinstance(each, Among)]
+    found.drops_invalid[family] = any(each.field == "ctstate" and "INVALID" in each.names for each in asked)
 
 
 def _jumped_to(rule: Rule) -> str:
     return rule.target.chain if isinstance(rule.target, Jump) else ""
-
-
-def _pods_of(rule: Rule, *, negated: bool) -> Pods:
-    """By what a rule tells pods from others (`negated`), or others from pods."""
-    if rule.source is not None and rule.source.negated is negated:
-        return Pods(network=str(rule.source.value))
-    if rule.in_interface is not None and rule.in_interface.negated is negated:
-        name = rule.in_interface.value
-        return Pods(interface=name.removesuffix("+"), is_prefix=name.endswith("+"))
-    return Pods()
 
 
 def _marks_of(rule: Rule) -> Iterator[int]:
@@ -236,19 +260,11 @@ def read_nftables(rules: NftRuleset) -> Evidence:
 
 def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
     chains = {chain.name: chain.rules for chain in table.chains}
-    masquerading = [each for each in chains.get(NFT_SERVICES, ()) if _marks_cluster_ips(each)]
-    for rule in masquerading:
-        pods = _asked_pods(rule, Operator.NE)
-        found.masquerade_all[pods == Pods()] += 1
-        if pods != Pods():
-            found._saw_pods(family, pods)
-    if not masquerading:
-        found._saw_pods(family, Pods())
+    found.saw_masquerading(family, [each for each in chains.get(NFT_SERVICES, ()) if _marks_cluster_ips(each)])
     for name, rules in chains.items():
-        if name.startswith("external-") and any(_asks_type(rule, "saddr") for rule in rules):
-            asked = (_asked_pods(each, Operator.EQ) for each in rules if isinstance(each.statements[-1], Verdict))
-            found._saw_pods(family, next((each for each in asked if each != Pods()), Pods()))
-    if any(_asks_type(each, "daddr") for each in chains.get(NFT_SERVICES, ())):
+        if name.startswith("external-") and any(_asks(rule, "src_kind") for rule in rules):
+            found.saw_external(family, [each for each in rules if isinstance(each.statements[-1], Verdict)])
+    if any(_asks(each, "dst_kind") for each in chains.get(NFT_SERVICES, ())):
         found.node_ports[family] = ("",)
     for rules in chains.values():
         for rule in rules:
@@ -263,23 +279,3 @@ def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
 def _marks_cluster_ips(rule: NftRule) -> bool:
     asks = any(isinstance(each, Match) and each.right == SetReference(CLUSTER_IPS) for each in rule.statements)
     return asks and any(isinstance(each, Mangle) for each in rule.statements)
-
-
-def _asks_type(rule: NftRule, of: str) -> bool:
-    return any(
-        isinstance(each, Match) and isinstance(each.left, Fib) and of in each.left.selectors for each in rule.statements
-    )
-
-
-def _asked_pods(rule: NftRule, operator: Operator) -> Pods:
-    for each in rule.statements:
-        if not isinstance(each, Match) or each.operator is not operator:
-            continue
-        if each.left == Meta("iifname"):
-            if isinstance(each.right, InterfacePrefix):
-                return Pods(interface=each.right.prefix, is_prefix=True)
-            return Pods(interface=str(each.right))
-        if isinstance(each.left, Payload) and each.left.field == "saddr" and isinstance(each.right, Prefix):
-            family = Family.IPV4 if each.right.bits == 32 else Family.IPV6
-            return Pods(network=f"{format_address(each.right.address, family)}/{each.right.length}")
-    return Pods()
