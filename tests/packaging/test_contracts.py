@@ -86,7 +86,9 @@ def backward_imports() -> Iterator[Import]:
     for package in sorted({name.rpartition(".")[0] for name in imports().modules if name.startswith("kproxy.")}):
         beside = imports().find_children(package)
         pairs = (
-            (a, b) for a in sorted(beside) for b in sorted(imports().find_modules_directly_imported_by(a) & beside)
+            (a, b)
+            for a in sorted(beside)
+            for b in sorted(imports().find_modules_directly_imported_by(a) & beside - {a})
         )
         yield from ((imported, importer) for importer, imported in islice(pairs, 1))
 
