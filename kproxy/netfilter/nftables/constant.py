@@ -146,7 +146,8 @@ def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
                 return read_number(bare)
             number = names.get(bare)
             if number is None:
-                raise UnknownNameError(f"a value of type {kind.name} expected, not {text!r}")
+                error = UnknownNameError if bare[:1].isalpha() or bare[:1] == "_" else ValueError
+                raise error(f"a value of type {kind.name} expected, not {text!r}")
         return number
 
     return read

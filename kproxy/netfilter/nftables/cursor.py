@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
-from kproxy.netfilter.nftables.constant import unquote
+from kproxy.netfilter.nftables.constant import UnknownNameError, read_number, unquote
 from kproxy.netfilter.nftables.datatype import DataType
 from kproxy.netfilter.nftables.lexer import END, Source
 
 _NAME: Final = re.compile(r'[^\s{}(),;=!<>&|^"#\[\]@$\\]+')
+
+T = TypeVar("T")
 
 STOPS: Final = frozenset({"\n", ";", "}", END})
 """Tokens that end a statement; so does a comment."""
@@ -64,6 +66,20 @@ class Cursor:
         if self.tokens[self.i] != token:
             self.fail(f"{token} expected")
         self.i += 1
+
+    def value(self, reader: Callable[[str], T]) -> T:
+        """What a reader makes of the next token, and go on. Raises UnexpectedError, UnknownNameError."""
+        self.i += 1
+        return self.convert(reader, self.tokens[self.i - 1], self.i - 1)
+
+    def convert(self, reader: Callable[..., T], text: str, index: int) -> T:
+        """What a reader makes of a text from the token `index` on. Raises UnexpectedError, UnknownNameError."""
+        try:
+            return reader(text)
+        except UnknownNameError:
+            raise
+        except ValueError as error:
+            raise UnexpectedError(str(error), index) from None
 
     def fail(self, expected: str, index: int | None = None) -> NoReturn:
         """Raise UnexpectedError at the next token, or at `index`."""
@@ -151,21 +167,12 @@ class Cursor:
 
     def number(self, what: str = "a number") -> int:
         """A number. Raises UnexpectedError."""
-        token = self.tokens[self.i]
-        if not token.isascii() or not token.isdigit():
-            base = token[:2] in ("0x", "0X")
-            try:
-                value = int(token, 16) if base else -1
-            except ValueError:
-                value = -1
-            if value < 0:
-                self.fail(f"{what} expected")
-            self.i += 1
-            return value
-        if len(token) > 40:
+        try:
+            number = read_number(self.tokens[self.i])
+        except ValueError:
             self.fail(f"{what} expected")
         self.i += 1
-        return int(token)
+        return number
 
     def handle(self) -> int | None:
         """The number of a `# handle N` comment, if one stands here."""

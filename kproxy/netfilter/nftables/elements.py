@@ -6,15 +6,14 @@ one slice, read by the reader of its type. Everything else goes element by eleme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kproxy.netfilter.nftables.constant import (
     UnknownNameError,
     atom_reader,
     constant_reader,
-    read_number,
     read_range,
     unquote,
     write_constant,
@@ -69,7 +68,10 @@ def read_single(cursor: Cursor, kind: DataType) -> Single:
     token = cursor.tokens[index]
     if token in _PUNCTUATION:
         if token == "(":
-            return _read_parenthesis(cursor, kind)
+            cursor.i += 1
+            value = read_single(cursor, kind)
+            cursor.expect(")")
+            return value
         if kind.form is Form.TIME and token in _AFTER_VALUES:
             return 0  # of which nft 1.0.6 prints nothing
         cursor.fail(f"a value of type {kind.name} expected")
@@ -103,45 +105,22 @@ def _split_colon(cursor: Cursor, index: int) -> bool:
     return True
 
 
-def _read_parenthesis(cursor: Cursor, kind: DataType) -> Single:
-    cursor.expect("(")
-    value = read_single(cursor, kind)
-    cursor.expect(")")
-    return value
-
-
 def _read_joined(cursor: Cursor, kind: DataType, token: str, joint: str) -> Single:
     """`syn | ack`, `10 - 20`, `10.0.0.0 / 8`: a constant in several tokens, of which the first has been taken."""
     index = cursor.i - 1
-    try:
-        if joint in ("|", "or"):
-            number = atom_reader(kind)(token)
-            while cursor.peek() in ("|", "or"):
-                cursor.i += 1
-                number |= atom_reader(kind)(cursor.take())
-            return number
-        if joint == "/" and kind.form is Form.FLAGS:
-            return atom_reader(kind)(token)
-        cursor.i += 1
-        if joint == "/":
-            return constant_reader(kind)(f"{token}/{cursor.take()}")
-        return read_range(token, cursor.take(), kind)
-    except UnknownNameError:
-        raise
-    except ValueError as error:
-        raise UnexpectedError(str(error), index) from None
-
-
-def take_atom(cursor: Cursor, kind: DataType) -> int:
-    """One number of a type, or its name. Raises UnexpectedError, UnknownNameError."""
-    try:
-        number = atom_reader(kind)(cursor.peek())
-    except UnknownNameError:
-        raise
-    except ValueError as error:
-        cursor.fail(str(error))
+    if joint in ("|", "or"):
+        number = cursor.convert(atom_reader(kind), token, index)
+        while cursor.peek() in ("|", "or"):
+            cursor.i += 1
+            number |= cursor.convert(atom_reader(kind), cursor.take(), index)
+        return number
+    if joint == "/" and kind.form is Form.FLAGS:
+        return cursor.convert(atom_reader(kind), token, index)
     cursor.i += 1
-    return number
+    last = cursor.take()
+    if joint == "/":
+        return cursor.convert(constant_reader(kind), f"{token}/{last}", index)
+    return cursor.convert(lambda first: read_range(first, last, kind), token, index)
 
 
 def read_value(cursor: Cursor, types: Sequence[DataType]) -> Value:
@@ -223,68 +202,49 @@ def _read_columns(cursor: Cursor, types: Sequence[DataType], data_types: Sequenc
     if stop - first < _FAST_FROM:
         return None
     body = [token for token in tokens[first:stop] if token != "\n"]
-    if body and body[-1] == ",":
-        body.pop()
-    key_width = 2 * len(types) - 1
+    if body[-1:] != [","]:
+        body.append(",")
     verdicts = bool(data_types) and data_types[0].form is Form.VERDICT
-    data_width = (2 if verdicts else 2 * len(data_types) - 1) if data_types else 0
-    stride = key_width + data_width + (1 if data_types else 0) + 1
-    if (len(body) + 1) % stride or not _columns_fit(body, stride, key_width, data_types, verdicts=verdicts):
+    columns = [*_columns(types), ","]
+    if data_types:
+        columns[-1:] = [":", *([_chain_verdict, unquote] if verdicts else _columns(data_types)), ","]
+    if len(body) % len(columns):
+        return None
+    words = [body[offset :: len(columns)] for offset in range(len(columns))]
+    if any(
+        column.count(each) != len(column) if isinstance(each, str) else not _PUNCTUATION.isdisjoint(column)
+        for each, column in zip(columns, words, strict=True)
+    ):
         return None
     try:
-        keys = _read_parts(body, 0, stride, types)
-        data = _read_data_columns(body, key_width + 1, stride, data_types, verdicts=verdicts) if data_types else None
+        values = [
+            list(map(each, column)) for each, column in zip(columns, words, strict=True) if not isinstance(each, str)
+        ]
     except ValueError:
         return None  # the way element by element says where
     cursor.i = stop + 1
-    return Elements(map(Element, keys) if data is None else map(Element, keys, data))
+    keys, data = values[: len(types)], values[len(types) :]
+    if not data_types:
+        return Elements(map(Element, _joined(keys)))
+    return Elements(map(Element, _joined(keys), map(verdict_of, *data) if verdicts else _joined(data)))
 
 
-def _columns_fit(
-    body: list[str], stride: int, key_width: int, data_types: Sequence[DataType], *, verdicts: bool
-) -> bool:
-    def only(offset: int, token: str) -> bool:
-        column = body[offset::stride]
-        return column.count(token) == len(column)
-
-    dots = [*range(1, key_width, 2)]
-    if data_types and not verdicts:
-        dots += range(key_width + 2, stride - 1, 2)
-    values = set(range(stride - 1)) - set(dots) - ({key_width} if data_types else set())
-    return (
-        only(stride - 1, ",")
-        and all(only(offset, ".") for offset in dots)
-        and (not data_types or only(key_width, ":"))
-        and (not verdicts or set(body[key_width + 1 :: stride]) <= CHAIN_VERDICTS)
-        and all(_PUNCTUATION.isdisjoint(body[offset::stride]) for offset in values)
-    )
+def _columns(types: Sequence[DataType]) -> list[str | Callable[[str], Any]]:
+    """What stands in each column of a value: a reader, or a word."""
+    columns: list[str | Callable[[str], Any]] = []
+    for kind in types:
+        columns += [constant_reader(kind), "."]
+    return columns[:-1]
 
 
-def _read_parts(body: list[str], first: int, stride: int, types: Sequence[DataType]) -> list[Value]:
-    columns = [list(map(constant_reader(kind), body[first + 2 * index :: stride])) for index, kind in enumerate(types)]
-    return cast(list[Value], columns[0]) if len(types) == 1 else cast(list[Value], list(zip(*columns, strict=True)))
+def _chain_verdict(word: str) -> str:
+    if word not in CHAIN_VERDICTS:
+        raise ValueError
+    return word
 
 
-def _read_data_columns(
-    body: list[str], first: int, stride: int, data_types: Sequence[DataType], *, verdicts: bool
-) -> Sequence[Data]:
-    if verdicts:
-        return list(map(verdict_of, body[first::stride], map(unquote, body[first + 1 :: stride])))
-    return _read_parts(body, first, stride, data_types)
-
-
-def take_range(cursor: Cursor, reader: Callable[[str], int] = read_number) -> int | Range | Prefix:
-    """A number or a range of numbers, in one word or with blanks around the `-`. Raises UnexpectedError."""
-    index = cursor.i
-    token = cursor.take()
-    if cursor.accept("-"):
-        token += "-" + cursor.take()
-    first, dash, last = token.partition("-")
-    try:
-        low = reader(first)
-        return Range(low, reader(last)) if dash else low
-    except ValueError as error:
-        raise UnexpectedError(str(error), index) from None
+def _joined(columns: list[list[Any]]) -> Iterable[Any]:
+    return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
 
 def print_verdict(verdict: Verdict) -> str:
@@ -304,12 +264,7 @@ def print_value(value: Value, types: Sequence[DataType], *, separator: str = ","
 
 def has_extras(element: Element) -> bool:
     """Whether something stands at an element besides its data."""
-    return (
-        bool(element.stateful)
-        or element.timeout is not None
-        or element.expires is not None
-        or element.comment is not None
-    )
+    return bool(element.stateful) or (element.timeout, element.expires, element.comment) != (None, None, None)
 
 
 def print_element(

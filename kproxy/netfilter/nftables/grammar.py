@@ -277,20 +277,6 @@ def reference(what: str) -> Codec:
     return Codec(read, lambda value, scope: f"@{value}")
 
 
-def some_of(*known: str) -> Codec:
-    """`a,b`, any of these or none, printed in this order."""
-
-    def read(cursor: Cursor) -> frozenset[str]:
-        flags = set()
-        while cursor.peek() in known:
-            flags.add(cursor.take())
-            if not cursor.accept(","):
-                break
-        return frozenset(flags)
-
-    return Codec(read, lambda value, scope: ",".join(flag for flag in known if flag in value))
-
-
 def flags_of(*known: str) -> Codec:
     """`a,b`, at least one of these, printed in this order."""
 
@@ -306,18 +292,14 @@ def flags_of(*known: str) -> Codec:
     return Codec(read, lambda value, scope: ",".join(flag for flag in known if flag in value))
 
 
-def take_duration(cursor: Cursor) -> int:
-    """A duration in milliseconds. Raises UnexpectedError."""
-    try:
-        duration = read_duration(cursor.peek())
-    except ValueError as error:
-        cursor.fail(str(error))
-    cursor.i += 1
-    return duration
+def some_of(*known: str) -> Codec:
+    """`a,b`, any of these or none, printed in this order."""
+    flags = flags_of(*known)
+    return Codec(lambda cursor: flags.read(cursor) if cursor.peek() in known else frozenset(), flags.text)
 
 
 NUMBER: Final = Codec(lambda cursor: cursor.number())
-DURATION: Final = Codec(take_duration, lambda value, scope: write_duration(value))
+DURATION: Final = Codec(lambda cursor: cursor.value(read_duration), lambda value, scope: write_duration(value))
 COMMENT: Final = quoted("a comment")
 
 

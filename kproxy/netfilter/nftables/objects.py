@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from kproxy.netfilter.nftables.constant import UnknownNameError, write_constant, write_duration
+from kproxy.netfilter.nftables.constant import atom_reader, read_duration, write_constant, write_duration
 from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.datatype import INET_PROTO
-from kproxy.netfilter.nftables.elements import take_atom
 from kproxy.netfilter.nftables.grammar import (
     COMMENT,
     DURATION,
@@ -20,21 +19,14 @@ from kproxy.netfilter.nftables.grammar import (
     Row,
     one_of,
     quoted,
-    take_duration,
 )
 from kproxy.netfilter.nftables.stateful import Counter, Limit, Quota
 from kproxy.netfilter.nftables.statement import Synproxy
 from kproxy.netfilter.nftables.style import Scope
 
-
-def _read_protocol(cursor: Cursor) -> int:
-    try:
-        return take_atom(cursor, INET_PROTO)
-    except UnknownNameError as error:
-        cursor.fail(str(error))
-
-
-_PROTOCOL: Final = Codec(_read_protocol, lambda value, scope: write_constant(value, INET_PROTO))
+_PROTOCOL: Final = Codec(
+    lambda cursor: cursor.value(atom_reader(INET_PROTO)), lambda value, scope: write_constant(value, INET_PROTO)
+)
 _L3PROTO: Final = Row("l3proto", "l3proto", one_of("ip, ip6 or inet expected", "ip", "ip6", "inet"))
 
 
@@ -62,7 +54,7 @@ def _read_policy(cursor: Cursor) -> dict[str, int]:
             state = state[:-1]
         else:
             cursor.expect(":")
-        policy[state] = take_duration(cursor)
+        policy[state] = cursor.value(read_duration)
         cursor.end_item()
     return policy
 

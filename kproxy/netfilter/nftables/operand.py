@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kproxy.netfilter.nftables.bitwise import combine
-from kproxy.netfilter.nftables.constant import atom_reader, write_constant
+from kproxy.netfilter.nftables.constant import atom_reader
 from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.datatype import INET_SERVICE, INTEGER, IPV4_ADDR, IPV6_ADDR, DataType, Form
 from kproxy.netfilter.nftables.elements import (
@@ -17,7 +17,6 @@ from kproxy.netfilter.nftables.elements import (
     read_elements,
     read_single,
     read_value,
-    take_atom,
 )
 from kproxy.netfilter.nftables.expression import (
     KEY_READERS,
@@ -39,7 +38,7 @@ from kproxy.netfilter.nftables.expression import (
 )
 from kproxy.netfilter.nftables.lexer import END
 from kproxy.netfilter.nftables.style import Scope
-from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range, Single
+from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range
 
 ADDRESS_TYPES: Final = {"ip": IPV4_ADDR, "ip6": IPV6_ADDR}
 CONSTANTS: Final = (int, str, Prefix, Range, InterfacePrefix, tuple)
@@ -134,24 +133,26 @@ def _read_primary(cursor: Cursor, kind: DataType) -> Expression:
         inner = _read_bitwise(cursor, kind, 0)
         cursor.expect(")")
         return inner
-    reader = _READERS.get(token)
-    if reader is not None and (kind is INTEGER or not _is_constant(token, kind)):
-        return reader(cursor)
+    if _starts_expression(token, kind):
+        return _READERS[token](cursor)
     if kind is INTEGER and not token[:1].isdigit():
         if token[:1].isalpha():
             raise unknown_name(cursor)
         cursor.fail("an expression expected")
     if not token or token in "{},;:.\n":
         cursor.fail("a value expected")
-    return take_atom(cursor, kind)
+    return cursor.value(atom_reader(kind))
 
 
-def _is_constant(token: str, kind: DataType) -> bool:
+def _starts_expression(token: str, kind: DataType) -> bool:
+    """Whether an expression starts with this word, which is no constant of the type."""
+    if token not in _READERS:
+        return token == "("
     try:
         atom_reader(kind)(token)
     except ValueError:
-        return False
-    return True
+        return True
+    return kind is INTEGER
 
 
 def read_right(cursor: Cursor, left: Expression) -> Expression:
@@ -175,9 +176,7 @@ def read_right(cursor: Cursor, left: Expression) -> Expression:
     kind = types[0]
     if kind.form is Form.FLAGS:
         return _read_flags(cursor, kind)
-    if token in _READERS and not _is_constant(token, kind) and kind.form is not Form.STRING:
-        return _read_bitwise(cursor, kind, 0)
-    if token == "(":
+    if token == "(" or (kind.form is not Form.STRING and _starts_expression(token, kind)):
         return _read_bitwise(cursor, kind, 0)
     value = read_single(cursor, kind)
     if isinstance(value, int) and cursor.peek() in _OPERATORS:
@@ -186,31 +185,23 @@ def read_right(cursor: Cursor, left: Expression) -> Expression:
 
 
 def _read_flags(cursor: Cursor, kind: DataType) -> int:
-    if cursor.peek() == "(":
-        number = _read_bitwise(cursor, kind, 0)
-        if not isinstance(number, int):
-            cursor.fail("a value expected")
-        return number
-    total = 0
+    number = 0
     while True:
-        value = read_single(cursor, kind)
+        value = _read_bitwise(cursor, kind, 0) if cursor.peek() == "(" else read_single(cursor, kind)
         if not isinstance(value, int):
             cursor.fail(f"a value of type {kind.name} expected", cursor.i - 1)
-        total |= value
+        number |= value
         if not cursor.accept(","):
-            return total
+            return number
 
 
 def read_argument(cursor: Cursor, kind: DataType, *extra: DataType) -> Expression:
     """A constant of a type, or any expression that yields one: what `set`, `to` and element data take; with `extra`
     types a concatenation. Raises UnexpectedError, UnknownNameError."""
     token = cursor.peek()
-    kinds = (kind, *extra)
-    if kind.form is Form.STRING and token not in _READERS:
-        return read_single(cursor, kind)
-    if token == "(" or (token in _READERS and not _is_constant(token, kind)):
+    if _starts_expression(token, kind):
         left = read_key(cursor) if token != "(" else _read_bitwise(cursor, kind, 0)
-        return read_map(cursor, left, kinds) if cursor.peek() == "map" else left
+        return read_map(cursor, left, (kind, *extra)) if cursor.peek() == "map" else left
     if token.startswith("@") and len(token) > 1:
         cursor.fail("a value or an expression expected")
     if kind.form is Form.FLAGS:
@@ -227,32 +218,21 @@ def argument_text(value: Expression, scope: Scope, *kinds: DataType) -> str:
     return print_value(value, kinds) if isinstance(value, CONSTANTS) else print_expression(value, scope)
 
 
-def _print_raw_constant(value: Single) -> str:
-    if isinstance(value, int):
-        return f"0x{value:x}"
-    if isinstance(value, Range):
-        return f"0x{value.first:x}-0x{value.last:x}"
-    return write_constant(value, INTEGER)
-
-
-def _is_raw(base: Expression, scope: Scope, *, computed: bool) -> bool:
-    """Whether numbers beside an expression are hexadecimal; 1.1.3 prints them so, too, when it computes with a header's
-    field."""
-    if isinstance(base, RawPayload):
-        return True
-    return scope.newer and computed and isinstance(base, Payload) and type_of(base).name == "integer"
-
-
 def print_operand(value: Expression, beside: Expression, scope: Scope, *, inside: bool = False) -> str:
-    """What stands on the right of an operator, a constant of the left side's type or an expression."""
-    if isinstance(value, CONSTANTS):
-        base = beside
-        while isinstance(base, Binary):
-            base = base.left
-        if _is_raw(base, scope, computed=base is not beside or inside) and not isinstance(value, tuple):
-            return _print_raw_constant(value)
-        return print_value(value, types_of(beside))
-    return print_expression(value, scope)
+    """What stands on the right of an operator, a constant of the left side's type or an expression. Beside raw bits
+    numbers are hexadecimal; in 1.1.3 also where a header's field is computed with."""
+    if not isinstance(value, CONSTANTS):
+        return print_expression(value, scope)
+    base = beside
+    while isinstance(base, Binary):
+        base = base.left
+    computed = scope.newer and (base is not beside or inside)
+    raw = isinstance(base, RawPayload) or (computed and isinstance(base, Payload) and type_of(base).name == "integer")
+    if raw and isinstance(value, int):
+        return f"0x{value:x}"
+    if raw and isinstance(value, Range):
+        return f"0x{value.first:x}-0x{value.last:x}"
+    return print_value(value, types_of(beside))
 
 
 def print_map(found: SetReference | AnonymousMap, scope: Scope, *, objects: bool = False) -> str:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
-from typing import Final
+from typing import Final, Literal
 
 from kproxy.netfilter.nftables.datatype import DataType, Form
 from kproxy.netfilter.nftables.element import Element, Elements
-from kproxy.netfilter.nftables.value import CATCH_ALL, CatchAll, InterfacePrefix, Prefix, Range, Single, Value
+from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Single, Value
 
 _HOST_ORDER: Final = frozenset(
     {
@@ -35,62 +34,43 @@ def listing_order(elements: Elements, types: Sequence[DataType], *, interval: bo
         return elements
     if len(types) > 1:
         return elements if interval else _by_bytes(elements, types)
-    if interval:
-        return sorted(elements, key=lambda element: _start(element.key, types[0]))
-    kind = types[0]
-    if kind.form is Form.STRING:
-        return sorted(elements, key=lambda element: _string_key(element.key))
-    return sorted(elements, key=lambda element: _number(element.key))
+    byteorder: Literal["little", "big"] = "big" if interval else "little"
+    return sorted(elements, key=lambda element: _rank(element.key, byteorder))
 
 
-def _number(key: Value | CatchAll) -> tuple[int, int]:
+def _rank(key: Value | CatchAll, byteorder: Literal["little", "big"]) -> tuple[int, int]:
+    """Where a key that is no concatenation stands: by its number, or by the bytes of its name as a number."""
     if isinstance(key, int):
         return 0, key
     if isinstance(key, (Prefix, Range)):
         return 0, key.first
-    return 1, 0
-
-
-def _string_key(key: Value | CatchAll) -> tuple[int, int]:
-    if isinstance(key, str):
-        return 0, int.from_bytes(key.encode("utf-8", "surrogateescape"), "little")
-    return (0, key) if isinstance(key, int) else (1, 0)
-
-
-def _start(key: Value | CatchAll, kind: DataType) -> tuple[int, int]:
-    if kind.form is Form.STRING and isinstance(key, (str, InterfacePrefix)):
-        name = key if isinstance(key, str) else key.prefix
-        return 0, int.from_bytes(name.encode("utf-8", "surrogateescape")[:16].ljust(16, b"\0"), "big")
-    return _number(key)
+    if isinstance(key, InterfacePrefix):
+        key = key.prefix
+    if not isinstance(key, str):
+        return 1, 0
+    return 0, int.from_bytes(key.encode("utf-8", "surrogateescape").ljust(16, b"\0"), byteorder)
 
 
 def _by_bytes(elements: Elements, types: Sequence[DataType]) -> Sequence[Element]:
     """Concatenations: each part is padded to whole registers of four bytes; the number is read from the end."""
-    layout = []
-    for kind in types:
-        size = (kind.bits + 7) // 8 or 4
-        layout.append(
-            (size, -(-size // 4) * 4, "little" if kind.name in _HOST_ORDER else "big", kind.form is Form.STRING)
-        )
+    layout: list[tuple[int, Literal["little", "big"]]] = [
+        ((kind.bits + 7) // 8 or 4, "little" if kind.name in _HOST_ORDER else "big") for kind in types
+    ]
 
     def key_of(element: Element) -> tuple[int, bytes]:
         key = element.key
-        if key is CATCH_ALL or not isinstance(key, tuple):
+        if not isinstance(key, tuple):
             return 1, b""
         parts = []
-        for part, (size, padded, byteorder, text) in zip(key, layout, strict=True):
-            if text and isinstance(part, str):
-                data = part.encode("utf-8", "surrogateescape")[:size]
-            elif isinstance(part, int):
-                data = (part & (1 << 8 * size) - 1).to_bytes(size, "big" if byteorder == "big" else "little")
+        for part, (size, byteorder) in zip(key, layout, strict=True):
+            if isinstance(part, int):
+                data = (part & (1 << 8 * size) - 1).to_bytes(size, byteorder)
             else:
-                data = b""
-            parts.append(data.ljust(padded, b"\0"))
+                data = part.encode("utf-8", "surrogateescape")[:size] if isinstance(part, str) else b""
+            parts.append(data.ljust(-(-size // 4) * 4, b"\0"))
         return 0, b"".join(parts)[::-1]
 
-    decorated = [(key_of(element), element) for element in elements]
-    decorated.sort(key=itemgetter(0))
-    return [element for _, element in decorated]
+    return sorted(elements, key=key_of)
 
 
 def has_intervals(elements: Iterable[Element]) -> bool:
@@ -148,19 +128,11 @@ def same_intervals(elements: Elements, types: Sequence[DataType]) -> Elements:
     def part(value: Single, kind: DataType) -> Single:
         return as_interval(value.first, value.last, kind) if isinstance(value, (Prefix, Range)) else value
 
+    def key_of(key: Value | CatchAll) -> Value | CatchAll:
+        if isinstance(key, tuple):
+            return tuple(map(part, key, types))
+        return key if isinstance(key, CatchAll) else part(key, types[0])
+
     if not has_intervals(elements):
         return elements
-    found = []
-    for element in elements:
-        key = element.key
-        if isinstance(key, tuple):
-            new: Value | CatchAll = tuple(part(value, kind) for value, kind in zip(key, types, strict=True))
-        elif isinstance(key, CatchAll):
-            new = key
-        else:
-            new = part(key, types[0])
-        if new == key:
-            found.append(element)
-        else:
-            found.append(dataclasses.replace(element, key=new))
-    return Elements(found)
+    return Elements(dataclasses.replace(element, key=key_of(element.key)) for element in elements)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from kproxy.netfilter.nftables.element import Element, Elements
+from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.order import merge_intervals, same_intervals
 from kproxy.netfilter.nftables.ruleset import Rule
 from kproxy.netfilter.nftables.sets import Set
-from kproxy.netfilter.nftables.statement import SetUpdate, Statement
+from kproxy.netfilter.nftables.statement import SetUpdate
 
 DYNAMIC_SIZE: Final = 65535
 """The most elements of a set that rules update."""
@@ -33,44 +33,33 @@ def updated_sets(rules: Iterable[Rule]) -> set[str]:
 
 def settle_set(item: Set, *, updated: bool) -> Set:
     """A set as it is listed once it is loaded; `updated` says that a rule updates it."""
-    changes: dict[str, Any] = {}
-    flags = item.flags
+    flags, size, elements = item.flags, item.size, item.elements
     if item.timeout is not None:
         flags |= {"timeout"}
     if updated:
-        if not item.is_map:
-            flags |= {"dynamic"}
-        if item.size is None:
-            changes["size"] = DYNAMIC_SIZE
-    if flags != item.flags:
-        changes["flags"] = flags
-    elements = item.elements
+        flags |= {"dynamic"} if not item.is_map else set()
+        size = DYNAMIC_SIZE if size is None else size
     if "interval" in flags:
         elements = same_intervals(elements, item.types)
         if item.auto_merge and not item.is_map and len(item.types) == 1:
             elements = merge_intervals(elements, item.types[0])
     if item.stateful and any(not element.stateful for element in elements):
-        elements = Elements(_with_stateful(element, item) for element in elements)
-    if elements is not item.elements:
-        changes["elements"] = elements
-    return dataclasses.replace(item, **changes) if changes else item
-
-
-def _with_stateful(element: Element, item: Set) -> Element:
-    return element if element.stateful else dataclasses.replace(element, stateful=item.stateful)
+        elements = Elements(
+            element if element.stateful else dataclasses.replace(element, stateful=item.stateful)
+            for element in elements
+        )
+    return dataclasses.replace(item, flags=flags, size=size, elements=elements)
 
 
 def settle_rule(rule: Rule, stateful: dict[str, Set]) -> Rule:
     """A rule as it is listed: without the statements that the sets it updates have anyway. `stateful` are these
     sets."""
-    statements: list[Statement] = []
-    changed = False
-    for statement in rule.statements:
-        if type(statement) is SetUpdate and statement.stateful:
-            found = stateful.get(statement.set)
-            if found is not None and found.stateful == statement.stateful:
-                statements.append(dataclasses.replace(statement, stateful=()))
-                changed = True
-                continue
-        statements.append(statement)
-    return dataclasses.replace(rule, statements=tuple(statements)) if changed else rule
+    statements = tuple(
+        dataclasses.replace(statement, stateful=())
+        if type(statement) is SetUpdate
+        and statement.set in stateful
+        and stateful[statement.set].stateful == statement.stateful
+        else statement
+        for statement in rule.statements
+    )
+    return rule if statements == rule.statements else dataclasses.replace(rule, statements=statements)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from kproxy.netfilter.nftables.constant import write_duration
 from kproxy.netfilter.nftables.cursor import Cursor
-from kproxy.netfilter.nftables.grammar import NUMBER, Codec, Grammar, Many, Own, Row, literal, reader_of, take_duration
+from kproxy.netfilter.nftables.grammar import DURATION, NUMBER, Codec, Grammar, Many, Own, Row, literal, reader_of
 from kproxy.netfilter.nftables.style import Scope, Style
 
 DEFAULT_BURST: Final = 5
@@ -134,7 +134,7 @@ class ConnectionLimit:
 
 
 _AGO: Final = Codec(
-    lambda cursor: None if cursor.accept("never") else take_duration(cursor),
+    lambda cursor: None if cursor.accept("never") else DURATION.read(cursor),
     lambda value, scope: "never" if value is None else write_duration(value),
 )
 

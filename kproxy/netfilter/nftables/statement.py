@@ -12,8 +12,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from kproxy.netfilter.nftables.constant import UnknownNameError, constant_reader, read_number, write_constant
-from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
+from kproxy.netfilter.nftables.constant import UnknownNameError, atom_reader, constant_reader, write_constant
+from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.datatype import (
     DATATYPES,
     IFNAME,
@@ -23,7 +23,7 @@ from kproxy.netfilter.nftables.datatype import (
     IPV6_ADDR,
     Form,
 )
-from kproxy.netfilter.nftables.elements import read_elements, read_single, take_atom, take_range
+from kproxy.netfilter.nftables.elements import read_elements, read_single, read_value
 from kproxy.netfilter.nftables.expression import (
     AnonymousMap,
     Ct,
@@ -53,7 +53,6 @@ from kproxy.netfilter.nftables.grammar import (
     reference,
     some_of,
 )
-from kproxy.netfilter.nftables.lexer import END
 from kproxy.netfilter.nftables.operand import (
     ADDRESS_TYPES,
     argument_text,
@@ -117,45 +116,33 @@ _INTERFACE: Final = Codec(
 
 
 def _read_family(cursor: Cursor) -> str | None:
-    """`ip` or `ip6`, where it stands."""
-    return cursor.take() if cursor.peek() in ADDRESS_TYPES else None
-
-
-def _own_family(cursor: Cursor, family: str | None) -> str | None:
-    """What goes without saying in a table of one family."""
-    return cursor.family if family is None and cursor.family in ADDRESS_TYPES else family
+    """`ip` or `ip6`, where it stands; in a table of one family it goes without saying."""
+    family = cursor.take() if cursor.peek() in ADDRESS_TYPES else cursor.family
+    return family if family in ADDRESS_TYPES else None
 
 
 def _read_nat(cursor: Cursor, values: dict[str, Any]) -> None:
     """`[ip|ip6] [addr . port|prefix|interval] to ADDRESS[:PORT]`, and what masquerade and redirect take of it."""
-    family: str | None = None
     translates = values["kind"] in ("snat", "dnat")
-    if translates:
-        family = _own_family(cursor, _read_family(cursor))
-    concatenated = prefix = interval = False
-    if cursor.accept("addr"):
-        concatenated = True
-        cursor.expect(".")
-        cursor.expect("port")
-    elif cursor.accept("prefix"):
-        prefix = True
-    elif cursor.accept("interval"):
-        interval = True
     address: Expression | None = None
     port: Expression | None = None
-    if not translates and cursor.peek() == "to" and is_expression(cursor.tokens[cursor.i + 1]):
-        cursor.i += 1
-        port = read_argument(cursor, INET_SERVICE)
-    elif cursor.accept("to") or (translates and not cursor.at_stop()):
-        address, port, family = _read_target(cursor, family, concatenated=concatenated)
-        concatenated = concatenated or _is_pair(cursor, address)
+    family = _read_family(cursor) if translates else None
+    form = cursor.take() if cursor.peek() in ("addr", "prefix", "interval") else ""
+    if form == "addr":
+        cursor.expect(".")
+        cursor.expect("port")
+    if cursor.accept("to") or (translates and not cursor.at_stop()):
+        if not translates and is_expression(cursor.peek()):
+            port = read_argument(cursor, INET_SERVICE)
+        else:
+            address, port, family = _read_target(cursor, family, concatenated=form == "addr")
     elif translates:
         cursor.fail("to and an address expected")
     if not translates and address is not None:
         cursor.fail("only a port expected", cursor.i - 1)
     values |= {
-        "family": family, "address": address, "port": port, "concatenated": concatenated, "prefix": prefix,
-        "interval": interval,
+        "family": family, "address": address, "port": port, "prefix": form == "prefix", "interval": form == "interval",
+        "concatenated": form == "addr" or _is_pair(cursor, address),
     }  # fmt: skip
 
 
@@ -173,16 +160,17 @@ def _read_target(
     """`ADDRESS[:PORT]`, `:PORT`, `[ADDRESS]:PORT`, or expressions in their places; with the family that the address
     shows. Raises UnexpectedError, UnknownNameError."""
     token = cursor.peek()
-    if token == ":" or (token[:1] == ":" and token[1:2] != ":"):
-        return None, _read_port(cursor), family
     kind = ADDRESS_TYPES.get(family or "", IPV4_ADDR)
-    address: Expression
-    if is_expression(token) or token == "(":
+    address: Expression | None = None
+    port = ""
+    if _starts_port(token):
+        pass
+    elif is_expression(token) or token == "(":
         address = read_argument(cursor, kind, *((INET_SERVICE,) if concatenated else ()))
     elif token == "[":
         if family == "ip":
             cursor.fail("an IPv4 address expected")
-        family = family or "ip6"
+        family = "ip6"
         address = _read_bracketed(cursor)
         if cursor.accept("-"):
             last = _read_bracketed(cursor)
@@ -190,13 +178,23 @@ def _read_target(
                 cursor.fail("a range of addresses expected", cursor.i - 1)
             address = address if address == last else Range(address, last)
     elif concatenated:
-        first = read_single(cursor, kind)
-        cursor.expect(".")
-        address = (first, read_single(cursor, INET_SERVICE))
+        address = read_value(cursor, (kind, INET_SERVICE))
     else:
-        return _read_address_word(cursor, family)
-    port = _read_port(cursor) if cursor.peek()[:1] == ":" else None
-    return address, port, family
+        index = cursor.i
+        word = cursor.take() + ("-" + cursor.take() if cursor.accept("-") else "")
+        if family is None:
+            family = "ip" if "." in word.split(":")[0] else "ip6" if word.count(":") > 1 else None
+        if family != "ip6":  # the colon of an IPv4 address starts the port
+            word, colon, port = word.partition(":")
+            port = colon + port
+        address = cursor.convert(constant_reader(ADDRESS_TYPES.get(family or "", IPV4_ADDR)), word, index)
+    if not port and _starts_port(cursor.peek()):
+        port = cursor.take()
+    return address, _read_port(cursor, port[1:]) if port else None, family
+
+
+def _starts_port(token: str) -> bool:
+    return token[:1] == ":" and token[1:2] != ":"
 
 
 def _read_bracketed(cursor: Cursor) -> Single:
@@ -206,44 +204,16 @@ def _read_bracketed(cursor: Cursor) -> Single:
     return address
 
 
-def _read_address_word(cursor: Cursor, family: str | None) -> tuple[Expression | None, Expression | None, str | None]:
-    """`10.0.0.1`, `10.0.0.1-10.0.0.9:80-90`, `fd00::1`: the colon of an IPv4 address starts the port."""
-    index = cursor.i
-    token = cursor.take()
-    if cursor.accept("-"):
-        token += "-" + cursor.take()
-    if family is None:
-        family = "ip" if "." in token.split(":")[0] else "ip6" if token.count(":") > 1 else None
-    try:
-        if family == "ip6":
-            return constant_reader(IPV6_ADDR)(token), None, family
-        address, colon, port = token.partition(":")
-        number = constant_reader(IPV4_ADDR)(address)
-        if colon:
-            return number, constant_reader(INET_SERVICE)(port), family
-        return number, _read_port(cursor) if cursor.peek()[:1] == ":" else None, family
-    except ValueError as error:
-        if isinstance(error, UnexpectedError):
-            raise
-        raise UnexpectedError(str(error), index) from None
-
-
-def _read_port(cursor: Cursor) -> Expression:
-    """`:80`, `:80-90`, `: EXPRESSION`."""
-    token = cursor.take()
-    text = token[1:]
-    if not text:
-        return read_argument(cursor, INET_SERVICE)
-    if is_expression(text):
-        cursor.i -= 1
-        cursor.tokens[cursor.i] = text
+def _read_port(cursor: Cursor, text: str) -> Expression:
+    """`80`, `80-90`, an expression: what stands behind a colon, the first word of which has been taken, if any."""
+    if not text or is_expression(text):
+        if text:
+            cursor.i -= 1
+            cursor.tokens[cursor.i] = text
         return read_argument(cursor, INET_SERVICE)
     if cursor.accept("-"):
         text += "-" + cursor.take()
-    try:
-        return constant_reader(INET_SERVICE)(text)
-    except ValueError as error:
-        raise UnexpectedError(str(error), cursor.i - 1) from None
+    return cursor.convert(constant_reader(INET_SERVICE), text, cursor.i - 1)
 
 
 def _nat_text(nat: Nat, scope: Scope) -> str:
@@ -258,11 +228,8 @@ def _nat_text(nat: Nat, scope: Scope) -> str:
 def _target_text(item: Nat | Tproxy, scope: Scope) -> str:
     kind = ADDRESS_TYPES.get(item.family or scope.family, INTEGER)
     address = item.address
-    text = (
-        ""
-        if address is None
-        else argument_text(address, scope, kind, *((INET_SERVICE,) if isinstance(address, tuple) else ()))
-    )
+    kinds = (kind, INET_SERVICE) if isinstance(address, tuple) else (kind,)
+    text = "" if address is None else argument_text(address, scope, *kinds)
     bracketed = isinstance(address, (int, Prefix, Range)) and (item.port is not None or isinstance(item, Tproxy))
     if bracketed and kind.form is Form.IPV6:
         text = "-".join(f"[{part}]" for part in text.split("-"))
@@ -311,7 +278,7 @@ def _read_reject(cursor: Cursor, values: dict[str, Any]) -> None:
     if kind not in ("icmp", "icmpv6", "icmpx"):
         cursor.fail("tcp reset, icmp, icmpv6 or icmpx expected", cursor.i - 1)
     cursor.accept("type")
-    values |= {"kind": kind, "code": take_atom(cursor, DATATYPES[f"{kind}_code"])}
+    values |= {"kind": kind, "code": cursor.value(atom_reader(DATATYPES[f"{kind}_code"]))}
 
 
 def _reject_text(reject: Reject, scope: Scope) -> str:
@@ -388,17 +355,10 @@ class Log:
     ))  # fmt: skip
 
 
-_QUEUE_FLAGS: Final = some_of("bypass", "fanout")
-
-
-def _read_queue_number(cursor: Cursor) -> Expression:
-    if is_expression(cursor.peek()):
-        return read_argument(cursor, INTEGER.sized(16))
-    return take_range(cursor, read_number)
-
-
-def _read_more_queue_flags(cursor: Cursor, values: dict[str, Any]) -> None:
-    values["flags"] = values.get("flags", frozenset()) | _QUEUE_FLAGS.read(cursor)
+_QUEUE_FLAGS: Final = Row("flags", "flags", some_of("bypass", "fanout"), omit=frozenset(), merged=True)
+_QUEUE_NUMBER: Final = Codec(
+    lambda cursor: read_argument(cursor, INTEGER.sized(16)), lambda value, scope: argument_text(value, scope, INTEGER)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,10 +370,10 @@ class Queue:
 
     GRAMMAR: ClassVar = Grammar(
         "queue",
-        Row("flags", "flags", _QUEUE_FLAGS, omit=frozenset()),
-        Row("to", "number", Codec(_read_queue_number, lambda value, scope: argument_text(value, scope, INTEGER)),
+        _QUEUE_FLAGS,
+        Row("to", "number", _QUEUE_NUMBER,
             omit=..., others=("num",)),
-        Own(_read_more_queue_flags),
+        Own(_QUEUE_FLAGS.read_value),
     )  # fmt: skip
 
 
@@ -473,7 +433,7 @@ class SetUpdate:
 def _read_tproxy(cursor: Cursor, values: dict[str, Any]) -> None:
     family = _read_family(cursor)
     cursor.expect("to")
-    address, port, family = _read_target(cursor, _own_family(cursor, family))
+    address, port, family = _read_target(cursor, family)
     values |= {"family": family, "address": address, "port": port}
 
 
@@ -509,11 +469,10 @@ def _read_dup(cursor: Cursor, values: dict[str, Any]) -> None:
 
 
 def _dup_text(dup: Dup, scope: Scope) -> str:
+    kind = ADDRESS_TYPES.get(scope.family, INTEGER)
+    address = "" if dup.address is None else argument_text(dup.address, scope, kind)
     device = "" if dup.device is None else _INTERFACE.text(dup.device, scope)
-    if dup.address is None:
-        return device
-    address = argument_text(dup.address, scope, ADDRESS_TYPES.get(scope.family, INTEGER))
-    return f"{address} device {device}" if device else address
+    return " device ".join(filter(None, (address, device)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +487,7 @@ class Dup:
 
 
 def _read_fwd(cursor: Cursor, values: dict[str, Any]) -> None:
-    family = _read_family(cursor)
+    family = cursor.take() if cursor.peek() in ADDRESS_TYPES else None
     cursor.expect("to")
     if family is not None:
         values |= {"family": family, "address": read_argument(cursor, ADDRESS_TYPES[family])}
@@ -587,28 +546,29 @@ def _joint(kind: str) -> str:
     return "set" if kind.startswith("ct ") else "name"
 
 
+_REFERENCES: Final = {(*kind.split(), _joint(kind)): kind for kind in OBJECT_WORDS}
+
+
 def read_object_reference(cursor: Cursor) -> ObjectReference | None:
     """`counter name "x"`, `ct helper set "x"`: None, with nothing taken, where something else stands."""
-    first, second, third = cursor.tokens[cursor.i : cursor.i + 3]
-    kind = f"ct {second}" if first == "ct" else first
-    if kind not in OBJECT_WORDS or (third if first == "ct" else second) != _joint(kind):
+    words = tuple(cursor.tokens[cursor.i : cursor.i + 3])
+    kind = _REFERENCES.get(words) or _REFERENCES.get(words[:2])
+    if kind is None:
         return None
-    cursor.i += 3 if first == "ct" else 2
+    cursor.i += len(kind.split()) + 1
     return ObjectReference(kind, _read_object_name(cursor))
 
 
 def _read_object_name(cursor: Cursor) -> str | MapLookup:
     index = cursor.i
-    following = cursor.tokens[index + 1]
-    if cursor.peek()[:1] == '"' or following in ("\n", ";", "}", END) or following[0] == "#":
-        return cursor.name("the name of an object")
     try:
-        key = read_key(cursor)
+        key = None if cursor.peek()[:1] == '"' else read_key(cursor)
     except UnknownNameError:
+        key = None
+    if key is None or (cursor.i == index + 1 and cursor.peek() != "map"):
         cursor.i = index
         return cursor.name("the name of an object")
-    if not cursor.accept("map"):
-        cursor.fail("map expected")
+    cursor.expect("map")
     found = read_reference(cursor)
     types = types_of(key)
     return MapLookup(key, found or AnonymousMap(read_elements(cursor, types, objects=True), types))
