@@ -7,8 +7,9 @@ whole or not at all. Where iptables-nft and iptables-legacy disagree, the strict
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, VERDICTS
 from kproxy.netfilter.iptables.rule import Counters, Rule
@@ -113,202 +114,136 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One line of restore input. `line` counts from 1 and takes no part in comparisons."""
+    """One line of restore input.
 
+    `command` is its short name (`-A`), or `:` for a declaration. `chain` is None for all chains. `rules` are several
+    where addresses stand in lists; `number` is that of a rule, from 1 (0: none). `name` is the chain's new name after
+    `-E`, the policy after `-P` and `:` (None: `-`). `counters` are those in square brackets. `line` counts from 1 and
+    takes no part in comparisons.
+    """
+
+    command: str
+    chain: str | None = None
+    rules: tuple[Rule, ...] = ()
+    number: int = 0
+    name: str | None = None
+    counters: Counters | None = None
     line: int = field(default=0, compare=False, kw_only=True)
 
     def apply(self, table: TableState) -> None:
         """Change the table. Raises RefusedError."""
-        raise NotImplementedError
+        _CHANGES[self.command](table, self, self.chain or "")
 
 
-@dataclass(frozen=True, slots=True)
-class DeclareChain(Operation):
-    """`:NAME POLICY [packets:bytes]`: a user-defined chain is made, or emptied if it is there; a built-in chain keeps
-    its rules and gets the policy, and counters of 0 unless they are to be restored. A policy of None (`-`) changes
-    nothing there."""
-
-    chain: str
-    policy: str | None = None
-    counters: Counters | None = None
-
-    def apply(self, table: TableState) -> None:
-        if self.chain in table.builtin:
-            chain = table.chain(self.chain)
-            if self.policy is not None:
-                if self.policy not in ("ACCEPT", "DROP"):
-                    raise RefusedError(f"policy {self.policy}")
-                counters = self.counters if table.counters else None
-                chain = replace(chain, policy=self.policy, counters=counters or Counters())
-            table.chains[self.chain] = chain
-            return
-        if self.policy is not None:
-            raise RefusedError(f"a policy for {self.chain}, which is no built-in chain")
-        if self.chain in table.chains:
-            table.set_rules(self.chain, ())
-        else:
-            table.make(self.chain)
+def _declare(table: TableState, operation: Operation, name: str) -> None:
+    """A user-defined chain is made, or emptied if it is there; a built-in chain keeps its rules and gets the policy,
+    and counters of 0 unless they are to be restored. A policy of `-` changes nothing there."""
+    policy = operation.name
+    if name in table.builtin:
+        chain = table.chain(name)
+        if policy is not None:
+            if policy not in ("ACCEPT", "DROP"):
+                raise RefusedError(f"policy {policy}")
+            counters = operation.counters if table.counters else None
+            table.chains[name] = replace(chain, policy=policy, counters=counters or Counters())
+    elif policy is not None:
+        raise RefusedError(f"a policy for {name}, which is no built-in chain")
+    elif name in table.chains:
+        table.set_rules(name, ())
+    else:
+        table.make(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Append(Operation):
-    """`-A CHAIN rule`. Addresses in lists make several rules, hence `rules`. `counters` are those in front."""
-
-    chain: str
-    rules: tuple[Rule, ...]
-    counters: Counters | None = None
-
-    def apply(self, table: TableState) -> None:
-        for rule in self.rules:
-            table.check_target(rule)
-        table.rules(self.chain).extend(table.counted(self.rules, self.counters))
+def _append(table: TableState, operation: Operation, name: str) -> None:
+    for rule in operation.rules:
+        table.check_target(rule)
+    table.rules(name).extend(table.counted(operation.rules, operation.counters))
 
 
-@dataclass(frozen=True, slots=True)
-class Insert(Operation):
-    """`-I CHAIN [number] rule`: in front of that rule, counted from 1."""
-
-    chain: str
-    rules: tuple[Rule, ...]
-    number: int = 1
-    counters: Counters | None = None
-
-    def apply(self, table: TableState) -> None:
-        rules = table.rules(self.chain)
-        if not 1 <= self.number <= len(rules) + 1:
-            raise RefusedError(f"no place {self.number} in chain {self.chain}")
-        for rule in self.rules:
-            table.check_target(rule)
-        # Each is inserted at the same place, so the last comes to stand first.
-        rules[self.number - 1 : self.number - 1] = reversed(table.counted(self.rules, self.counters))
+def _insert(table: TableState, operation: Operation, name: str) -> None:
+    """In front of the rule of that number. Each is inserted at the same place, so the last comes to stand first."""
+    rules, number = table.rules(name), operation.number or 1
+    if number > len(rules) + 1:
+        raise RefusedError(f"no place {number} in chain {name}")
+    for rule in operation.rules:
+        table.check_target(rule)
+    rules[number - 1 : number - 1] = reversed(table.counted(operation.rules, operation.counters))
 
 
-@dataclass(frozen=True, slots=True)
-class Replace(Operation):
-    """`-R CHAIN number rule`."""
-
-    chain: str
-    number: int
-    rule: Rule
-
-    def apply(self, table: TableState) -> None:
-        place = table.place(self.chain, self.number)
-        table.check_target(self.rule)
-        table.rules(self.chain)[place] = self.rule
+def _replace(table: TableState, operation: Operation, name: str) -> None:
+    place = table.place(name, operation.number)
+    table.check_target(operation.rules[0])
+    table.rules(name)[place] = operation.rules[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Delete(Operation):
-    """`-D CHAIN rule`: the first rule that is equal (counters do not count)."""
-
-    chain: str
-    rules: tuple[Rule, ...]
-
-    def apply(self, table: TableState) -> None:
-        rules = table.rules(self.chain)
-        for rule in self.rules:
-            if rule not in rules:
-                raise RefusedError(f"no such rule in chain {self.chain}")
-            rules.remove(rule)
+def _delete(table: TableState, operation: Operation, name: str) -> None:
+    """The rule of that number, or the first rule that is equal (counters do not count)."""
+    rules = table.rules(name)
+    if operation.number:
+        del rules[table.place(name, operation.number)]
+    for rule in operation.rules:
+        if rule not in rules:
+            raise RefusedError(f"no such rule in chain {name}")
+        rules.remove(rule)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteNumber(Operation):
-    """`-D CHAIN number`, counted from 1."""
-
-    chain: str
-    number: int
-
-    def apply(self, table: TableState) -> None:
-        del table.rules(self.chain)[table.place(self.chain, self.number)]
+def _new_chain(table: TableState, _operation: Operation, name: str) -> None:
+    if name in table.chains:
+        raise RefusedError(f"chain {name} exists")
+    table.make(name)
 
 
-@dataclass(frozen=True, slots=True)
-class NewChain(Operation):
-    """`-N CHAIN`: it must not exist."""
-
-    chain: str
-
-    def apply(self, table: TableState) -> None:
-        if self.chain in table.chains:
-            raise RefusedError(f"chain {self.chain} exists")
-        table.make(self.chain)
+def _flush(table: TableState, operation: Operation, _name: str) -> None:
+    for name in table.names(operation.chain):
+        table.set_rules(name, ())
 
 
-@dataclass(frozen=True, slots=True)
-class FlushChain(Operation):
-    """`-F [CHAIN]`: remove the rules of one chain or of all."""
-
-    chain: str | None = None
-
-    def apply(self, table: TableState) -> None:
-        for name in table.names(self.chain):
-            table.set_rules(name, ())
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteChain(Operation):
-    """`-X [CHAIN]`: remove an empty user-defined chain that nothing jumps to, or all user-defined chains."""
-
-    chain: str | None = None
-
-    def apply(self, table: TableState) -> None:
-        if self.chain in table.builtin:
-            raise RefusedError(f"chain {self.chain} is built in")
-        names = [name for name in table.names(self.chain) if name not in table.builtin]
-        for name in names:
-            if table.rules(name):
-                raise RefusedError(f"chain {name} is not empty")
-            if table.referenced(name):
-                raise RefusedError(f"chain {name} is in use")
-        for name in names:
-            table.remove(name)
+def _delete_chain(table: TableState, operation: Operation, name: str) -> None:
+    """An empty user-defined chain that nothing jumps to, or all user-defined chains."""
+    if name in table.builtin:
+        raise RefusedError(f"chain {name} is built in")
+    names = [name for name in table.names(operation.chain) if name not in table.builtin]
+    for name in names:
+        if table.rules(name):
+            raise RefusedError(f"chain {name} is not empty")
+        if table.referenced(name):
+            raise RefusedError(f"chain {name} is in use")
+    for name in names:
+        table.remove(name)
 
 
-@dataclass(frozen=True, slots=True)
-class RenameChain(Operation):
-    """`-E OLD NEW`: jumps follow the chain."""
-
-    chain: str
-    name: str
-
-    def apply(self, table: TableState) -> None:
-        chain = table.chain(self.chain)
-        if self.chain in table.builtin:
-            raise RefusedError(f"chain {self.chain} is built in")
-        if self.name in table.chains:
-            raise RefusedError(f"chain {self.name} exists")
-        rules = table.rules(self.chain)
-        table.remove(self.chain)
-        table.chains[self.name] = replace(chain, name=self.name)
-        table.set_rules(self.name, rules)
-        for name in table.chains:
-            changed = table.rules(name)
-            for index, rule in enumerate(changed):
-                if isinstance(rule.target, Jump) and rule.target.chain == self.chain:
-                    changed[index] = replace(rule, target=Jump(self.name, rule.target.goto), spelling=None)
+def _rename(table: TableState, operation: Operation, old: str) -> None:
+    """Jumps follow the chain."""
+    chain, new = table.chain(old), operation.name or ""
+    if old in table.builtin:
+        raise RefusedError(f"chain {old} is built in")
+    if new in table.chains:
+        raise RefusedError(f"chain {new} exists")
+    rules = table.rules(old)
+    table.remove(old)
+    table.chains[new] = replace(chain, name=new)
+    table.set_rules(new, rules)
+    for name in table.chains:
+        changed = table.rules(name)
+        for index, rule in enumerate(changed):
+            if isinstance(rule.target, Jump) and rule.target.chain == old:
+                changed[index] = replace(rule, target=Jump(new, rule.target.goto), spelling=None)
 
 
-@dataclass(frozen=True, slots=True)
-class SetPolicy(Operation):
-    """`-P CHAIN POLICY`, for a built-in chain."""
-
-    chain: str
-    policy: str
-
-    def apply(self, table: TableState) -> None:
-        if self.chain not in table.builtin or self.policy not in ("ACCEPT", "DROP"):
-            raise RefusedError(f"policy {self.policy} for chain {self.chain}")
-        table.chains[self.chain] = replace(table.chain(self.chain), policy=self.policy)
+def _set_policy(table: TableState, operation: Operation, name: str) -> None:
+    if name not in table.builtin or operation.name not in ("ACCEPT", "DROP"):
+        raise RefusedError(f"policy {operation.name} for chain {name}")
+    table.chains[name] = replace(table.chain(name), policy=operation.name)
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroCounters(Operation):
-    """`-Z [CHAIN]`: set the counters of one chain and its rules, or of all, to 0."""
+def _zero(table: TableState, operation: Operation, _name: str) -> None:
+    """The counters of one chain and its rules, or of all."""
+    for name in table.names(operation.chain):
+        table.set_rules(name, [replace(rule, counters=None) for rule in table.rules(name)])
+        table.chains[name] = replace(table.chains[name], counters=Counters())
 
-    chain: str | None = None
 
-    def apply(self, table: TableState) -> None:
-        for name in table.names(self.chain):
-            table.set_rules(name, [replace(rule, counters=None) for rule in table.rules(name)])
-            table.chains[name] = replace(table.chains[name], counters=Counters())
+_CHANGES: Final[Mapping[str, Callable[[TableState, Operation, str], None]]] = {
+    ":": _declare, "-A": _append, "-I": _insert, "-R": _replace, "-D": _delete, "-N": _new_chain, "-F": _flush,
+    "-X": _delete_chain, "-E": _rename, "-P": _set_policy, "-Z": _zero,
+}  # fmt: skip

@@ -17,23 +17,7 @@ from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
 from kproxy.netfilter.iptables.check import find_loop
 from kproxy.netfilter.iptables.errors import RestoreError
 from kproxy.netfilter.iptables.lexer import split_words, unquote
-from kproxy.netfilter.iptables.operation import (
-    Append,
-    DeclareChain,
-    Delete,
-    DeleteChain,
-    DeleteNumber,
-    FlushChain,
-    Insert,
-    NewChain,
-    Operation,
-    RefusedError,
-    RenameChain,
-    Replace,
-    SetPolicy,
-    TableState,
-    ZeroCounters,
-)
+from kproxy.netfilter.iptables.operation import Operation, RefusedError, TableState
 from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.rule import Counters
@@ -161,7 +145,7 @@ class _RestoreParser(TableParser):
                 self._fail(str(error))
             except OtherFamilyError:
                 continue
-            self._operations.append(Append(chain, (rule,), line=self._line))
+            self._operations.append(Operation("-A", chain, (rule,), line=self._line))
         self._text = ""
         self._check_committed()
         return tuple(self._parts)
@@ -181,7 +165,7 @@ class _RestoreParser(TableParser):
         elif line.startswith(":"):
             name, policy, counters = parse_declaration(line, self._fail)
             self._check_name(name)
-            self._operations.append(DeclareChain(name, policy, counters, line=self._line))
+            self._operations.append(Operation(":", name, name=policy, counters=counters, line=self._line))
         else:
             counted = _COUNTED.fullmatch(line)
             if counted is None:
@@ -212,24 +196,18 @@ class _RestoreParser(TableParser):
         chain = names[0] if names else ""
         line = self._line
         if command in ("-F", "-X", "-Z") and len(names) <= 1 and not rest:
-            simple = {"-F": FlushChain, "-X": DeleteChain, "-Z": ZeroCounters}[command]
-            return simple(chain or None, line=line)
+            return Operation(command, chain or None, line=line)
         if not chain:
             raise ValueError(f"a chain expected after {command}")
         if command == "-N" and len(names) == 1 and not rest:
             self._check_name(chain)
-            return NewChain(chain, line=line)
+            return Operation(command, chain, line=line)
         if command in ("-E", "-P") and len(names) == 2 and not rest:
             if command == "-E":
                 self._check_name(names[1])
-                return RenameChain(chain, names[1], line=line)
-            if names[1] not in POLICIES:
+            elif names[1] not in POLICIES:
                 raise ValueError(f"a policy expected, not {names[1]}")
-            return SetPolicy(chain, names[1], line=line)
-        return self._rule_operation(command, names, rest, counters)
-
-    def _rule_operation(self, command: str, names: list[str], rest: list[str], counters: Counters | None) -> Operation:
-        chain, line = names[0], self._line
+            return Operation(command, chain, name=names[1], line=line)
         number = 0
         if len(names) == 2 and command in ("-I", "-R", "-D") and _NUMBER.fullmatch(names[1]):
             number = int(names[1])
@@ -237,18 +215,12 @@ class _RestoreParser(TableParser):
                 raise ValueError("a rule number from 1 expected")
         elif len(names) != 1:
             raise ValueError(f"an option expected, not {names[1]}")
-        if command == "-D" and number and not rest:
-            return DeleteNumber(chain, number, line=line)
-        rules = tuple(self._reader.read(" ".join(words)) for words in expand_addresses(rest))
-        if command == "-A":
-            return Append(chain, rules, counters, line=line)
-        if command == "-I":
-            return Insert(chain, rules, number or 1, counters, line=line)
-        if command == "-D" and not number:
-            return Delete(chain, rules, line=line)
-        if command == "-R" and number and len(rules) == 1:
-            return Replace(chain, number, rules[0], line=line)
-        raise ValueError(f"{command} CHAIN {'NUMBER ' if command == '-R' else ''}and one rule expected")
+        by_number = command == "-D" and number > 0 and not rest
+        rules = () if by_number else tuple(self._reader.read(" ".join(words)) for words in expand_addresses(rest))
+        one_rule = command == "-R" and number > 0 and len(rules) == 1
+        if not (by_number or one_rule or command in ("-A", "-I") or (command == "-D" and not number)):
+            raise ValueError(f"{command} CHAIN {'NUMBER ' if command == '-R' else ''}and one rule expected")
+        return Operation(command, chain, rules, number, counters=counters, line=line)
 
 
 def expand_addresses(words: list[str]) -> list[list[str]]:
