@@ -98,8 +98,6 @@ class Verdict(StrEnum):
 
 
 # Priorities of what hangs on the hooks of IPv4 and IPv6.
-RAW_BEFORE_DEFRAG: Final = -450
-DEFRAGMENT: Final = -400
 RAW: Final = -300
 CONNTRACK: Final = -200
 MANGLE: Final = -150

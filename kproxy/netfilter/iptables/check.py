@@ -6,10 +6,11 @@ A dump that a kernel printed has none of these; hand-written rules and edited du
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kproxy.netfilter import loop
 from kproxy.netfilter.family import BUILTIN_CHAINS, protocol_name
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
@@ -43,9 +44,8 @@ def check_ruleset(ruleset: Ruleset) -> tuple[Problem, ...]:
             for number, rule in enumerate(chain.rules, 1):
                 for kind, text in _rule_problems(table, builtin, rule):
                     problems.append(Problem(kind, table.name, chain.name, number, text))
-        loop = find_loop(table)
-        if loop:
-            problems.append(Problem("loop", table.name, loop[0], 0, f"a loop of jumps: {' → '.join(loop)}"))
+        if found := find_loop(table):
+            problems.append(Problem("loop", table.name, found[0], 0, f"a loop of jumps: {' → '.join(found)}"))
     return tuple(problems)
 
 
@@ -91,24 +91,5 @@ def find_loop(table: Table, *, hooked: bool = False) -> tuple[str, ...]:
         chain.name: tuple(dict.fromkeys(rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)))
         for chain in table.chains
     }
-    starts = [chain.name for chain in table.chains if chain.policy is not None] if hooked else list(jumps)
-    done: set[str] = set()
-    for start in starts:
-        if start in done or not jumps[start]:
-            continue
-        path: list[str] = [start]
-        on_path = {start}
-        pending = [iter(jumps[start])]
-        while path:
-            following = next(pending[-1], None)
-            if following is None:
-                pending.pop()
-                done.add(path[-1])
-                on_path.discard(path.pop())
-            elif following in on_path:
-                return (*path[path.index(following) :], following)
-            elif following in jumps and following not in done:
-                path.append(following)
-                on_path.add(following)
-                pending.append(iter(jumps[following]))
-    return ()
+    starts: Iterable[str] = [chain.name for chain in table.chains if chain.policy is not None] if hooked else jumps
+    return loop.find_loop(jumps, starts)

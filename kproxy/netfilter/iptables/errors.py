@@ -10,21 +10,25 @@ if TYPE_CHECKING:
     from kproxy.netfilter.iptables.ruleset import Ruleset
 
 
-class RuleSyntaxError(InputError):
-    """Text that is not rule text.
+class RuleTextError(InputError):
+    """Text that cannot be read as rules.
 
-    `source` is the file as the user named it, `line` counts from 1 (0: a rule on its own), `text` is the line itself
-    and `expected` says what should have stood there.
+    `source` is the file as the user named it, `line` counts from 1 (0: unknown, or a rule on its own), `text` is the
+    line itself and `expected` says what should have stood there.
     """
 
     def __init__(self, expected: str, *, text: str = "", source: str = "", line: int = 0) -> None:
-        where = source + (f": line {line}" if line else "")
+        where = ": ".join(filter(None, (source, f"line {line}" if line else "")))
         shown = text if len(text) <= 300 else f"{text[:300]}..."
         super().__init__((f"{where}: " if where else "") + expected + (f": {shown!r}" if text else ""))
         self.expected = expected
         self.text = text
         self.source = source
         self.line = line
+
+
+class RuleSyntaxError(RuleTextError):
+    """Text that is not a rule or a rule set of iptables."""
 
 
 class RestoreError(KproxyError):

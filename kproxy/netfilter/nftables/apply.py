@@ -54,15 +54,10 @@ class _TableDraft:
         chains = []
         for chain in by_type[Chain]:
             rules = self.rules[chain.name]
-            settled = [settle_rule(rule, stateful) for rule in rules] if stateful else rules
+            settled = (settle_rule(rule, stateful) for rule in rules) if stateful else rules
             chains.append(dataclasses.replace(chain, rules=tuple(settled)))
-        return dataclasses.replace(
-            self.table,
-            chains=tuple(chains),
-            sets=tuple(by_type[Set]),
-            objects=tuple(by_type[NamedObject]),
-            flowtables=tuple(by_type[Flowtable]),
-        )
+        sets, objects, flowtables = (tuple(by_type[kind]) for kind in (Set, NamedObject, Flowtable))
+        return dataclasses.replace(self.table, chains=tuple(chains), sets=sets, objects=objects, flowtables=flowtables)
 
     def users(self, kind: str, name: str) -> Iterator[str]:
         """What refers to a chain or a set."""
@@ -167,9 +162,8 @@ class _Draft:
             self.fail(command, f"the {kind} exists: {name}")
         if isinstance(item, Chain):
             if item.base is not None:
-                if old.base is None or dataclasses.replace(old.base, policy=None, devices=()) != dataclasses.replace(
-                    item.base, policy=None, devices=()
-                ):
+                same = {"policy": item.base.policy, "devices": item.base.devices}
+                if old.base is None or dataclasses.replace(old.base, **same) != item.base:
                     self.fail(command, f"the chain exists, with another hook: {name}")
                 if item.base.policy is not None:
                     base = dataclasses.replace(old.base, policy=item.base.policy)

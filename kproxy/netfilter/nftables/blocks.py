@@ -59,8 +59,6 @@ CHAIN_ROWS: Final = AnyOrder(
 
 def read_chain(cursor: Cursor, name: str) -> Chain:
     """The block of a chain, with its rules. Raises UnexpectedError."""
-    line = cursor.line_here()
-    handle = cursor.open_block()
     rules: list[Rule] = []
 
     def rule(cursor: Cursor) -> bool:
@@ -72,4 +70,4 @@ def read_chain(cursor: Cursor, name: str) -> Chain:
     base = values.get("base")
     if base is not None and (policy or devices):
         values["base"] = dataclasses.replace(base, policy=policy, devices=devices or base.devices)
-    return Chain(name, rules=tuple(rules), handle=handle, line=line, **values)
+    return Chain(name, rules=tuple(rules), **values)

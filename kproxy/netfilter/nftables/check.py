@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kproxy.netfilter.loop import find_loop
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
@@ -43,8 +44,8 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
     def problem(where: str, message: str, line: int) -> NftProblem:
         return NftProblem(family, table.name, where, message, line)
 
-    objects = {(item.kind, item.name) for item in table.objects}
-    flowtables = {item.name for item in table.flowtables}
+    known = {("set", item.name) for item in table.sets} | {(item.kind, item.name) for item in table.objects}
+    known |= {("flowtable", item.name) for item in table.flowtables}
     for chain in table.chains:
         for number, rule in enumerate(chain.rules, 1):
             found = references_of(rule)
@@ -55,22 +56,20 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
                     yield problem(where, f"jump to a chain that does not exist: {name}", rule.line)
                 elif target.base is not None:
                     yield problem(where, f"jump to a base chain: {name}", rule.line)
-            for name in found.sets:
-                if table.set(name) is None:
-                    yield problem(where, f"a set that does not exist: {name}", rule.line)
-            for kind, name in found.objects:
-                if (kind, name) not in objects:
+            sets, flowtables = (
+                (("set", name) for name in found.sets),
+                (("flowtable", name) for name in found.flowtables),
+            )
+            for kind, name in (*sets, *found.objects, *flowtables):
+                if (kind, name) not in known:
                     yield problem(where, f"a {kind} that does not exist: {name}", rule.line)
-            for name in found.flowtables:
-                if name not in flowtables:
-                    yield problem(where, f"a flowtable that does not exist: {name}", rule.line)
     for item in table.sets:
         if item.is_verdict_map:
             for name in dict.fromkeys(chains_of_elements(item.elements)):
                 if table.chain(name) is None:
                     yield problem(f"map {item.name}", f"jump to a chain that does not exist: {name}", item.line)
-    loop = _find_loop(table)
-    if loop:
+    targets = _targets(table)
+    if loop := find_loop(targets, targets):
         first = table.chain(loop[0])
         line = 0 if first is None else first.line
         yield problem(f"chain {loop[0]}", "a loop of jumps: " + " → ".join(loop), line)
@@ -85,30 +84,3 @@ def _targets(table: Table) -> dict[str, list[str]]:
         named = [name for each in asked for item in each.sets for name in maps.get(item, ())]
         found[chain.name] = list(dict.fromkeys([*(name for each in asked for name in each.chains), *named]))
     return found
-
-
-def _find_loop(table: Table) -> list[str]:
-    """A chain that can reach itself, with the way; empty if there is none."""
-    targets = _targets(table)
-    done: set[str] = set()
-    for start in targets:
-        if start in done:
-            continue
-        path: list[str] = [start]
-        on_path = {start}
-        stack = [iter(targets[start])]
-        while stack:
-            for name in stack[-1]:
-                if name in on_path:
-                    return [*path[path.index(name) :], name]
-                if name not in done and name in targets:
-                    path.append(name)
-                    on_path.add(name)
-                    stack.append(iter(targets[name]))
-                    break
-            else:
-                stack.pop()
-                last = path.pop()
-                on_path.discard(last)
-                done.add(last)
-    return []

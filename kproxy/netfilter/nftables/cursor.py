@@ -110,11 +110,6 @@ class Cursor:
             self.fail("a closing } expected")
         return True
 
-    def open_block(self) -> int | None:
-        """The opening brace, and the handle behind it."""
-        self.expect("{")
-        return self.handle()
-
     def next_item(self) -> bool:
         """Go on to the next item of a list in braces: False when it has ended, with its brace taken."""
         self.skip_lines()

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from kproxy.errors import InputError
+from kproxy.netfilter.iptables.errors import RuleTextError
 
 
-class NftSyntaxError(InputError):
-    """The text is not what nft prints or takes.
-
-    `expected` says what is wrong; `source` and `line` (counted from 1; 0: unknown) say where.
-    """
-
-    def __init__(self, expected: str, *, text: str = "", source: str = "", line: int = 0) -> None:
-        where = ": ".join(filter(None, (source, f"line {line}" if line else "")))
-        shown = text if len(text) <= 300 else f"{text[:300]}..."
-        super().__init__((f"{where}: " if where else "") + expected + (f": {shown!r}" if shown else ""))
-        self.expected = expected
-        self.text = text
-        self.source = source
-        self.line = line
+class NftSyntaxError(RuleTextError):
+    """The text is not what nft prints or takes."""
 
 
 class NftApplyError(NftSyntaxError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeAlias, get_args
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, get_args
 
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.cursor import Cursor
@@ -32,12 +32,24 @@ from kproxy.netfilter.nftables.protocol import EXTENSION_HEADERS, HEADERS, Heade
 from kproxy.netfilter.nftables.style import Scope
 from kproxy.netfilter.nftables.value import Value
 
+K = TypeVar("K")
+T = TypeVar("T")
+
 _FAMILIES: Final = frozenset({"ip", "ip6"})
 
 
 def unknown_name(cursor: Cursor) -> UnknownNameError:
     """The error for the word that comes next."""
     return UnknownNameError(f"{cursor.peek()!r} is not known")
+
+
+def _take(cursor: Cursor, known: Mapping[K, T], word: K) -> T:
+    """What a table has for the next word, which the reader may know by another name. Raises UnknownNameError."""
+    found = known.get(word)
+    if found is None:
+        raise unknown_name(cursor)
+    cursor.i += 1
+    return found
 
 
 def _key_of(known: Mapping[str, DataType]) -> Codec:
@@ -49,9 +61,7 @@ def _key_of(known: Mapping[str, DataType]) -> Codec:
         if key in _FAMILIES:
             cursor.i += 1
             key = f"{key} {cursor.peek()}"
-        if key not in known:
-            raise unknown_name(cursor)
-        cursor.i += 1
+        _take(cursor, known, key)
         full = f"{cursor.family} {key}"
         return full if full in known and cursor.family in _FAMILIES else key
 
@@ -166,9 +176,8 @@ def _read_fib(cursor: Cursor, values: dict[str, Any]) -> None:
     if cursor.accept("check"):
         result, check = "oif", True
     else:
-        if cursor.peek() not in FIB_RESULTS:
-            raise unknown_name(cursor)
-        result = cursor.take()
+        result = cursor.peek()
+        _take(cursor, FIB_RESULTS, result)
         following = cursor.peek()
         if following in ("==", "!=", "eq", "ne"):
             following = cursor.tokens[cursor.i + 1]
@@ -406,10 +415,7 @@ def _read_option(cursor: Cursor, kind: str) -> Expression:
     cursor.i += 1
     name = cursor.peek()
     name = _OPTION_ALIASES.get(name, name) if kind == "tcp" else name
-    header = EXTENSION_HEADERS.get((kind, name))
-    if header is None:
-        raise unknown_name(cursor)
-    cursor.i += 1
+    header = _take(cursor, EXTENSION_HEADERS, (kind, name))
     field = cursor.peek()
     if field in header.fields:
         cursor.i += 1
@@ -421,16 +427,12 @@ def _read_option(cursor: Cursor, kind: str) -> Expression:
 
 def _read_extension(cursor: Cursor) -> Expression:
     name = cursor.take()
-    if cursor.peek() not in EXTENSION_HEADERS["ip6", name].fields:
-        raise unknown_name(cursor)
-    return ExtensionField("ip6", name, cursor.take())
+    return ExtensionField("ip6", name, _take(cursor, EXTENSION_HEADERS["ip6", name].fields, cursor.peek()).name)
 
 
 def _read_exthdr(cursor: Cursor) -> Expression:
     cursor.i += 1
-    if ("ip6", cursor.peek()) not in EXTENSION_HEADERS:
-        raise unknown_name(cursor)
-    return ExtensionField("ip6", cursor.take())
+    return ExtensionField("ip6", _take(cursor, EXTENSION_HEADERS, ("ip6", cursor.peek())).name)
 
 
 def _extension_text(item: ExtensionField, _scope: Scope) -> str:
@@ -443,11 +445,7 @@ def _extension_text(item: ExtensionField, _scope: Scope) -> str:
 def _read_meta(cursor: Cursor) -> Expression:
     cursor.i += 1
     key = cursor.peek()
-    found = _META.get(META_ALIASES.get(key, key))
-    if found is None:
-        raise unknown_name(cursor)
-    cursor.i += 1
-    return found
+    return _take(cursor, _META, META_ALIASES.get(key, key))
 
 
 def _read_rt(cursor: Cursor) -> Expression:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.hooks import PRIORITY_NAMES
+from kproxy.netfilter.nftables.constant import read_number
 from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.grammar import AnyOrder, Codec, Own, Row, flags_of, one_of, read_block
 from kproxy.netfilter.nftables.style import Scope
 
-_OFFSET_PRIORITY: Final = re.compile(r"([a-z]+)([-+])([0-9]+)")
+_PRIORITY: Final = re.compile(r"(?=.)([a-z]*)(?:([-+]?)([0-9][0-9a-fA-FxX]*))?")
 _HOOK_NAMES: Final = {"dstnat": ("prerouting",), "srcnat": ("postrouting",)}
 _NEWER_HOOK_NAMES: Final = {"dstnat": ("prerouting", "output"), "srcnat": ("postrouting",)}
 """Names of priorities that are printed at some hooks only."""
@@ -19,27 +20,21 @@ _NEWER_HOOK_NAMES: Final = {"dstnat": ("prerouting", "output"), "srcnat": ("post
 
 def read_priority(cursor: Cursor) -> int:
     """`filter`, `dstnat - 10`, `-110`. Raises UnexpectedError."""
-    token = cursor.take()
-    found = _OFFSET_PRIORITY.fullmatch(token)
-    if found is not None:
-        name, sign, offset = found[1], found[2], int(found[3][:12])
-    else:
-        name, sign, offset = token, "+", 0
-    names = PRIORITY_NAMES[cursor.family]
-    if name not in names:
-        try:
-            priority = int(token) if len(token) < 12 else None
-        except ValueError:
-            priority = None
-        if priority is None or not -(1 << 31) <= priority < 1 << 31:
-            cursor.fail("a priority expected", cursor.i - 1)
-        return priority
+    index = cursor.i
+    text = cursor.take()
     if cursor.peek() in ("-", "+"):
-        sign, offset = cursor.take(), cursor.number()
-    elif re.fullmatch(r"[-+][0-9]{1,10}", cursor.peek()):
-        signed = cursor.take()
-        sign, offset = signed[0], int(signed[1:])
-    return names[name] + (offset if sign == "+" else -offset)
+        text += cursor.take() + cursor.take()
+    elif cursor.peek()[:1] in ("-", "+"):
+        text += cursor.take()
+    found = _PRIORITY.fullmatch(text)
+    names = PRIORITY_NAMES[cursor.family]
+    if found is None or (found[1] and found[1] not in names):
+        cursor.fail("a priority expected", index)
+    offset = cursor.convert(read_number, found[3] or "0", index)
+    priority = names.get(found[1], 0) + (-offset if found[2] == "-" else offset)
+    if not -(1 << 31) <= priority < 1 << 31:
+        cursor.fail("a priority expected", index)
+    return priority
 
 
 def priority_text(priority: int, hook: str, family: str, scope: Scope) -> str:
@@ -103,7 +98,4 @@ class Flowtable:
 
 def read_flowtable(cursor: Cursor, name: str) -> Flowtable:
     """The block of a flowtable. Raises UnexpectedError."""
-    line = cursor.line_here()
-    handle = cursor.open_block()
-    values = read_block(cursor, Flowtable.ROWS, "a property of a flowtable expected")
-    return Flowtable(name, handle=handle, line=line, **values)
+    return Flowtable(name, **read_block(cursor, Flowtable.ROWS, "a property of a flowtable expected"))

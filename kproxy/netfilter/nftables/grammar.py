@@ -234,9 +234,14 @@ class Grammar:
 def read_block(
     cursor: Cursor, rows: AnyOrder, expected: str, other: Callable[[Cursor], bool] = lambda cursor: False
 ) -> dict[str, Any]:
-    """The lines up to a closing brace, which is taken, in any order. `other` takes a line that is no row's, if it can.
-    Raises UnexpectedError."""
-    values: dict[str, Any] = {}
+    """The lines between braces, which are taken, in any order, with the block's `line` and what a comment behind the
+    first says of it (`handle`, a table's `owner`). `other` takes a
+    line that is no row's, if it can. Raises UnexpectedError."""
+    values: dict[str, Any] = {"line": cursor.line_here()}
+    cursor.expect("{")
+    if (owner := cursor.program()) is not None:
+        values["owner"] = owner
+    values["handle"] = cursor.handle()
     while cursor.next_line():
         if not rows.read_one(cursor, values) and not other(cursor):
             cursor.fail(expected)

@@ -19,6 +19,7 @@ from kproxy.netfilter.nftables.grammar import (
     Row,
     one_of,
     quoted,
+    read_block,
 )
 from kproxy.netfilter.nftables.stateful import Counter, Limit, Quota
 from kproxy.netfilter.nftables.statement import Synproxy
@@ -131,28 +132,30 @@ class NamedObject:
     line: int = field(default=0, compare=False)
 
 
+_ABOUT: Final = AnyOrder(Row("comment", "comment", COMMENT))
+
+
 def read_object(cursor: Cursor, kind: str, name: str) -> NamedObject:
     """An object: the block behind its name, or what it says on the same line. Raises UnexpectedError."""
-    line, start = cursor.line_here(), cursor.i
+    start = cursor.i
     grammar = OBJECTS[kind].GRAMMAR
-    rows = grammar.rows[0] if kind.startswith("ct ") else None
+    rows = grammar.rows[0]
     values: dict[str, Any] = {}
-    handle = comment = None
-    if cursor.peek() != "{" and rows is None:
+    about: dict[str, Any] = {"line": cursor.line_here()}
+
+    def row(cursor: Cursor) -> bool:
+        if isinstance(rows, AnyOrder) and kind.startswith("ct "):
+            return rows.read_one(cursor, values)
         grammar.read_rows(cursor, values)
+        return True
+
+    if cursor.peek() == "{" or kind.startswith("ct "):
+        *words, last = rows.by_word if isinstance(rows, AnyOrder) else ("", "")
+        about = read_block(cursor, _ABOUT, f"{', '.join(words)} or {last} expected", row)
     else:
-        handle = cursor.open_block()
-        while cursor.next_line():
-            if cursor.accept("comment"):
-                comment = COMMENT.read(cursor)
-            elif not isinstance(rows, AnyOrder):
-                grammar.read_rows(cursor, values)
-            elif not rows.read_one(cursor, values):
-                *words, last = rows.by_word
-                cursor.fail(f"{', '.join(words)} or {last} expected")
-            cursor.end_line()
+        grammar.read_rows(cursor, values)
     try:
         body = OBJECTS[kind](**values)
     except TypeError:
         cursor.fail(f"all properties of a {kind} expected", start)
-    return NamedObject(kind, name, body, comment, handle, line)
+    return NamedObject(kind, name, body, **about)

@@ -135,24 +135,19 @@ def _option(name: str, number: int, *rows: tuple[str, int, int]) -> ExtensionHea
     return ExtensionHeader(name, "tcp", number, _fields(("kind", 0, 8), *rows))
 
 
+def _chunk(name: str, number: int, *rows: tuple[str, int, int]) -> ExtensionHeader:
+    return ExtensionHeader(name, "sctp", number, _fields(("type", 0, 8), ("flags", 8, 8), ("length", 16, 16), *rows))
+
+
 _LENGTH: Final = ("length", 8, 8)
 _IP_OPTION: Final = _fields(
-    ("copied", 0, 1),
-    ("class", 1, 2),
-    ("number", 3, 5),
-    ("type", 0, 8),
-    _LENGTH,
-    ("value", 16, 16),
-    ("ptr", 16, 8),
+    ("copied", 0, 1), ("class", 1, 2), ("number", 3, 5), ("type", 0, 8), _LENGTH, ("value", 16, 16), ("ptr", 16, 8),
     ("addr", 24, 32, "ipv4_addr"),
-)
-_CHUNK: Final = (("type", 0, 8), ("flags", 8, 8), ("length", 16, 16))
-_TSN: Final = (
-    ("init-tag", 32, 32),
-    ("a-rwnd", 64, 32),
-    ("num-outbound-streams", 96, 16),
-    ("num-inbound-streams", 112, 16),
-)
+)  # fmt: skip
+_INIT: Final = (
+    ("init-tag", 32, 32), ("a-rwnd", 64, 32), ("num-outbound-streams", 96, 16), ("num-inbound-streams", 112, 16),
+    ("init-tsn", 128, 32),
+)  # fmt: skip
 
 _EXTENSION_HEADERS: Final = (
     ExtensionHeader("hbh", "ip6", 0, _fields(("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8))),
@@ -178,29 +173,20 @@ _EXTENSION_HEADERS: Final = (
     _option("fastopen", 34, _LENGTH),
     _option("md5sig", 19, _LENGTH),
     _option("mptcp", 30, _LENGTH, ("subtype", 16, 4)),
-    ExtensionHeader("lsrr", "ip", 131, _IP_OPTION),
-    ExtensionHeader("rr", "ip", 7, _IP_OPTION),
-    ExtensionHeader("ssrr", "ip", 137, _IP_OPTION),
-    ExtensionHeader("ra", "ip", 148, _IP_OPTION),
-    ExtensionHeader("data", "sctp", 0, _fields(
-        *_CHUNK, ("tsn", 32, 32), ("stream", 64, 16), ("ssn", 80, 16), ("ppid", 96, 32),
+    *(ExtensionHeader(name, "ip", number, _IP_OPTION)
+      for name, number in (("lsrr", 131), ("rr", 7), ("ssrr", 137), ("ra", 148))),
+    _chunk("data", 0, ("tsn", 32, 32), ("stream", 64, 16), ("ssn", 80, 16), ("ppid", 96, 32)),
+    _chunk("init", 1, *_INIT),
+    _chunk("init-ack", 2, *_INIT),
+    _chunk("sack", 3, ("cum-tsn-ack", 32, 32), ("a-rwnd", 64, 32), ("num-gap-ack-blocks", 96, 16),
+           ("num-dup-tsns", 112, 16)),
+    _chunk("shutdown", 7, ("cum-tsn-ack", 32, 32)),
+    _chunk("ecne", 12, ("lowest-tsn", 32, 32)),
+    _chunk("cwr", 13, ("lowest-tsn", 32, 32)),
+    *(_chunk(name, number) for name, number in (
+        ("heartbeat", 4), ("heartbeat-ack", 5), ("abort", 6), ("shutdown-ack", 8), ("error", 9), ("cookie-echo", 10),
+        ("cookie-ack", 11), ("shutdown-complete", 14),
     )),
-    ExtensionHeader("init", "sctp", 1, _fields(*_CHUNK, *_TSN, ("init-tsn", 128, 32))),
-    ExtensionHeader("init-ack", "sctp", 2, _fields(*_CHUNK, *_TSN, ("init-tsn", 128, 32))),
-    ExtensionHeader("sack", "sctp", 3, _fields(
-        *_CHUNK, ("cum-tsn-ack", 32, 32), ("a-rwnd", 64, 32), ("num-gap-ack-blocks", 96, 16), ("num-dup-tsns", 112, 16),
-    )),
-    ExtensionHeader("heartbeat", "sctp", 4, _fields(*_CHUNK)),
-    ExtensionHeader("heartbeat-ack", "sctp", 5, _fields(*_CHUNK)),
-    ExtensionHeader("abort", "sctp", 6, _fields(*_CHUNK)),
-    ExtensionHeader("shutdown", "sctp", 7, _fields(*_CHUNK, ("cum-tsn-ack", 32, 32))),
-    ExtensionHeader("shutdown-ack", "sctp", 8, _fields(*_CHUNK)),
-    ExtensionHeader("error", "sctp", 9, _fields(*_CHUNK)),
-    ExtensionHeader("cookie-echo", "sctp", 10, _fields(*_CHUNK)),
-    ExtensionHeader("cookie-ack", "sctp", 11, _fields(*_CHUNK)),
-    ExtensionHeader("ecne", "sctp", 12, _fields(*_CHUNK, ("lowest-tsn", 32, 32))),
-    ExtensionHeader("cwr", "sctp", 13, _fields(*_CHUNK, ("lowest-tsn", 32, 32))),
-    ExtensionHeader("shutdown-complete", "sctp", 14, _fields(*_CHUNK)),
 )  # fmt: skip
 
 EXTENSION_HEADERS: Final[Mapping[tuple[str, str], ExtensionHeader]] = MappingProxyType(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kproxy.netfilter.nftables.blocks import TABLE_ROWS, read_chain
 from kproxy.netfilter.nftables.command import ADDING, DELETING, Command, Item
@@ -31,7 +31,6 @@ _FAMILIES: Final = MappingProxyType({family.value: family for family in TableFam
 _VERBS: Final = frozenset({"add", "create", "insert", "delete", "destroy", "flush", "reset"})
 _MANAGED: Final = re.compile(r"# Warning: table (\S+) (\S+) is managed by ([^,]+), do not touch!")
 _ONLY_SHOWING: Final = frozenset({"list", "monitor", "describe", "export", "get"})
-_CHANGING: Final = frozenset({"replace", "rename"})
 
 
 def read_script(text: str, source: str = "", base: NftRuleset | None = None) -> list[Command]:
@@ -100,7 +99,7 @@ class _Script:
         verb = cursor.take() if token in _VERBS else "add"
         if token in _ONLY_SHOWING:
             cursor.fail("a command that changes rules expected")
-        if token in _CHANGING:
+        if token in ("replace", "rename"):
             cursor.fail("a command that adds or deletes expected")
         kind = cursor.peek()
         if kind == "ct":
@@ -156,19 +155,15 @@ def _read_table(script: _Script, verb: str, kind: str) -> None:
         script.commands.append(Command(verb, kind, family, name, line=line))
         return
     index = len(script.commands)
-    owner = handle = None
-    values = {}
-    if cursor.accept("{"):
-        owner = cursor.program()
-        handle = cursor.handle()
+    values: dict[str, Any] = {"line": line}
+    if cursor.peek() == "{":
 
         def member(_cursor: Cursor) -> bool:
             _read_member(script, family, name)
             return True
 
-        values = read_block(cursor, TABLE_ROWS, "", member)
-    managed = script.managed.get((family.value, name))
-    table = Table(family, name, managed_by=managed, owner=owner, handle=handle, line=line, **values)
+        values |= read_block(cursor, TABLE_ROWS, "", member) | values
+    table = Table(family, name, managed_by=script.managed.get((family.value, name)), **values)
     script.commands.insert(index, Command(verb, kind, family, name, item=table, line=line))
 
 

@@ -181,12 +181,11 @@ class Set:
 
 def read_set(cursor: Cursor, name: str, *, is_map: bool) -> Set:
     """The block of a set or map. Raises UnexpectedError, UnknownNameError."""
-    line, start = cursor.line_here(), cursor.i
-    handle = cursor.open_block()
+    start = cursor.i
     values = read_block(cursor, Set.ROWS, "a property of a set expected")
     if "types" not in values:
         cursor.fail("type or typeof expected", start)
-    item = Set(name, handle=handle, line=line, **values)
+    item = Set(name, **values)
     if is_map != item.is_map:
         wanted = "a map with : and the type of its data expected" if is_map else "a set without data expected"
         cursor.fail(wanted, start)

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from kproxy.netfilter.nftables.constant import write_duration
+from kproxy.netfilter.nftables.constant import read_number, write_duration
 from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.grammar import DURATION, NUMBER, Codec, Grammar, Many, Own, Row, literal, reader_of
 from kproxy.netfilter.nftables.style import Scope, Style
@@ -61,7 +61,7 @@ def _read_rate(cursor: Cursor, values: dict[str, Any]) -> None:
     factor: int | None = None
     if found is not None:
         cursor.i += 1
-        rate, unit = int(found[1]), found[2]
+        rate, unit = cursor.convert(read_number, found[1], cursor.i - 1), found[2]
     else:
         rate = cursor.number("a rate")
         units = _BYTE_RATE.fullmatch(cursor.peek())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.netfilter.nftables.errors import NftSyntaxError
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Rule, TableFamily
 from kproxy.netfilter.nftables.statement import OpaqueStatement
@@ -44,3 +45,22 @@ def test_a_script_and_its_listing_are_the_same_rule(style: Style) -> None:
         assert not any(isinstance(statement, OpaqueStatement) for statement in rule.statements), item
         if item.rule != MERGED and not (style.newer and item.rule in REWRITTEN):
             assert read(item.family, listed(item, style)) == rule, item
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("meta length 010", "meta length 8"),
+        ("limit rate 010/second", "limit rate 8/second"),
+        ("queue num 1 - 3 bypass", "queue flags bypass to 1-3"),
+        ("masquerade to :1024 random,persistent", "masquerade to :1024 random,persistent"),
+    ],
+)
+def test_what_nft_makes_of_it(text: str, printed: str) -> None:
+    assert RulePrinter(TableFamily.IP, BOOKWORM).rule(read("ip", text)) == printed
+
+
+@pytest.mark.parametrize("text", ["queue num 70000", "queue to 3-1", "masquerade random,", "reject with icmp type"])
+def test_what_nft_refuses(text: str) -> None:
+    with pytest.raises(NftSyntaxError):
+        read("ip", text)
