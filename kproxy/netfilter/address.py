@@ -126,10 +126,6 @@ class AddressRange:
     first: Address
     last: Address
 
-    def contains(self, address: int) -> bool:
-        """Whether the address, an integer of this range's family, lies inside."""
-        return self.first.value <= address <= self.last.value
-
     def __str__(self) -> str:
         return f"{self.first}-{self.last}"
 

@@ -102,20 +102,13 @@ class Rule:
             parts.append(self.target.to_save())
         return " ".join(filter(None, parts))
 
-    def to_save(self, chain: str, *, counters: bool = False) -> str:
-        """The line of iptables-save for this rule in a chain, in the spelling in which it was read.
+    def to_save(self, chain: str) -> str:
+        """The line of iptables-save for this rule in a chain, in the spelling in which it was read."""
+        return self.to_restore(chain) if self.spelling is None else " ".join(filter(None, ("-A", chain, self.spelling)))
 
-        With `counters`, the line starts with them, as `iptables-save -c` prints it.
-        """
-        return self._line(chain, self.spec() if self.spelling is None else self.spelling, counters)
-
-    def to_restore(self, chain: str, *, counters: bool = False) -> str:
+    def to_restore(self, chain: str) -> str:
         """The canonical line: what iptables-save prints once the rule is loaded, which iptables-restore takes too."""
-        return self._line(chain, self.spec(), counters)
-
-    def _line(self, chain: str, spec: str, counters: bool) -> str:
-        line = f"-A {chain} {spec}" if spec else f"-A {chain}"
-        return f"{self.counters or Counters()} {line}" if counters else line
+        return " ".join(filter(None, ("-A", chain, self.spec())))
 
     def canonical(self) -> Rule:
         """The same rule without the spelling it was read in and without counters."""

@@ -99,11 +99,6 @@ def read_ipv4(text: str) -> int:
     return parse_address(text, Family.IPV4)
 
 
-def read_ipv6(text: str) -> int:
-    """An IPv6 address. Raises ValueError."""
-    return parse_address(text, Family.IPV6)
-
-
 def _read_ether(text: str) -> int:
     if not _ETHER.fullmatch(text):
         raise ValueError(f"an Ethernet address expected, not {text!r}")
@@ -296,14 +291,6 @@ def _write_ether(number: int) -> str:
     return ":".join(text[i : i + 2] for i in range(0, 12, 2))
 
 
-def _write_ipv6(number: int) -> str:
-    return format_address(number, Family.IPV6)
-
-
-def _write_ipv4(value: int) -> str:
-    return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
-
-
 def _write_flags(kind: DataType, separator: str) -> Callable[[int], str]:
     def write(number: int) -> str:
         names, rest = [], number
@@ -319,8 +306,8 @@ def _write_flags(kind: DataType, separator: str) -> Callable[[int], str]:
 
 
 _FORMS: Final[Mapping[Form, tuple[Callable[[str], int], Callable[[int], str]]]] = {
-    Form.IPV4: (read_ipv4, _write_ipv4),
-    Form.IPV6: (read_ipv6, _write_ipv6),
+    Form.IPV4: (read_ipv4, lambda number: format_address(number, Family.IPV4)),
+    Form.IPV6: (lambda text: parse_address(text, Family.IPV6), lambda number: format_address(number, Family.IPV6)),
     Form.ETHER: (_read_ether, _write_ether),
     Form.TIME: (read_duration, write_duration),
     Form.DATE: (_read_date, _write_date),

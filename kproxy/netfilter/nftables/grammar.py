@@ -259,13 +259,14 @@ def named(what: str) -> Codec:
     return Codec(lambda cursor: cursor.name(what))
 
 
-def one_of(expected: str, *words: str) -> Codec:
-    """One of these words; `expected` says so in an error."""
+def one_of(expected: str, *words: str, default: str | None = None) -> Codec:
+    """One of these words, None for the `default`, which nft does not print; `expected` says so in an error."""
 
-    def read(cursor: Cursor) -> str:
+    def read(cursor: Cursor) -> str | None:
         if cursor.peek() not in words:
             cursor.fail(expected)
-        return cursor.take()
+        word = cursor.take()
+        return None if word == default else word
 
     return Codec(read)
 

@@ -15,7 +15,6 @@ from kproxy.netfilter.nftables.grammar import (
     DURATION,
     NUMBER,
     AnyOrder,
-    Codec,
     Own,
     Row,
     flags_of,
@@ -116,11 +115,7 @@ def _elements_a_line(item: Set, scope: Scope) -> int:
     return 5 if name in _FIVE_A_LINE else 2 if name in _TWO_A_LINE else 1
 
 
-def _read_set_policy(cursor: Cursor) -> str | None:
-    return None if _SET_POLICY.read(cursor) == "performance" else "memory"
-
-
-_SET_POLICY: Final = one_of("performance or memory expected", "performance", "memory")
+_POLICY: Final = one_of("performance or memory expected", "performance", "memory", default="performance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,7 @@ class Set:
 
     ROWS: ClassVar = AnyOrder(
         Own(_read_type, _type_text, ("type", "typeof")),
-        Row("policy", "policy", Codec(_read_set_policy)),
+        Row("policy", "policy", _POLICY),
         Row("size", "size", NUMBER),
         Row("flags", "flags", flags_of("constant", "interval", "dynamic", "timeout"), omit=frozenset()),
         STATEFUL_OF_NEW,

@@ -309,7 +309,7 @@ DEFAULT_REJECTS: Final = {
 
 
 _LOG_LEVEL: Final = one_of(
-    "a log level expected", "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit"
+    "a log level expected", "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit", default="warn"
 )
 _LOG_FLAGS: Final = ("tcp sequence", "tcp options", "ip options", "skuid", "ether")
 
@@ -350,7 +350,7 @@ class Log:
         Row("group", "group", NUMBER),
         Row("snaplen", "snaplen", NUMBER),
         Row("queue-threshold", "queue_threshold", NUMBER),
-        Row("level", "level", Codec(lambda cursor: None if (level := _LOG_LEVEL.read(cursor)) == "warn" else level)),
+        Row("level", "level", _LOG_LEVEL),
         Row("flags", "flags", Codec(_read_log_flags, _log_flags_text), omit=frozenset(), merged=True),
     ))  # fmt: skip
 

@@ -88,6 +88,4 @@ def test_contains() -> None:
 def test_range() -> None:
     some = AddressRange(Address.parse("10.0.0.5", V4), Address.parse("10.0.0.9", V4))
     assert str(some) == "10.0.0.5-10.0.0.9"
-    assert some.contains(parse_address("10.0.0.9", V4))
-    assert not some.contains(parse_address("10.0.0.10", V4))
     assert parse_mask("ffff::", V6) == 0xFFFF << 112

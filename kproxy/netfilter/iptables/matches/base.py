@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from kproxy.netfilter.condition import ALWAYS, Condition, Not, all_of
 from kproxy.netfilter.iptables.lexer import split_words, unquote
-from kproxy.netfilter.iptables.option import Extension, Negatable, Option, T
+from kproxy.netfilter.iptables.option import Extension, Negatable, Option
 
 
 class Match(Extension):
@@ -64,8 +64,3 @@ class OpaqueMatch(Match):
 
     def to_save(self) -> str:
         return f"-m {self.name} {self.text}" if self.text else f"-m {self.name}"
-
-
-def listed(field: Negatable[T] | None, text: str) -> str:
-    """A negatable option in the style of `iptables -L`: the text, after `! ` if negated; nothing if it is absent."""
-    return "" if field is None else field.sign + text

@@ -11,11 +11,8 @@ def test_lines() -> None:
     rule = parse_rule("[5:6] -A X -p 6 -j ACCEPT")
     assert rule.spec() == "-p tcp -j ACCEPT"
     assert rule.to_save("Y") == "-A Y -p 6 -j ACCEPT"
-    assert rule.to_save("Y", counters=True) == "[5:6] -A Y -p 6 -j ACCEPT"
     assert rule.to_restore("Y") == "-A Y -p tcp -j ACCEPT"
-    assert rule.to_restore("Y", counters=True) == "[5:6] -A Y -p tcp -j ACCEPT"
     assert Rule().to_save("Y") == "-A Y"
-    assert Rule().to_save("Y", counters=True) == "[0:0] -A Y"
 
 
 def test_equality_is_the_kernels() -> None:
