@@ -146,13 +146,13 @@ def _read_primary(cursor: Cursor, kind: DataType) -> Expression:
 
 def _starts_expression(token: str, kind: DataType) -> bool:
     """Whether an expression starts with this word, which is no constant of the type."""
-    if token not in _READERS:
-        return token == "("
+    if token not in _READERS or kind is INTEGER:
+        return token in _READERS or token == "("
     try:
         atom_reader(kind)(token)
     except ValueError:
         return True
-    return kind is INTEGER
+    return False
 
 
 def read_right(cursor: Cursor, left: Expression) -> Expression:
