@@ -35,8 +35,8 @@ from kproxy.dataplane.symbolic.table import PacketVariables
 from kproxy.dataplane.symbolic.translated import Destination
 from kproxy.dataplane.symbolic.variables import LOCAL, UNICAST
 from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.effect import Nat
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.targets import SnatTarget
 
 _MAX_TRIES: Final = 60
 _MAX_MULTICAST: Final = 8
@@ -71,8 +71,8 @@ class Examiner:
         self._rules = sides
         self._host = host
         self.index: Callable[[int], Index] = cache(lambda number: index_rules(sides[number], setup.family))
-        targets = (normalized.target for normalized in setup.structure.rules)
-        ranges = (target.to_source.addresses for target in targets if isinstance(target, SnatTarget))
+        steps = (step for chain, step in setup.structure.steps() if chain.table is None)
+        ranges = (step.addresses for step in steps if isinstance(step, Nat) and step.kind == "snat")
         self._sources = tuple(sorted({addresses[0] for addresses in ranges if addresses is not None}))
         self._search = WitnessSearch(setup, host)
         self._watches = [watch_of(setup, side) for side in setup.sides]

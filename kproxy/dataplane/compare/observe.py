@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
 
 from kproxy.dataplane.compare.assume import assume, assume_native
 from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.explore import Exploration
-from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
 from kproxy.dataplane.concrete.state import State
-from kproxy.dataplane.model.deeds import CLEARS_ECN
-from kproxy.dataplane.model.pipeline import IptablesRules, Source
+from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.ruleset import Ruleset
-from kproxy.netfilter.iptables.targets import CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget
 
 Observation = tuple[object, ...]
 """What becomes of a packet as far as rule sets are compared by it."""
 Observed = dict[Observation, Fraction]
 
-_EFFECTS: Final = (CtTarget, OpaqueTarget, SetTarget, TcpmssTarget, TeeTarget, TproxyTarget)
-
 
 def watch_of(setup: Setup, side: HostSide) -> Watch:
     """What to watch on a side."""
-    variables, read = setup.variables, setup.targets.read_lists
+    variables, read = setup.variables, setup.effects.read_lists
     mark, connmark = (
         sum(1 << bit for bit, level in enumerate(reversed(variables.levels[name])) if level in setup.outcomes.watched)
         for name in ("mark", "connmark")
@@ -59,17 +53,8 @@ def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
     iptables = [
         IptablesRules(assume(item.ruleset, situation.assumed), item.variant or variant) for item in index.iptables
     ]
-    native = None if index.nftables is None else assume_native(index.nftables.ruleset, situation.assumed)
+    native = None if index.nftables is None else assume_native(index.nftables, situation.assumed)
     return index_ruleset(iptables, index.note, nftables=native, family=index.family)
-
-
-def _target(index: Index, step: Step) -> object:
-    """The target of the rule of iptables that a step met, of the variant that it names; None for native rules."""
-    for item in index.iptables:
-        chain = item.ruleset.chain(step.table, step.chain) if step.source in ("", item.source) else None
-        if chain is not None:
-            return chain.rules[step.rule - 1].target
-    return None
 
 
 def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Observed:
@@ -86,17 +71,7 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Obser
         state, end = arrival.end.state, arrival.end
         packet = state.packet
         goes = end.verdict == ACCEPT
-        effects = set()
-        for step in arrival.steps:
-            if step.kind == "rule" and step.source != Source.NFTABLES:
-                target = _target(index, step)
-                if isinstance(target, CtTarget) and target.notrack:
-                    continue
-                if isinstance(target, OpaqueTarget) and (target.name, *target.words) == CLEARS_ECN:
-                    continue
-                if isinstance(target, _EFFECTS) and (goes or isinstance(target, (SetTarget, TeeTarget))):
-                    effects.add(target.to_save())
-        effects |= {
+        effects = {
             f"{watch.sets[table, name][0]} {key} {bool(data)}"
             for table, name, key, data in state.sets
             if (table, name) in watch.sets

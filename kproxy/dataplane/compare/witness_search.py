@@ -22,8 +22,8 @@ from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
 from kproxy.dataplane.symbolic.table import TABLE, Shape
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL
 from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.effect import Nat
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.targets import NetmapTarget, SnatTarget
 
 _MAX_UPPER: Final = 8
 _OWN: Final = 3
@@ -168,7 +168,8 @@ class WitnessSearch:
         """What MASQUERADE may choose for a packet that the host sends to itself (`nat.masquerade_address`): IPv4 takes
         an address of global scope, IPv6 the destination."""
         variables, diagrams = self._variables, self._diagrams
-        if any(isinstance(normalized.target, (SnatTarget, NetmapTarget)) for normalized in self._setup.structure.rules):
+        nats = (step for chain, step in self._setup.structure.steps() if chain.table is None and isinstance(step, Nat))
+        if any(nat.kind in ("snat", "netmap") for nat in nats):
             return TRUE  # these may choose anything
         if variables.family is Family.IPV4:
             return diagrams.negate(self._loopback(variables.translated_src))

@@ -24,8 +24,7 @@ from kproxy.dataplane.concrete.state import BRIDGED, TRACKED, UNSEEN, RuleRef, S
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, LOCAL, LOOPBACK, SYN, TCP
-from kproxy.dataplane.model.pipeline import BaseChain, Source, Stage, StageKind
-from kproxy.dataplane.model.unseen import stands_for_unseen
+from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
 from kproxy.dataplane.model.verdict import ACCEPT, DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
@@ -142,10 +141,9 @@ class PacketPath:
 
     def _is_unseen(self, chain: BaseChain) -> bool:
         """Whether all rules of a chain stand for something that was not seen."""
-        if chain.source is Source.NFTABLES:
-            return False
-        found = self._index.chain(chain.source, chain.table, chain.chain).chain
-        return bool(found.rules) and found.policy == ACCEPT and all(map(stands_for_unseen, found.rules))
+        found = self._index.table(chain.source, chain.table).chain(chain.chain)
+        rules = found.chain.rules
+        return bool(rules) and found.policy == ACCEPT and all(found.rule(at).unseen for at in range(len(rules)))
 
     def _may_be(self, stage: Stage, order: tuple[int, ...]) -> bool:
         """Whether an order fits what is assumed of chains of equal priority."""

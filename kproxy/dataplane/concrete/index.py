@@ -9,13 +9,14 @@ when a packet first comes to them, so making an `Index` costs next to nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from kproxy.dataplane.concrete.matches.registry import EFFECTS
-from kproxy.dataplane.concrete.state import Note, RuleRef
+from kproxy.dataplane.concrete.effects import ACTS, Way
+from kproxy.dataplane.concrete.matches.registry import EFFECTS, evaluate
+from kproxy.dataplane.concrete.state import Answer, Note, RuleRef, View
+from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, acting
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.pipeline import (
@@ -31,51 +32,32 @@ from kproxy.dataplane.model.tracking import tracks
 from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.condition import ALWAYS
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.matches import SctpMatch, TcpMatch, UdpMatch
+from kproxy.netfilter.iptables.matches import OpaqueMatch, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
-from kproxy.netfilter.iptables.targets import Jump
+from kproxy.netfilter.iptables.targets import OpaqueTarget
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 if TYPE_CHECKING:
-    from kproxy.dataplane.concrete.graph import Accepted, Fork
-    from kproxy.dataplane.concrete.nft.index import NftRules
+    from kproxy.dataplane.concrete.nft.index import NftTable
 
 _SMALL: Final = 8
-
-
-class IndexedRule:
-    """A rule with what evaluation asks of it again and again."""
-
-    __slots__ = ("asked", "head", "jump", "pure", "ref", "rule")
-
-    def __init__(self, ref: RuleRef, rule: Rule) -> None:
-        self.ref = ref
-        self.rule = rule
-        self.head = rule.asks()
-        asked = ((match, match.condition()) for match in rule.matches)
-        self.asked = tuple(each for each in asked if each[1] != ALWAYS)
-        self.pure = not any(type(match) in EFFECTS for match, _ in self.asked)
-        self.jump = rule.target if isinstance(rule.target, Jump) else None
-
-    @property
-    def text(self) -> str:
-        """The rule as iptables-save prints it."""
-        return self.rule.to_save(self.ref.chain)
 
 
 class IndexedChain:
     """A chain whose rules are found by what a packet has."""
 
     __slots__ = (
-        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_rest", "_rules", "_source",
-        "_unseen", "chain", "table",
+        "_by_destination", "_by_port", "_by_source", "_filed", "_found", "_last", "_note", "_rest", "_rules",
+        "_source", "_unseen", "chain", "policy", "table",
     )  # fmt: skip
 
-    def __init__(self, source: Source | None, table: str, chain: Chain) -> None:
+    def __init__(self, source: Source | None, table: str, chain: Chain, note: Note | None = None) -> None:
         self._source = "" if source is None else source.value
+        self._note = note
         self.table = table
         self.chain = chain
+        self.policy = chain.policy or "ACCEPT"
         self._rules: dict[int, IndexedRule] = {}
         # Jumps that were not seen stand first, and are not counted.
         self._unseen = len(list(takewhile(stands_for_unseen, chain.rules)))
@@ -130,18 +112,70 @@ class IndexedChain:
             return found[0]
         return sorted([*self._rest, *(index for indexes in found for index in indexes)])
 
-    def next_candidate(self, candidates: Sequence[int], index: int) -> int:
-        """The position among the candidates of the first one that is not before the index."""
-        return bisect_left(candidates, index)
-
     def rule(self, index: int) -> IndexedRule:
         """The rule at an index, counted from 0."""
         found = self._rules.get(index)
         if found is None:
-            number = max(index + 1 - self._unseen, 0)
-            found = IndexedRule(RuleRef(self.table, self.chain.name, number, self._source), self.chain.rules[index])
-            self._rules[index] = found
+            rule, number = self.chain.rules[index], max(index + 1 - self._unseen, 0)
+            ref = RuleRef(self.table, self.chain.name, number, self._source)
+            found = self._rules[index] = IndexedRule(ref, _steps(rule), lambda: self._describe(rule, number))
         return found
+
+    def _describe(self, rule: Rule, number: int) -> tuple[str, str]:
+        note = None if self._note is None else self._note(self.table, self.chain.name, number)
+        return rule.to_save(self.chain.name), note or ""
+
+
+def _steps(rule: Rule) -> Iterator[RuleStep]:
+    head = rule.asks()
+    if head != ALWAYS:
+        yield RuleStep(head, None, acts=False, pure=True)
+    for match in rule.matches:
+        condition = match.condition()
+        if condition != ALWAYS:
+            yield RuleStep(condition, match, acts=False, pure=type(match) not in EFFECTS)
+    if rule.target is not None:
+        yield acting(rule.target.effect(), rule.target)
+
+
+class IptablesTable:
+    """A table of iptables; `source` tells it from that of another variant."""
+
+    def __init__(self, table: Table, source: Source | None, note: Note | None) -> None:
+        self._table = table
+        self._source = source
+        self._note = note
+        self._chains: dict[str, IndexedChain] = {}
+
+    def chain(self, name: str) -> IndexedChain:
+        """A chain. Raises DataplaneError if it is not there."""
+        indexed = self._chains.get(name)
+        if indexed is None:
+            chain = self._table.chain(name)
+            if chain is None:
+                raise DataplaneError(f"table {self._table.name}: a jump to chain {name}, which is not there")
+            indexed = self._chains[name] = IndexedChain(self._source, self._table.name, chain, self._note)
+        return indexed
+
+    def has_chain(self, name: str) -> bool:
+        """Whether the table has it."""
+        return self._table.chain(name) is not None
+
+    def ask(self, step: RuleStep, view: View) -> Answer:
+        """Whether a match applies, or the fixed part of a rule."""
+        return evaluate(step.source, step.what, view)
+
+    def act(self, step: RuleStep, view: View) -> list[Way]:
+        """What a target may do."""
+        return ACTS[type(step.what)](step.what, view)
+
+    def texts(self, step: RuleStep) -> tuple[str, ...]:
+        """A match as iptables-save prints it, and its name; a target's name first."""
+        part = step.source
+        if part is None:
+            return ()
+        name = part.name if isinstance(part, (OpaqueMatch, OpaqueTarget)) else part.to_save().split()[1]
+        return (name, part.to_save()) if step.acts else (part.to_save(), name)
 
 
 _FULL_MASKS: Final = frozenset(family.full_mask for family in Family)
@@ -170,8 +204,6 @@ class Index:
         ruleset: the rules of iptables; of two variants, the first.
         variant: of these; None if not known.
         nftables: native nftables.
-        traverse_nft: `concrete.nft.traverse.traverse_nft`, if there is native nftables: loaded with the rules, so that
-            the first packet need not wait for it.
         family: of the rules, None if they do not tell.
         pipeline: all base chains in order.
         bridge_chains: those of the family bridge, which are not evaluated.
@@ -190,37 +222,33 @@ class Index:
         self.ruleset = first.ruleset
         self.variant = first.variant
         self.note = note
-        self.several = len(self.iptables) > 1
-        self.nftables: NftRules | None = None
-        self.traverse_nft: Callable[..., Fork | Accepted] | None = None
+        several = self.several = len(self.iptables) > 1
+        self._tables: dict[tuple[Source, str], IptablesTable | NftTable] = {
+            (each.source, table.name): IptablesTable(table, each.source if several else None, note)
+            for each in self.iptables
+            for table in each.ruleset.tables
+        }
+        self.nftables = nftables
         if nftables is not None:
             # half as much code again as rules of iptables need
-            from kproxy.dataplane.concrete.nft.index import NftRules
-            from kproxy.dataplane.concrete.nft.traverse import traverse_nft
+            from kproxy.dataplane.concrete.nft.index import NftTable
 
-            self.nftables, self.traverse_nft = NftRules(nftables, note), traverse_nft
+            for table in nftables.tables:
+                indexed = NftTable(table, note)
+                self._tables[Source.NFTABLES, indexed.name] = indexed
         self.family = family or family_of(self.iptables)
         self.bridge_chains = bridge_chains(nftables)
         tables = () if nftables is None else nftables.tables
         tracked = tracks((each.ruleset for each in self.iptables), tables, self.family)
         native = native_chains(evaluated_tables(nftables, self.family))
         self.pipeline = make_pipeline(self.iptables, native, tracked=tracked)
-        self._tables: dict[tuple[Source, str], Table] = {
-            (each.source, table.name): table for each in self.iptables for table in each.ruleset.tables
-        }
-        self._chains: dict[tuple[Source, str, str], IndexedChain] = {}
 
-    def chain(self, source: Source, table: str, name: str) -> IndexedChain:
-        """A chain. Raises DataplaneError if it is not there."""
-        key = (source, table, name)
-        indexed = self._chains.get(key)
-        if indexed is None:
-            found = self._tables.get((source, table))
-            chain = None if found is None else found.chain(name)
-            if chain is None:
-                raise DataplaneError(f"table {table}: a jump to chain {name}, which is not there")
-            indexed = self._chains[key] = IndexedChain(source if self.several else None, table, chain)
-        return indexed
+    def table(self, source: Source, name: str) -> IptablesTable | NftTable:
+        """A table. Raises DataplaneError if it is not there."""
+        found = self._tables.get((source, name))
+        if found is None:
+            raise DataplaneError(f"there is no table {name}")
+        return found
 
 
 def index_ruleset(

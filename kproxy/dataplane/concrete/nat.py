@@ -18,21 +18,12 @@ from kproxy.dataplane.model.conntrack import MAX_CHOICES, ORIGINAL, tuple_of
 from kproxy.dataplane.model.packet import LOOPBACK
 from kproxy.family import join_host_port
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.effect import Nat
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
-from kproxy.netfilter.iptables.codec import Range
-from kproxy.netfilter.iptables.targets import (
-    DnatTarget,
-    MasqueradeTarget,
-    NetmapTarget,
-    RedirectTarget,
-    SnatTarget,
-)
 
 MANIP: Final = {Hook.PREROUTING: DST, Hook.OUTPUT: DST, Hook.POSTROUTING: SRC, Hook.INPUT: SRC}
 """Which side each hook of the nat table rewrites, for packets of the original direction."""
-
-NatTarget = DnatTarget | SnatTarget | MasqueradeTarget | RedirectTarget | NetmapTarget
 
 
 class Choice(NamedTuple):
@@ -43,50 +34,47 @@ class Choice(NamedTuple):
     chance: Fraction
 
 
-def choices(target: NatTarget, view: View) -> list[Choice] | None:
-    """What a target may rewrite the packet's source or destination to; None if the kernel would drop the packet."""
+def choices(nat: Nat, view: View) -> list[Choice] | None:
+    """What a rule may rewrite the packet's source or destination to; None if the kernel would drop the packet."""
     packet, source = view.state.packet, MANIP[view.hook] == SRC
     # What is kept is what the connection has: a header that a rule has written is not asked (get_unique_tuple).
     kept = (view.state.connection.known_as(packet).reply or tuple_of(packet).reversed()).reversed()
     address, port = (kept.src, kept.sport) if source else (kept.dst, kept.dport)
-    if isinstance(target, NetmapTarget):
-        inside, network = packet.src if source else packet.dst, target.to
+    if nat.kind == "netmap":
+        inside = packet.src if source else packet.dst
+        network = nat.network
         mapped = None if inside is None else network.address | inside & (network.mask ^ network.family.full_mask)
         return [Choice(mapped, port, Fraction(1))]
-    random, base = target.random or (source and target.random_fully), None  # type: ignore[union-attr]
-    addresses: list[int | None]
-    if isinstance(target, (DnatTarget, SnatTarget)):
-        wanted = target.to_source if isinstance(target, SnatTarget) else target.to_destination
-        addresses, within, base = [address], wanted.ports, wanted.base_port
-        if wanted.addresses is not None:
-            first, last = wanted.addresses
-            addresses = [*range(first, last + 1)] if 0 <= last - first < MAX_CHOICES else [None]
-    else:
-        addresses = [masquerade_address(view)] if isinstance(target, MasqueradeTarget) else _redirected(view)
-        within = target.to_ports
-    ports = _ports(within, base, port, random=random, source=source)
+    addresses: list[int | None] = [address]
+    if nat.kind in ("masquerade", "redirect"):
+        addresses = _redirected(view) if nat.kind == "redirect" else [masquerade_address(view)]
+    elif nat.addresses is not None:
+        first, last = nat.addresses
+        addresses = [*range(first, last + 1)] if 0 <= last - first < MAX_CHOICES else [None]
+    ports = _ports(nat, port, source=source)
     chance = Fraction(1, max(len(addresses), 1) * len(ports))
     return [Choice(address, port, chance) for address in addresses for port in ports] or None
 
 
-def _ports(wanted: Range | None, base: int | None, port: int | None, *, random: bool, source: bool) -> list[int | None]:
-    if wanted is None:
-        return [None] if random else [port]
-    size = wanted.last - wanted.first + 1
+def _ports(nat: Nat, port: int | None, *, source: bool) -> list[int | None]:
+    if nat.ports is None:
+        return [None] if nat.at_random else [port]
+    first, last = nat.ports
+    size = last - first + 1
     if size == 1:
-        return [wanted.first]
-    if base is not None:
-        return [None if port is None else wanted.first + (port - base & 0xFFFF) % size]
-    if not random:
+        return [first]
+    if nat.base is not None:
+        return [None if port is None else first + (port - nat.base & 0xFFFF) % size]
+    if not nat.at_random:
         if port is None:
             return [None]
-        if wanted.contains(port):
+        if first <= port <= last:
             return [port]
         if not source:
-            return [wanted.first]
+            return [first]
     if source or size > MAX_CHOICES:
         return [None]
-    return list(range(wanted.first, wanted.last + 1))
+    return list(range(first, last + 1))
 
 
 def masquerade_address(view: View) -> int | None:

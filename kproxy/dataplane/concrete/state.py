@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.conntrack import INVALID, NEW, UNTRACKED, Connection
-from kproxy.dataplane.model.deeds import place_of
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import Packet
+from kproxy.netfilter.effect import place_of
 from kproxy.netfilter.hooks import Hook
 
 DST: Final = 1
@@ -44,8 +44,8 @@ class State(NamedTuple):
             was deleted).
         rerouted: the output interface that routing chose anew while the packet is still in OUTPUT, as a tuple of one;
             rules there go on seeing the first one. In PREROUTING: a looped packet is routed there after all.
-        told: what rules of nftables did that the packet does not show (`model.deeds`): the text of each statement, and
-            whether it stays if the packet is dropped.
+        told: what rules did that the packet does not show (`netfilter.effect.Told`): each with whether it stays if the
+            packet is dropped.
         assigned: whether TPROXY gave the packet to a socket.
         arrived: while the packet is at the ingress of a bridge port: the interface and the port to go on with.
     """
@@ -124,13 +124,14 @@ class RuleRef(NamedTuple):
 
 @dataclass(slots=True)
 class View:
-    """What a match or target may look at."""
+    """What a match or target may look at; `translates`: it is in a chain of type nat."""
 
     host: Host
     hook: Hook
     ref: RuleRef
     state: State
     limit: bool | None = None
+    translates: bool = False
 
 
 class Split(NamedTuple):

@@ -7,6 +7,10 @@ a packet *before* it: a condition chooses between two functions, a probability m
 DNAT fixes the destination and keeps the result for its translated destination. So a jump needs no stack and no state:
 the called chain is evaluated for what comes after the jump.
 
+A rule is its steps one after the other (`normalize`): what it asks first is one condition, then each effect changes the
+function of what follows. Rules of both languages are the same here; what nftables looks up in maps and sets that change
+is in `nftables.statements`.
+
 Three things keep this linear on large rule sets. Conditions that fix a variable fix it in what comes after, before the
 rule's target is evaluated, so that inside a service's chain everything is small. Runs of rules of which nothing falls
 through (`Diagrams.is_closed`), as in a dispatch chain or among a service's endpoints, are merged pairwise. And results
@@ -15,53 +19,61 @@ are remembered by chain number, so that what both sides share is evaluated once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from types import NoneType
 from typing import Final
 
-from kproxy.dataplane.symbolic.conditions import Conditions, RecentCheck
+from kproxy.dataplane.symbolic.ask import OpaqueError
+from kproxy.dataplane.symbolic.conditions import RecentCheck
+from kproxy.dataplane.symbolic.effects import Effects, Situation
 from kproxy.dataplane.symbolic.free_variables import Stage
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, ZERO, Node
-from kproxy.dataplane.symbolic.normalize import NormalizedRule, Structure
+from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
+from kproxy.dataplane.symbolic.nftables.statements import Place, Statements
+from kproxy.dataplane.symbolic.nftables.structure import nats_of, verdicts_of
+from kproxy.dataplane.symbolic.nftables.text import text_of
+from kproxy.dataplane.symbolic.nodes import FALSE, MISS, TRUE, Node
+from kproxy.dataplane.symbolic.normalize import Call, NormalizedChain, NormalizedRule, Structure, is_question
 from kproxy.dataplane.symbolic.restrictions import Fixed, fixed_by, joined
-from kproxy.dataplane.symbolic.targets import Targets
-from kproxy.dataplane.symbolic.translated import Destination, is_simple, simple_destination
+from kproxy.dataplane.symbolic.translated import Destination, destinations_of, simple_destination
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.condition import Chance
-from kproxy.netfilter.iptables.matches import MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch
-from kproxy.netfilter.iptables.targets import (
-    ConnmarkTarget,
-    DnatTarget,
-    MarkTarget,
-    MasqueradeTarget,
-    NetmapTarget,
-    RedirectTarget,
-    SnatTarget,
-    Verdict,
+from kproxy.netfilter.effect import Nat, Queue, Reject, SetBits, Told, Unknown, Verdict
+from kproxy.netfilter.iptables.matches import (
+    MarkMatch,
+    Match,
+    MultiportMatch,
+    SctpMatch,
+    StatisticMatch,
+    TcpMatch,
+    UdpMatch,
 )
+from kproxy.netfilter.iptables.rule import Rule
+from kproxy.netfilter.nftables import statement as nft
 
 _MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
 _MAX_DENOMINATOR: Final = 10_000
 _MAX_DESTINATIONS: Final = 64
 _OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
-_GOING_ON: Final = (NoneType, MarkTarget, ConnmarkTarget)
+_GOING_ON: Final = (SetBits, Told)
+_ENDING: Final = (Nat, Queue, Reject, Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRule:
-    """A rule ready for evaluation. If `plain`, all its matches are in `condition` and `chance`; else `steps` holds the
-    matches one by one, in order."""
+    """A rule ready for evaluation: what it asks first, and the `rest` of its steps. If `plain`, all that it asks is in
+    `condition` and `chance`; else `asked` holds it one by one, in order. `ends`: perhaps nothing falls through it; of
+    nftables that is not asked, since maps stand for runs of such rules."""
 
-    normalized: NormalizedRule
     condition: Node
     chance: Fraction
     plain: bool
-    steps: tuple[Node | Chance | RecentCheck, ...]
+    asked: tuple[Node | Chance | RecentCheck, ...]
+    rest: tuple[object, ...]
+    ends: bool
     fixed: Fixed
 
 
@@ -72,152 +84,171 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        structure: Structure,
-        variables: Variables,
-        outcomes: Outcomes,
-        conditions: Conditions,
-        targets: Targets,
-        *,
-        simple_chances: bool = False,
-    ) -> None:
+        self, structure: Structure, variables: Variables, outcomes: Outcomes, comparisons: Comparisons,
+        effects: Effects, timeouts: dict[str, int], *, simple_chances: bool = False,
+    ) -> None:  # fmt: skip
         self._structure = structure
         self._simple_chances = simple_chances
         self._variables = variables
         self._diagrams = variables.diagrams
         self._outcomes = outcomes
-        self._conditions = conditions
-        self._targets = targets
-        self._rules: dict[tuple[int, Stage | None], list[PreparedRule]] = {}
+        self._conditions = comparisons.conditions
+        self._effects = effects
+        self._statements = Statements(self, comparisons, outcomes, effects, timeouts)
+        self._rules: dict[tuple[int, Stage | None], list[PreparedRule | None]] = {}
         self._same_everywhere: dict[int, bool] = {}
         self._results: dict[tuple[object, ...], Node] = {}
-        self._dnats: dict[int, tuple[bool, tuple[Destination, ...] | None]] = {}
+        self._reachable: dict[int, tuple[bool, tuple[Destination, ...] | None]] = {}
         self._ends: dict[int, bool] = {}
         self._weights: dict[tuple[Fraction, ...], tuple[list[Fraction], Fraction]] = {}
 
-    def table(self, chain: int, policy: str, continuation: Continuation) -> Node:
-        """A built-in chain: the function for a packet that comes to it."""
-        end = self._targets.verdict(policy, continuation)
-        return self._chain(chain, end, (), continuation)
+    def base_chain(self, number: int, policy: str, continuation: Continuation) -> Node:
+        """A base chain: the function for a packet that comes to it."""
+        return self.chain(number, self._effects.policy(policy, continuation), (), continuation)
 
-    def _chain(self, number: int, back: Node, fixed: Fixed, continuation: Continuation) -> Node:
-        """A chain, when `back` is what becomes of packets that leave it at its end or by RETURN."""
+    def chain(self, number: int, back: Node, fixed: Fixed, continuation: Continuation) -> Node:
+        """A chain, when `back` is what becomes of packets that leave it at its end or by return."""
         if not self._is_worth_remembering(number):
-            return self._evaluate(self._ready(number, continuation.stage), back, fixed, continuation)
+            return self._evaluate(number, back, fixed, continuation)
         key: tuple[object, ...] = (number, back, fixed, self._reached(number, fixed, continuation))
         found = self._results.get(key)
         if found is None:
             if len(self._results) > _MAX_REMEMBERED:
                 self._results.clear()
-            found = self._results[key] = self._evaluate(
-                self._ready(number, continuation.stage), back, fixed, continuation
-            )
+            found = self._results[key] = self._evaluate(number, back, fixed, continuation)
         return found
 
     def _is_worth_remembering(self, number: int) -> bool:
-        """Endpoints' chains and the like are short, many, and hardly ever come up twice for the same packets."""
-        rules = self._structure.chains[number]
-        return len(rules) > _SHORT or any(
-            normalized.callee >= 0 and self._may_end(normalized.callee) for normalized in rules
+        """Endpoints' chains and the like of iptables are short, many, and hardly ever come up twice for the same
+        packets."""
+        chain = self._structure.chains[number]
+        return (
+            chain.table is not None
+            or len(chain.rules) > _SHORT
+            or any(isinstance(rule.steps[-1], Call) and self._may_end(rule.steps[-1].number) for rule in chain.rules)
         )
 
     def _reached(self, number: int, fixed: Fixed, continuation: Continuation) -> object:
-        """What a chain can see of what comes after its table: everything, or for a service's chain only how its
+        """What a chain can see of what comes after its base chain: everything, or for a service's chain only how its
         endpoints are treated, which is the same in many circumstances."""
-        targets = self._destinations(number)
-        if not targets:
+        own, inside = self._destinations(number)
+        native = self._structure.chains[number].table is not None
+        if not inside or (native and not all(level in dict(fixed) for level in self._variables.levels["dst"])):
             return continuation
-        stage = continuation.stage
-        reached = [self._targets.translation.treated(target, continuation) for target in targets]
-        return stage, self._diagrams.restrict(continuation.accept, fixed), tuple(reached)
+        if not native and (own or any(min(each.address, each.port) < 0 for each in inside)):
+            return continuation
+        treated = tuple(self._effects.translation.treated(each, continuation) for each in inside)
+        seen = [continuation.accept, continuation.onward] if native else [continuation.accept]
+        return continuation.stage, treated, tuple(self._diagrams.restrict(each, fixed) for each in seen)
 
-    def _destinations(self, number: int) -> tuple[Destination, ...]:
-        """Where a chain sends packets through other chains, if to few destinations, by DNAT of the simplest kind only,
-        and none in the chain itself; else nothing."""
-        found = self._dnats.get(number)
+    def _destinations(self, number: int) -> tuple[bool, tuple[Destination, ...] | None]:
+        """Whether a chain translates destinations itself, and where it sends packets, with the chains that it leads to;
+        None: to many, or it rewrites sources."""
+        found = self._reachable.get(number)
         if found is None:
-            found = self._dnats[number] = self._all_dnats(number)
-        own, inside = found
-        return () if own or inside is None or len(inside) > _MAX_DESTINATIONS else inside
+            found = self._reachable[number] = self._all_destinations(self._structure.chains[number])
+        return found
 
-    def _all_dnats(self, number: int) -> tuple[bool, tuple[Destination, ...] | None]:
-        own = False
-        inside: dict[Destination, None] | None = {}
-        for normalized in self._structure.chains[number]:
-            if isinstance(normalized.target, DnatTarget) and is_simple(normalized.target):
-                own = True
-                if inside is not None:
-                    inside[simple_destination(normalized.target)] = None
-            elif isinstance(
-                normalized.target, (DnatTarget, RedirectTarget, NetmapTarget, SnatTarget, MasqueradeTarget)
-            ):
-                inside = None
-            elif normalized.callee >= 0:
-                self._destinations(normalized.callee)
-                below = self._dnats[normalized.callee][1]
-                if below is None or inside is None:
-                    inside = None
-                else:
-                    inside |= dict.fromkeys(below)
-            if inside is not None and len(inside) > _MAX_DESTINATIONS:
-                inside = None
-        return own, None if inside is None else tuple(inside)
+    def _all_destinations(self, chain: NormalizedChain) -> tuple[bool, tuple[Destination, ...] | None]:
+        own, inside, family = False, dict[Destination, None](), self._variables.family
+        for rule in chain.rules:
+            for step in rule.steps:
+                below = [step.number] if isinstance(step, Call) else []
+                if isinstance(step, (Nat, nft.Nat)):
+                    own = True
+                    nats = [step] if isinstance(step, Nat) else nats_of(step, chain.table, family)
+                    for each in nats:
+                        if each.kind not in ("dnat", "redirect"):
+                            return own, None
+                        simple = simple_destination(each)
+                        inside |= dict.fromkeys([simple] if simple else destinations_of(each, family))
+                elif isinstance(step, nft.VerdictMap):
+                    verdicts = verdicts_of(step, chain.table)
+                    below = [chain.callees[each.chain] for each in verdicts if each.chain is not None]
+                for callee in below:
+                    reached = self._destinations(callee)[1]
+                    if reached is None:
+                        return own, None
+                    inside |= dict.fromkeys(reached)
+                if len(inside) > _MAX_DESTINATIONS:
+                    return own, None
+        return own, tuple(inside)
 
     def _may_end(self, number: int) -> bool:
-        """Whether a chain holds any rule that ends a packet's way through the table."""
+        """Whether a chain holds any rule that ends a packet's way through the base chain."""
         found = self._ends.get(number)
         if found is None:
             found = self._ends[number] = any(
-                self._may_end(normalized.callee)
-                if normalized.callee >= 0
-                else not isinstance(normalized.target, _GOING_ON)
-                for normalized in self._structure.chains[number]
+                self._may_end(step.number) if isinstance(step, Call) else not isinstance(step, _GOING_ON)
+                for rule in self._structure.chains[number].rules
+                for step in rule.steps
+                if not is_question(step)
             )
         return found
 
-    def _ready(self, number: int, stage: Stage) -> list[PreparedRule]:
-        same = self._same_everywhere.get(number)
+    def _ready(self, number: int, stage: Stage) -> list[PreparedRule | None]:
+        """A chain's rules at a stage; those of nftables are made ready when they are evaluated."""
+        chain, same = self._structure.chains[number], self._same_everywhere.get(number)
         if same is None:
-            rules = self._structure.chains[number]
-            same = self._same_everywhere[number] = all(map(asks_the_same_everywhere, rules))
+            same = self._same_everywhere[number] = chain.table is None and all(
+                map(asks_the_same_everywhere, chain.rules)
+            )
         key = (number, None if same else stage)
         found = self._rules.get(key)
         if found is None:
-            found = [self._prepare(normalized, stage) for normalized in self._structure.chains[number]]
+            if chain.table is None:
+                found = [self._prepare(rule, chain, stage) for rule in chain.rules]
+            else:
+                found = [None] * len(chain.rules)
             self._rules[key] = found
         return found
 
-    def _prepare(self, normalized: NormalizedRule, stage: Stage) -> PreparedRule:
-        condition = self._conditions.head(normalized.rule, stage)
-        chance = Fraction(1)
-        steps: list[Node | Chance | RecentCheck] = []
-        plain = True
-        for match in normalized.matches:
-            asked = self._conditions.match(match, stage, normalized.rank)
-            steps.append(asked)
-            if isinstance(asked, Chance):
-                chance *= simple_chance(asked.chance) if self._simple_chances else asked.chance
-            elif isinstance(asked, RecentCheck):
+    def _prepare(self, rule: NormalizedRule, chain: NormalizedChain, stage: Stage) -> PreparedRule:
+        condition, chance, plain = TRUE, Fraction(1), True
+        asked: list[Node | Chance | RecentCheck] = []
+        for step in rule.steps:
+            if not is_question(step) or (asked and chain.table is not None):
+                break  # of nftables, a question makes variables only where those before it hold
+            answer = self.ask(step, rule.role, chain, stage)
+            asked.append(answer)
+            if isinstance(answer, Chance):
+                chance *= simple_chance(answer.chance) if self._simple_chances else answer.chance
+            elif isinstance(answer, RecentCheck):
                 plain = False
             else:
-                condition = self._diagrams.both(condition, asked)
-        if not plain:
-            condition = self._conditions.head(normalized.rule, stage)
-            steps = [condition, *steps]
-        return PreparedRule(normalized, condition, chance, plain, tuple(steps), fixed_by(self._variables, condition))
+                condition = self._diagrams.both(condition, answer)
+        rest = rule.steps[len(asked) :]
+        ends = chain.table is None and any(
+            self._may_end(step.number) if isinstance(step, Call) else isinstance(step, _ENDING) for step in rest[-1:]
+        )
+        fixed = fixed_by(self._variables, condition) if plain else ()
+        return PreparedRule(condition, chance, plain, () if plain else tuple(asked), rest, ends, fixed)
 
-    def _evaluate(self, rules: Sequence[PreparedRule], back: Node, fixed: Fixed, continuation: Continuation) -> Node:
-        diagrams = self._diagrams
+    def ask(self, step: object, role: object, chain: NormalizedChain, stage: Stage) -> Node | Chance | RecentCheck:
+        """What a question is: a condition, a chance, or a list that is looked at and changed."""
+        if isinstance(step, Rule):
+            return self._conditions.head(step, stage)
+        if isinstance(step, Match):
+            return self._conditions.match(step, stage, role)
+        return self._statements.ask(step, chain, stage)
+
+    def _evaluate(self, number: int, back: Node, fixed: Fixed, continuation: Continuation) -> Node:
+        diagrams, chain = self._diagrams, self._structure.chains[number]
+        rules = self._ready(number, continuation.stage)
         after = back
         closed: list[Node] = []  # of a run of rules of which nothing falls through; the last rule first
         mixed: list[tuple[Fraction, Node]] = []  # of a run of rules that apply by chance alone; the last rule first
-        for rule in reversed(rules):
+        for position in range(len(rules) - 1, -1, -1):
+            rule = rules[position]
+            if rule is None:
+                rule = rules[position] = self._prepare(chain.rules[position], chain, continuation.stage)
             condition = diagrams.restrict(rule.condition, fixed) if fixed else rule.condition
             if condition == FALSE and rule.plain:
                 continue
-            if rule.plain and (self._may_end(rule.normalized.callee) if rule.normalized.callee >= 0 else True):
-                inside = joined(fixed, rule.fixed)
-                result = self._target(rule.normalized, MISS, back, inside, continuation)
+            inside = joined(fixed, rule.fixed)
+            place = Place(chain, rule.rest, (number, position), back, inside, continuation)
+            if rule.plain and rule.ends:
+                result = self.rest(place, 0, MISS)
                 if diagrams.is_closed(result):
                     if rule.chance == 1:
                         after, mixed = self._mixed(after, mixed), []
@@ -233,7 +264,7 @@ class Evaluator:
                         continue
             after = self._mixed(self._dispatched(after, closed), mixed)
             closed, mixed = [], []
-            after = self._rule(rule, condition, after, back, fixed, continuation)
+            after = self._rule(rule, condition, after, place)
         return self._mixed(self._dispatched(after, closed), mixed)
 
     def _dispatched(self, after: Node, closed: list[Node]) -> Node:
@@ -280,35 +311,62 @@ class Evaluator:
             return self._outcomes.add_all([self._outcomes.scale(yes, chance), self._outcomes.scale(no, 1 - chance)])
         return MISS  # only asked whether something falls through: it does
 
-    def _target(
-        self, normalized: NormalizedRule, after: Node, back: Node, fixed: Fixed, continuation: Continuation
-    ) -> Node:
-        """What a rule that applies makes of a packet: `after` is the next rule's function."""
-        if normalized.callee >= 0:
-            onward = back if normalized.goto else after
-            return self._chain(normalized.callee, self._diagrams.restrict(onward, fixed), fixed, continuation)
-        if isinstance(normalized.target, Verdict) and normalized.target.verdict == "RETURN":
-            return self._diagrams.restrict(back, fixed)
-        return self._targets.apply(normalized.target, self._diagrams.restrict(after, fixed), fixed, continuation)
-
-    def _rule(
-        self, rule: PreparedRule, condition: Node, after: Node, back: Node, fixed: Fixed, continuation: Continuation
-    ) -> Node:
+    def _rule(self, rule: PreparedRule, condition: Node, after: Node, place: Place) -> Node:
         diagrams = self._diagrams
+        result = self.rest(place, 0, diagrams.restrict(after, place.fixed))
         if rule.plain:
-            result = self._target(rule.normalized, after, back, joined(fixed, rule.fixed), continuation)
             if rule.chance != 1:
                 result = self._mix(rule.chance, result, after)
             return diagrams.ite(condition, result, after)
-        result = self._target(rule.normalized, after, back, fixed, continuation)
-        for step in reversed(rule.steps):
-            if isinstance(step, Chance):
-                result = self._mix(step.chance, result, after)
-            elif isinstance(step, RecentCheck):
-                result = self._targets.seen(step, result, after, continuation.stage)
-            else:
-                result = diagrams.ite(step, result, after)
+        for answer in reversed(rule.asked):
+            result = self._asked(answer, result, after, place)
         return result
+
+    def _asked(self, answer: Node | Chance | RecentCheck, yes: Node, no: Node, place: Place) -> Node:
+        if isinstance(answer, Chance):
+            return self._mix(answer.chance, yes, no)
+        if isinstance(answer, RecentCheck):
+            return self._effects.seen(answer, yes, no, place.continuation.stage)
+        return self._diagrams.ite(answer, yes, no)
+
+    def rest(self, place: Place, position: int, after: Node) -> Node:
+        """A rule from one of its steps on, for packets that come there; `after` is the function of the next rule."""
+        if position == len(place.rest):
+            return after
+        step = place.rest[position]
+        if isinstance(step, Call):
+            return self.call(step, place, after)
+        if isinstance(step, Verdict) and step.kind in ("return", "continue"):
+            if step.kind == "return":
+                return self._diagrams.restrict(place.back, place.fixed)
+            return self.rest(place, position + 1, after)
+        if is_question(step):
+            answer = self.ask(step, place.role, place.chain, place.continuation.stage)
+            if isinstance(answer, Chance | RecentCheck):
+                return self._asked(answer, self.rest(place, position + 1, after), after, place)
+            return self.inside(answer, place, after, lambda inner, rest: self.rest(inner, position + 1, rest))
+        if type(step) in Statements.KINDS:
+            try:
+                return self._statements.apply(step, place, position, after)
+            except OpaqueError:
+                step = Unknown("", text_of(step, place.chain.native))
+        following = after if isinstance(step, _ENDING) else self.rest(place, position + 1, after)
+        return self._effects.apply(step, Situation(following, after, place.fixed, place.continuation))
+
+    def call(self, call: Call, place: Place, after: Node) -> Node:
+        """A chain that a rule leads to."""
+        onward = self._diagrams.restrict(place.back if call.goto else after, place.fixed)
+        return self.chain(call.number, onward, place.fixed, place.continuation)
+
+    def inside(self, condition: Node, place: Place, after: Node, then: Callable[[Place, Node], Node]) -> Node:
+        """`then` where a condition holds, with the variables that the condition fixes fixed; `after` elsewhere."""
+        diagrams = self._diagrams
+        condition = diagrams.restrict(condition, place.fixed)
+        if condition == FALSE:
+            return after
+        more = fixed_by(self._variables, condition)
+        inner = place._replace(fixed=joined(place.fixed, more)) if more else place
+        return diagrams.ite(condition, then(inner, diagrams.restrict(after, more) if more else after), after)
 
 
 def simple_chance(chance: Fraction) -> Fraction:
@@ -317,10 +375,8 @@ def simple_chance(chance: Fraction) -> Fraction:
     return near if abs(near - chance) < Fraction(1, 1 << 31) else chance
 
 
-def asks_the_same_everywhere(normalized: NormalizedRule) -> bool:
-    """Whether what a rule asks does not depend on the hook, the table or the connection's state."""
-    plain = normalized.rule.in_interface is None and normalized.rule.out_interface is None
-    return plain and all(isinstance(match, _OF_THE_PACKET) for match in normalized.matches)
-
-
-__all__ = ["ZERO", "Evaluator", "PreparedRule"]
+def asks_the_same_everywhere(rule: NormalizedRule) -> bool:
+    """Whether what a rule of iptables asks does not depend on the hook, the table or the connection's state."""
+    head, *asked = (step for step in rule.steps if is_question(step))
+    plain = isinstance(head, Rule) and head.in_interface is None and head.out_interface is None
+    return plain and all(isinstance(match, _OF_THE_PACKET) for match in asked)

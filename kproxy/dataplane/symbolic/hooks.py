@@ -22,13 +22,12 @@ from kproxy.dataplane.model.verdict import ACCEPT
 from kproxy.dataplane.symbolic.ask import asked_of_packet
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ConntrackCase, refused_by_all
 from kproxy.dataplane.symbolic.chains import Evaluator
+from kproxy.dataplane.symbolic.effects import Effects
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.host_rules import HostSide
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
-from kproxy.dataplane.symbolic.nftables.evaluator import NftEvaluator
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
-from kproxy.dataplane.symbolic.targets import Targets
 from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.condition import In, Under
 from kproxy.netfilter.family import Family
@@ -84,18 +83,16 @@ class PathFunctions:
         self,
         variables: Variables,
         outcomes: Outcomes,
-        targets: Targets,
+        effects: Effects,
         evaluator: Evaluator,
-        native: NftEvaluator,
         features: Features,
     ) -> None:
         self._variables = variables
         self._diagrams = variables.diagrams
         self._outcomes = outcomes
-        self._targets = targets
-        self._translation = targets.translation
+        self._effects = effects
+        self._translation = effects.translation
         self._evaluator = evaluator
-        self._native = native
         self._features = features
         self._stages: dict[tuple[object, ...], Stage] = {}
         self._continuations: dict[tuple[object, ...], Continuation] = {}
@@ -113,7 +110,7 @@ class PathFunctions:
         node = self._segment(raw, Hook.OUTPUT if way.local else Hook.PREROUTING, Segment.UNTRACKED, node)
         if not way.local and variables.family is Family.IPV6:
             loopback = diagrams.either(variables.between(variables.src, 1, 1), variables.between(variables.dst, 1, 1))
-            node = diagrams.ite(loopback, self._translation.with_destination(self._targets.drop, 0), node)
+            node = diagrams.ite(loopback, self._translation.with_destination(self._effects.drop, 0), node)
         if not way.local:
             node = self._segment(raw, Hook.INGRESS, Segment.AFTER_NAT, node)
         node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
@@ -214,10 +211,7 @@ class PathFunctions:
         found = self._continuations.get(key)
         if found is None:
             found = self._continuations[key] = replace(continuation, stage=stage)
-        chain, policy = way.side.chain(base)
-        if native:
-            return self._native.base_chain(chain, policy, found)
-        return self._evaluator.table(chain, policy, found)
+        return self._evaluator.base_chain(*way.side.chain(base), found)
 
     def _tracked(self, way: _Way) -> Node:
         """From conntrack to the end."""
@@ -271,7 +265,7 @@ class PathFunctions:
         here = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))
         here = diagrams.ite(self._to_multicast, variables.free(MULTICAST), here)
         node = diagrams.ite(here, inward, onward)
-        return diagrams.ite(refused_by_all(variables), self._targets.drop, node)
+        return diagrams.ite(refused_by_all(variables), self._effects.drop, node)
 
     def _input(self, way: _Way) -> Node:
         """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
@@ -312,9 +306,9 @@ class PathFunctions:
         variables, diagrams = self._variables, self._diagrams
         node = self._segment(way, Hook.FORWARD, Segment.AFTER_NAT, self._postrouting(way, self._end))
         if self._features.ttl:
-            node = self._targets.decremented(node)
+            node = self._effects.decremented(node)
         if self._features.tproxy:
-            node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._targets.drop, node)
+            node = diagrams.ite(diagrams.equals(variables.assigned, 1), self._effects.drop, node)
         return node
 
     def _postrouting(self, way: _Way, end: Node) -> Node:

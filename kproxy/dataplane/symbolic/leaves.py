@@ -17,11 +17,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from kproxy.dataplane.model.deeds import place_of
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, FinalVerdict
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.quantify import where_different
 from kproxy.dataplane.symbolic.variables import Variables
+from kproxy.netfilter.effect import place_of
 
 Expression = frozenset[int]
 """An exclusive or: levels of mark bits, and -1 for the constant one."""
@@ -232,7 +232,7 @@ class Outcomes:
 
     def tell(self, node: Node, text: str) -> Node:
         """Something that packets of the model do not have is changed: the text says what, the last one of its place
-        counts (`model.deeds`). Unless the packet goes no further anyway."""
+        counts (`netfilter.effect`). Unless the packet goes no further anyway."""
         place = place_of(text)
 
         def change(outcome: Outcome) -> Outcome:

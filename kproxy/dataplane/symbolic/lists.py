@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kproxy.dataplane.symbolic.nftables.structure import changed_sets, table_name
-from kproxy.dataplane.symbolic.nftables.translation import targets_of
+from kproxy.dataplane.symbolic.nftables.structure import changed_sets, nats_of, table_name
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import RecentMatch, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.rule import Rule
@@ -105,11 +104,7 @@ def parts_of_sets(tables: Iterable[Table], family: Family) -> dict[Name, Part]:
                     elif isinstance(statement, Match) and isinstance(statement.right, SetReference):
                         found.asks.setdefault(statement.right.name, set()).add(chain.name)
                     elif isinstance(statement, Nat):
-                        texts = (
-                            str(target.to_destination)
-                            for target in targets_of(statement, table, family)
-                            if isinstance(target, DnatTarget)
-                        )
+                        texts = (nat.range_text() for nat in nats_of(statement, table, family) if nat.kind == "dnat")
                         found.endpoints.setdefault(chain.name, set()).update(texts)
                     elif isinstance(statement, VerdictMap):
                         for service, callee in _services(statement, table):

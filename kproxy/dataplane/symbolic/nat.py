@@ -24,22 +24,12 @@ from kproxy.dataplane.symbolic.translated import (
     UNKNOWN,
     Destination,
     address_choices,
-    is_simple,
     port_choices,
-    redirect_range,
     simple_destination,
 )
 from kproxy.dataplane.symbolic.variables import LOCAL, Variables
+from kproxy.netfilter.effect import Nat
 from kproxy.netfilter.iptables.codec import Range
-from kproxy.netfilter.iptables.targets import (
-    DnatTarget,
-    MasqueradeTarget,
-    NatRange,
-    NetmapTarget,
-    RedirectTarget,
-    SnatTarget,
-    Target,
-)
 
 KEPT: Final = FreeVariable("kept", "the source that is chosen is the one that the packet has")
 KEPT_DESTINATION: Final = FreeVariable("kept", "REDIRECT takes the packet's own destination")
@@ -115,42 +105,41 @@ class Translation:
             return diagrams.equals(level, number, node, ZERO)
         return diagrams.ite(diagrams.equals(level, number), node, ZERO)
 
-    def source(self, target: Target, continuation: Continuation) -> Node:
+    def source(self, nat: Nat, continuation: Continuation) -> Node:
         """SNAT, MASQUERADE, or NETMAP where sources are translated."""
-        within = _without_ports(target)
-        if within is None:
-            return self._source(target, continuation)
+        if nat.ports is None or nat.at_random or (nat.kind == "snat" and nat.addresses is None):
+            return self._source(nat, continuation)
         # A port in the range stays, as it does without a range.
-        stays = self._variables.port_in(self._variables.sport, within[1])
-        kept = self._source(within[0], continuation)
-        return self._diagrams.ite(stays, kept, self._source(target, continuation))
+        stays = self._variables.port_in(self._variables.sport, Range(*nat.ports))
+        kept = self._source(replace(nat, ports=None), continuation)
+        return self._diagrams.ite(stays, kept, self._source(nat, continuation))
 
-    def _source(self, target: Target, continuation: Continuation) -> Node:
+    def _source(self, nat: Nat, continuation: Continuation) -> Node:
         variables, diagrams = self._variables, self._diagrams
         later = continuation.onward
         moved = {variables.sport: variables.translated_sport, variables.sport + 1: variables.translated_sport + 1}
-        wanted = target.to_source if isinstance(target, SnatTarget) else None
-        if wanted is None or wanted.addresses is None or wanted.addresses[0] != wanted.addresses[1]:
+        wanted = _one_address(nat)
+        if wanted is None:
             moved |= {variables.src + chunk: variables.translated_src + chunk for chunk in range(variables.chunks)}
-            if isinstance(target, MasqueradeTarget):  # takes one of the host's own
+            if nat.kind == "masquerade":  # takes one of the host's own
                 later = diagrams.restrict(later, ((variables.src_kind, LOCAL),))
             else:
                 moved[variables.src_kind] = variables.translated_src_kind
         else:
-            later = diagrams.restrict(later, variables.values_of(variables.src, wanted.addresses[0]))
-            later = self._kind_of(later, variables.src_kind, variables.translated_src_kind, wanted.addresses[0])
-            if wanted.ports is None and isinstance(target, SnatTarget) and not (target.random or target.random_fully):
+            later = diagrams.restrict(later, variables.values_of(variables.src, wanted))
+            later = self._kind_of(later, variables.src_kind, variables.translated_src_kind, wanted)
+            if nat.ports is None and not nat.at_random:
                 moved = {}
         later = self._diagrams.permute(diagrams.restrict(later, ((variables.snat, 1),)), moved)
         unmoved = self.same_source(later)
         if unmoved != later:
             # With another port of the address that it has anyway: what is asked of that address was asked before.
-            later = diagrams.ite(self._keeps_address(target), unmoved, later)
+            later = diagrams.ite(self._keeps_address(nat), unmoved, later)
         same = diagrams.restrict(continuation.onward, ((variables.snat, 0),))
         if same != diagrams.restrict(continuation.onward, ((variables.snat, 1),)):
             # Given the source that it has anyway, a packet does not count as translated, and some rule asks that.
-            later = diagrams.ite(self._keeps_source(target), self.same_source(same), later)
-        text = target.to_save()[3:]
+            later = diagrams.ite(self._keeps_source(nat), self.same_source(same), later)
+        text = nat.text()
         loose, bound = self._split(later, self._of_new_source)
         rewritten = self._outcomes.rewrite_source(loose, text)
         if bound == ZERO:
@@ -179,28 +168,20 @@ class Translation:
         )
         return self._diagrams.permute(node, moved)
 
-    def _keeps_address(self, target: Target) -> Node:
+    def _keeps_address(self, nat: Nat) -> Node:
         """Whether the new source address is the one that the packet has."""
-        variables = self._variables
-        wanted = target.to_source.addresses if isinstance(target, SnatTarget) else None
-        if isinstance(target, SnatTarget) and wanted is None:
+        variables, wanted = self._variables, _one_address(nat)
+        if nat.kind == "snat" and nat.addresses is None:
             return TRUE
-        if wanted is not None and wanted[0] == wanted[1]:
-            return variables.between(variables.src, wanted[0], wanted[0])
-        return variables.free(KEPT)
+        return variables.free(KEPT) if wanted is None else variables.between(variables.src, wanted, wanted)
 
-    def _keeps_source(self, target: Target) -> Node:
+    def _keeps_source(self, nat: Nat) -> Node:
         """Whether the new source is the one that the packet has."""
         variables, diagrams = self._variables, self._diagrams
-        ports, random = None, False
-        here = self._keeps_address(target)
-        if isinstance(target, SnatTarget):
-            ports, random = target.to_source.ports, target.random or target.random_fully
-        elif isinstance(target, MasqueradeTarget):
-            ports, random = target.to_ports, target.random or target.random_fully
-        if ports is not None:
-            return diagrams.both(here, variables.port_in(variables.sport, ports))
-        return diagrams.both(here, diagrams.negate(variables.has_ports())) if random else here
+        here = self._keeps_address(nat)
+        if nat.ports is not None:
+            return diagrams.both(here, variables.port_in(variables.sport, Range(*nat.ports)))
+        return diagrams.both(here, diagrams.negate(variables.has_ports())) if nat.at_random else here
 
     def _kind_of(self, node: Node, kind: int, translated: int, address: int) -> Node:
         certain = self._variables.certain_kind(address)
@@ -208,38 +189,31 @@ class Translation:
             return self._diagrams.restrict(node, ((kind, certain),))
         return self._diagrams.permute(node, {kind: translated})
 
-    def destination(self, target: Target, fixed: Fixed, continuation: Continuation) -> Node:
+    def destination(self, nat: Nat, fixed: Fixed, continuation: Continuation) -> Node:
         """DNAT, REDIRECT or NETMAP: one part per way to translate, with its chance."""
         variables = self._variables
-        if isinstance(target, DnatTarget) and is_simple(target):
-            return self._sent_to(simple_destination(target), fixed, continuation)
-        if isinstance(target, DnatTarget):
-            wanted, random = target.to_destination, target.random
-        elif isinstance(target, RedirectTarget):
-            wanted, random = redirect_range(target, variables.family, continuation.stage.hook), target.random
-        else:
-            assert isinstance(target, NetmapTarget), target
-            inside = variables.address_under(variables.dst, target.to)  # is mapped to itself
-            return self._sent_to(Destination(UNKNOWN, KEEP, target.to_save()[3:]), fixed, continuation, there=inside)
-        addresses = address_choices(wanted, isinstance(target, RedirectTarget))
-        parts = (self._ports(wanted, address, text, random, fixed, continuation) for address, text in addresses)
-        return self._one_of(list(parts))
+        simple = simple_destination(nat)
+        if simple is not None:
+            return self._sent_to(simple, fixed, continuation)
+        if nat.kind == "netmap":
+            inside = variables.address_under(variables.dst, nat.network)  # is mapped to itself
+            return self._sent_to(Destination(UNKNOWN, KEEP, nat.text()), fixed, continuation, there=inside)
+        addresses = address_choices(nat, variables.family, continuation.stage.hook)
+        parts = [self._ports(nat, address, text, fixed, continuation) for address, text in addresses]
+        return self._one_of(parts)
 
     def _one_of(self, nodes: list[Node]) -> Node:
         """Several functions that have the same chance."""
         return self._outcomes.add_all([self._outcomes.scale(node, Fraction(1, len(nodes))) for node in nodes])
 
-    def _ports(
-        self, wanted: NatRange, address: int, text: str, random: bool, fixed: Fixed, continuation: Continuation
-    ) -> Node:
-        ports = wanted.ports
+    def _ports(self, nat: Nat, address: int, text: str, fixed: Fixed, continuation: Continuation) -> Node:
+        ports = nat.ports
         destinations = (
-            Destination(address, port, " ".join(filter(None, (text, about))))
-            for port, about in port_choices(wanted, random)
+            Destination(address, port, " ".join(filter(None, (text, about)))) for port, about in port_choices(nat)
         )
         result = self._one_of([self._sent_to(destination, fixed, continuation) for destination in destinations])
-        if ports is not None and ports.first != ports.last and wanted.base_port is None and not random:
-            stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, ports), fixed)
+        if ports is not None and ports[0] != ports[1] and nat.base is None and not nat.at_random:
+            stays = self._diagrams.restrict(self._variables.port_in(self._variables.dport, Range(*ports)), fixed)
             kept = self._sent_to(Destination(address, KEEP, text), fixed, continuation) if stays != FALSE else result
             result = self._diagrams.ite(stays, kept, result)
         return result
@@ -328,11 +302,8 @@ class Translation:
         return result
 
 
-def _without_ports(target: Target) -> tuple[Target, Range] | None:
-    """A target that rewrites the source and keeps ports of a range, without that range, and the range; else None."""
-    if isinstance(target, MasqueradeTarget) and target.to_ports is not None:
-        return None if target.random or target.random_fully else (replace(target, to_ports=None), target.to_ports)
-    if isinstance(target, SnatTarget) and target.to_source.ports is not None and target.to_source.addresses is not None:
-        plain = replace(target, to_source=replace(target.to_source, ports=None))
-        return None if target.random or target.random_fully else (plain, target.to_source.ports)
-    return None
+def _one_address(nat: Nat) -> int | None:
+    """The source that a translation gives to all packets, None if there is none."""
+    if nat.kind != "snat" or nat.addresses is None or nat.addresses[0] != nat.addresses[1]:
+        return None
+    return nat.addresses[0]

@@ -14,12 +14,18 @@ the one side plays the part of which list of the other; renaming lists one to on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from types import MappingProxyType
+from typing import Final, NamedTuple, get_args
 
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset, Table
+from kproxy.dataplane.model.unseen import unseen_reason
+from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset
+from kproxy.netfilter import Table as IptablesTable
+from kproxy.netfilter.condition import Condition
+from kproxy.netfilter.effect import Unknown
 from kproxy.netfilter.iptables.matches import (
     CommentMatch,
     LimitMatch,
@@ -29,58 +35,90 @@ from kproxy.netfilter.iptables.matches import (
     StatisticMatch,
 )
 from kproxy.netfilter.iptables.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
+from kproxy.netfilter.nftables.ruleset import Table
+from kproxy.netfilter.nftables.statement import Match as NftMatch
 
+_QUESTIONS: Final = (Rule, Match, NftMatch, *get_args(Condition))
 IDLE_MATCHES: Final = (CommentMatch, NfacctMatch)
 IDLE_TARGETS: Final = (LogTarget, NflogTarget, TraceTarget)
 
 
-class NormalizedRule(NamedTuple):
-    """A rule of a chain: the rule with its fixed part, the matches that count, and the target; for a jump, `callee` is
-    the number of the chain. `rank` tells equal rate limits of one chain apart."""
+class Call(NamedTuple):
+    """A jump to the chain of this number; with `goto`, its end is that of the chain, too."""
 
-    rule: Rule
-    matches: tuple[Match, ...]
-    target: Target | None
-    callee: int = -1
-    goto: bool = False
-    rank: Hashable = 0
+    number: int
+    goto: bool
+
+
+class NormalizedRule(NamedTuple):
+    """A rule of a chain: its steps that count. Of iptables, the rule with its fixed part, the matches, and what the
+    target does; of nftables, the steps of its statements. `role` tells equal rate limits of one chain apart."""
+
+    steps: tuple[object, ...]
+    role: Hashable = 0
+
+
+class NormalizedChain(NamedTuple):
+    """A chain. Of nftables: `table` has its sets, `callees` the numbers of the chains of this table by name, and
+    `lists` the names of its sets that are state."""
+
+    rules: tuple[NormalizedRule, ...]
+    table: Table | None = None
+    callees: Mapping[str, int] = MappingProxyType({})
+    lists: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def native(self) -> Table:
+        """The table of nftables."""
+        assert self.table is not None
+        return self.table
+
+
+def is_question(step: object) -> bool:
+    """Whether a step asks something, and does nothing."""
+    return isinstance(step, _QUESTIONS)
 
 
 @dataclass
 class Structure:
     """The chains of both sides, by number."""
 
-    chains: list[tuple[NormalizedRule, ...]] = field(default_factory=list)
-    _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
+    chains: list[NormalizedChain] = field(default_factory=list)
+    _numbers: dict[object, int] = field(default_factory=dict)
     _rule_numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     _pieces: dict[object, int] = field(default_factory=dict)
-    rules: list[NormalizedRule] = field(default_factory=list)
+    _rules: list[NormalizedRule] = field(default_factory=list)
 
     def piece(self, value: object) -> int:
         """A number that equal values share."""
-        found = self._pieces.get(value)
-        if found is None:
-            found = self._pieces[value] = len(self._pieces)
-        return found
+        return self._pieces.setdefault(value, len(self._pieces))
 
-    def rule_number(self, key: tuple[object, ...], normalized: NormalizedRule) -> int:
-        """A number that equal rules share."""
+    def rule_number(self, key: tuple[object, ...], rule: Callable[[], NormalizedRule]) -> int:
+        """A number that equal rules of iptables share."""
         found = self._rule_numbers.get(key)
         if found is None:
-            found = self._rule_numbers[key] = len(self.rules)
-            self.rules.append(normalized)
+            found = self._rule_numbers[key] = len(self._rules)
+            self._rules.append(rule())
         return found
 
     def chain(self, rules: tuple[int, ...]) -> int:
+        """A number that equal chains of iptables share."""
+        return self.number(rules, lambda: NormalizedChain(tuple(self._rules[rule] for rule in rules)))
+
+    def number(self, key: object, chain: Callable[[], NormalizedChain]) -> int:
         """A number that equal chains share."""
-        found = self._numbers.get(rules)
+        found = self._numbers.get(key)
         if found is None:
-            found = self._numbers[rules] = len(self.chains)
-            self.chains.append(tuple(self.rules[normalized] for normalized in rules))
+            found = self._numbers[key] = len(self.chains)
+            self.chains.append(chain())
         return found
 
+    def steps(self) -> Iterator[tuple[NormalizedChain, object]]:
+        """All steps of rules, with their chains."""
+        return ((chain, step) for chain in self.chains for rule in chain.rules for step in rule.steps)
 
-def ordered_chains(table: Table) -> list[Chain]:
+
+def ordered_chains(table: IptablesTable) -> list[Chain]:
     """The chains that the built-in ones reach, each after all that it jumps to.
 
     Raises:
@@ -154,24 +192,19 @@ class Side:
         structure = self._structure
         rules: list[int] = []
         for position, rule in enumerate(chain.rules):
-            matches, key, acts = self._effective(rule.matches)
-            target: Target | None = rule.target
-            callee, goto = -1, False
-            what: object
-            if isinstance(target, Jump):
-                callee, goto = numbers[target.chain], target.goto
-                if not structure.chains[callee] and not goto and not acts:
+            matches, asked, acts = self._effective(rule.matches)
+            last: Call | Target | None = rule.target
+            if isinstance(last, Jump):
+                last = Call(numbers[last.chain], last.goto)
+                if not structure.chains[last.number].rules and not last.goto and not acts:
                     continue
-                what, target = (callee, goto), None
-            elif target is None or isinstance(target, IDLE_TARGETS):
+            elif last is None or isinstance(last, IDLE_TARGETS):
                 if not acts:
                     continue
-                what, target = -1, None
-            else:
-                what = target
-            rank = self._roles.get((table, chain.name, position), 0)
-            shape_key = (self._head(rule), key, what, rank)
-            rules.append(structure.rule_number(shape_key, NormalizedRule(rule, matches, target, callee, goto, rank)))
+                last = None
+            role = self._roles.get((table, chain.name, position), 0)
+            key = (self._head(rule), asked, last, role)
+            rules.append(structure.rule_number(key, partial(_normalized, rule, matches, last, role)))
         return structure.chain(tuple(rules))
 
     def _head(self, rule: Rule) -> int:
@@ -195,7 +228,14 @@ class Side:
         return result, self._structure.piece(result), acts
 
 
-def contexts_of(structure: Structure, table: Table, reached: list[Chain]) -> dict[tuple[str, str], int]:
+def _normalized(rule: Rule, matches: tuple[Match, ...], last: Call | Target | None, role: Hashable) -> NormalizedRule:
+    if isinstance(last, Target):
+        unseen = unseen_reason(last)
+        return NormalizedRule((rule, *matches, Unknown(unseen, unseen) if unseen else last.effect()), role)
+    return NormalizedRule((rule, *matches, *([] if last is None else [last])), role)
+
+
+def contexts_of(structure: Structure, table: IptablesTable, reached: list[Chain]) -> dict[tuple[str, str], int]:
     """For each chain a number for where packets come to it from: the conditions of the jumps on the way, names and
     chances apart. Chains that play the same part on both sides have the same number."""
     calls: dict[str, set[tuple[int, int]]] = {chain.name: set() for chain in reached}
@@ -239,7 +279,7 @@ def list_parts(
     return {name: tuple(sorted(found)) for name, found in parts.items()}
 
 
-def _destinations(table: Table, chain: Chain, rule: Rule) -> list[str]:
+def _destinations(table: IptablesTable, chain: Chain, rule: Rule) -> list[str]:
     callee = table.chain(rule.target.chain) if isinstance(rule.target, Jump) else chain
     rules = () if callee is None else callee.rules
     return [str(item.target.to_destination) for item in rules if isinstance(item.target, DnatTarget)]

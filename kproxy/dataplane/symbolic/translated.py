@@ -1,4 +1,4 @@
-"""Translated destinations: what DNAT, REDIRECT and NETMAP may make of a destination, read from the target alone.
+"""Translated destinations: what DNAT, REDIRECT and NETMAP may make of a destination, read from the rule alone.
 
 Theory: docs/symbolic.md, "Translated variables".
 """
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.conntrack import MAX_CHOICES
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.effect import Nat, numbers_text
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.targets import DnatTarget, NatRange, NetmapTarget, RedirectTarget, Target
 
 KEEP: Final = -1
 """The packet's own address or port."""
@@ -29,73 +29,59 @@ class Destination(NamedTuple):
 UNCHANGED: Final = Destination(KEEP, KEEP)
 
 
-def is_simple(target: DnatTarget) -> bool:
-    """Whether a target sends packets to one address and one port."""
-    wanted = target.to_destination
-    return (
-        wanted.addresses is not None
-        and wanted.addresses[0] == wanted.addresses[1]
-        and wanted.ports is not None
-        and wanted.ports.first == wanted.ports.last
-    )
+def simple_destination(nat: Nat) -> Destination | None:
+    """Where DNAT to one address and one port sends packets; None for any other translation."""
+    if nat.kind != "dnat" or nat.addresses is None or nat.ports is None or nat.base is not None:
+        return None
+    (first, last), (low, high) = nat.addresses, nat.ports
+    return Destination(first, low) if first == last and low == high else None
 
 
-def simple_destination(target: DnatTarget) -> Destination:
-    """Where such a target sends packets."""
-    wanted = target.to_destination
-    assert wanted.addresses is not None, target
-    assert wanted.ports is not None, target
-    return Destination(wanted.addresses[0], wanted.ports.first)
+def address_choices(nat: Nat, family: Family, hook: str) -> list[tuple[int, str]]:
+    """The addresses that DNAT or REDIRECT may choose, with a text for one that is unknown; all have the same chance.
 
-
-def redirect_range(target: RedirectTarget, family: Family, hook: str) -> NatRange:
-    """REDIRECT as a range: for packets of the host itself, the loopback address."""
-    loopback = 0x7F000001 if family is Family.IPV4 else 1
-    return NatRange(family, (loopback, loopback) if hook == "OUTPUT" else None, target.to_ports)
-
-
-def address_choices(wanted: NatRange, redirected: bool = False) -> list[tuple[int, str]]:
-    """The addresses that a target may choose, with a text for one that is unknown; all have the same chance."""
-    if wanted.addresses is None:
-        return [(UNKNOWN, "REDIRECT")] if redirected else [(KEEP, "")]
-    first, last = wanted.addresses
+    REDIRECT sends packets of the host itself to the loopback address, others to one of the interface.
+    """
+    if nat.kind == "redirect":
+        return [(0x7F000001 if family is Family.IPV4 else 1, "")] if hook == "OUTPUT" else [(UNKNOWN, "REDIRECT")]
+    if nat.addresses is None:
+        return [(KEEP, "")]
+    first, last = nat.addresses
     if first == last:
         return [(first, "")]
     if 0 <= last - first < MAX_CHOICES:
         return [(address, "") for address in range(first, last + 1)]
-    return [(UNKNOWN, f"{format_address(first, wanted.family)}-{format_address(last, wanted.family)}")]
+    return [(UNKNOWN, f"{format_address(first, family)}-{format_address(last, family)}")]
 
 
-def port_choices(wanted: NatRange, random: bool) -> list[tuple[int, str]]:
-    """The ports that a target may choose for a packet whose port is not in its range."""
-    ports = wanted.ports
-    if ports is None:
-        return [(UNKNOWN, "port at random")] if random else [(KEEP, "")]
-    if ports.first == ports.last:
-        return [(ports.first, "")]
-    if wanted.base_port is not None:
-        return [(UNKNOWN, f"ports {ports.text('-')}/{wanted.base_port}")]
-    if not random:
-        return [(ports.first, "")]
-    if ports.last - ports.first + 1 > MAX_CHOICES:
-        return [(UNKNOWN, f"ports {ports.text('-')}")]
-    return [(port, "") for port in range(ports.first, ports.last + 1)]
+def port_choices(nat: Nat) -> list[tuple[int, str]]:
+    """The ports that it may choose for a packet whose port is not in its range."""
+    if nat.ports is None:
+        return [(UNKNOWN, "port at random")] if nat.at_random else [(KEEP, "")]
+    first, last = nat.ports
+    if first == last:
+        return [(first, "")]
+    text = f"ports {numbers_text(nat.ports)}"
+    if nat.base is not None:
+        return [(UNKNOWN, f"{text}/{nat.base}")]
+    if not nat.at_random:
+        return [(first, "")]
+    if last - first + 1 > MAX_CHOICES:
+        return [(UNKNOWN, text)]
+    return [(port, "") for port in range(first, last + 1)]
 
 
-def destinations_of(target: Target | None, family: Family) -> list[Destination]:
-    """All translated destinations that a target may lead to."""
+def destinations_of(nat: Nat, family: Family) -> list[Destination]:
+    """All translated destinations that a translation may lead to."""
+    if nat.of_source:
+        return []
+    if nat.kind == "netmap":
+        return [Destination(UNKNOWN, KEEP, nat.text())]
     found = []
-    if isinstance(target, NetmapTarget):
-        return [Destination(UNKNOWN, KEEP, target.to_save()[3:])]
-    ranges: list[tuple[NatRange, bool, bool]] = []
-    if isinstance(target, DnatTarget):
-        ranges.append((target.to_destination, target.random, False))
-    if isinstance(target, RedirectTarget):
-        ranges += [(redirect_range(target, family, hook), target.random, True) for hook in ("OUTPUT", "PREROUTING")]
-    for wanted, random, redirected in ranges:
-        for address, text in address_choices(wanted, redirected):
-            for port, about in [*port_choices(wanted, random), (KEEP, "")]:
+    for hook in ("OUTPUT", "PREROUTING") if nat.kind == "redirect" else ("",):
+        for address, text in address_choices(nat, family, hook):
+            for port, about in [*port_choices(nat), (KEEP, "")]:
                 found.append(Destination(address, port, " ".join(filter(None, (text, about)))))
-                if redirected and address == UNKNOWN and port >= 0:  # the interface's address is the packet's own
-                    found.append(Destination(KEEP, port))
+                if nat.kind == "redirect" and address == UNKNOWN and port >= 0:
+                    found.append(Destination(KEEP, port))  # the interface's address is the packet's own
     return found

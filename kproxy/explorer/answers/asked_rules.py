@@ -159,9 +159,7 @@ class _Walk:
         """The table's name as steps have it, how many rules a chain has, and each in words."""
         base = self._base
         if base.source is Source.NFTABLES:
-            assert self._index.nftables is not None
-            native = self._index.nftables.table(base.table)
-            rules = native.chain(name).rules
-            return native.name, len(rules), lambda number: native.text(rules[number - 1])
-        found = self._index.chain(base.source, base.table, name).chain
+            native = self._index.table(base.source, base.table).chain(name)
+            return base.table, len(native.chain.rules), lambda number: native.rule(number - 1).described()[0]
+        found = self._index.table(base.source, base.table).chain(name).chain
         return base.table, len(found.rules), lambda number: found.rules[number - 1].to_restore(name)

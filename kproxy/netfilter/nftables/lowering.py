@@ -79,6 +79,10 @@ class Key:
         """The number that these bits of the field's value are."""
         return (self.moved(number) & self.mask) ^ self.flip
 
+    def written(self, old: int, number: int) -> int:
+        """The field's value with these bits written, if they are not moved to the left."""
+        return old & ~(self.mask << self.shift) | (number & self.mask) << self.shift
+
     def computed(self, operator: str, number: int) -> Key:
         """The key after an operation with a constant, in registers of 32 bits if it shifts."""
         shift, mask, flip = self.shift, self.mask, self.flip

@@ -18,18 +18,17 @@ from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.examine import UNCONFIRMED
 from kproxy.dataplane.compare.observe import index_rules, observe
 from kproxy.dataplane.compare.witness import Situation, Watch
+from kproxy.dataplane.concrete.effects import ACTS
 from kproxy.dataplane.concrete.nft import statements as concrete_statements
-from kproxy.dataplane.concrete.nft.traverse import _PURE
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import parts_of
 from kproxy.netfilter import BUILTIN_CHAINS, Family, parse_save
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.iptables.matches import MATCH_CLASSES
 from kproxy.netfilter.iptables.targets import OPAQUE_TARGETS, TARGET_CLASSES
-from kproxy.netfilter.nftables import expression, stateful, statement
+from kproxy.netfilter.nftables import effects, expression, statement
 from kproxy.netfilter.nftables.ruleset import Rule
 from kproxy.netfilter.nftables.text import parse_nft
-from kproxy.netfilter.nftables.value import Verdict
 from tests.support.netfilter.nft_corpus import recorded_rules
 from tests.support.netfilter.recorded_rules import groups
 
@@ -181,16 +180,29 @@ def native_rules() -> dict[type, tuple[str, str]]:
 @pytest.mark.parametrize("part", [*STATEMENTS, *EXPRESSIONS], ids=lambda part: part.__name__)
 def test_nftables(part: type) -> None:
     if part in UNSEEN | NETDEV:
-        assert part in concrete_statements._ACTIONS
         return
     text, hook = native_rules()[part]
     told_apart(native(text, hook), native("", hook), Family.IPV4)
 
 
 def test_every_statement_has_an_action() -> None:
-    assert {*STATEMENTS} - {statement.Match} == {*concrete_statements._ACTIONS}
-    assert {stateful.Counter, stateful.Last} <= {*_PURE}
-    assert Verdict in STATEMENTS
+    assert {*STATEMENTS} == {*effects._ROWS, *effects.PENDING}
+    assert {*effects.PENDING} - {statement.Match} <= {*concrete_statements.STATEMENTS}
+
+
+def test_every_target_has_an_effect() -> None:
+    for target in TARGET_CLASSES:
+        table, hook, family, rule = recorded()[target]
+        for _, chain, _, found in iptables(table, hook, family, rule).rulesets[0].rules():
+            if chain.name == "T" and found.target is not None:
+                assert type(found.target.effect()) in ACTS
+
+
+@pytest.mark.parametrize("text", ["reject with icmp 5", "reject with icmp 12", "reject with icmpx 1", "reject"])
+def test_answers_of_refusals(text: str) -> None:
+    hook = "type filter hook forward priority 0;"
+    assert not told_apart(native(text, hook), native("", hook), Family.IPV4).alike
+    assert not told_apart(native(text, hook), native("reject with icmp 1", hook), Family.IPV4).alike
 
 
 WRITES = (

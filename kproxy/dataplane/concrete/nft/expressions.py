@@ -25,7 +25,6 @@ from kproxy.dataplane.concrete.nft.values import (
     is_known,
 )
 from kproxy.dataplane.concrete.state import View
-from kproxy.netfilter.condition import Condition
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import (
@@ -44,7 +43,6 @@ from kproxy.netfilter.nftables.expression import (
     type_of,
 )
 from kproxy.netfilter.nftables.lowering import key_of
-from kproxy.netfilter.nftables.statement import Match
 
 MAX_ALTERNATIVES: Final = 64
 _NAME_BYTES: Final = 16
@@ -56,9 +54,6 @@ class Sets(Protocol):
 
     def elements(self, which: SetReference | AnonymousSet | AnonymousMap) -> IndexedElements:
         """The elements as the rules have them."""
-
-    def condition(self, match: Match) -> Condition | None:
-        """What a comparison asks of the packet's fields; None if it asks more."""
 
     def has_chain(self, name: str) -> bool:
         """Whether the table has a chain of that name."""

@@ -1,25 +1,56 @@
-"""Native nftables made ready for traces: tables by name, each set indexed when a packet first asks for it."""
+"""The tables of nftables made ready for packets: chains by name, rules as steps, and the elements of sets and maps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from kproxy.dataplane.concrete.answer import answer
+from kproxy.dataplane.concrete.effects import ACTS, Way
+from kproxy.dataplane.concrete.nft.matches import match_answer
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
-from kproxy.dataplane.concrete.state import Note, View
+from kproxy.dataplane.concrete.nft.statements import STATEMENTS
+from kproxy.dataplane.concrete.state import Answer, Note, RuleRef, View
+from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, acting
 from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.netfilter.condition import Condition
+from kproxy.dataplane.model.packet import Packet
+from kproxy.netfilter.nftables.effects import lower
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, SetReference
 from kproxy.netfilter.nftables.lowering import condition_of
 from kproxy.netfilter.nftables.rule import RulePrinter
-from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
-from kproxy.netfilter.nftables.statement import Match, Statement
+from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table
+from kproxy.netfilter.nftables.statement import Match
 from kproxy.netfilter.nftables.style import BOOKWORM
+
+
+class NftChain:
+    """A chain; the rules are made ready when a packet comes to them."""
+
+    __slots__ = ("_rules", "_table", "chain", "policy")
+
+    def __init__(self, table: NftTable, chain: Chain) -> None:
+        self._table = table
+        self._rules: dict[int, IndexedRule] = {}
+        self.chain = chain
+        self.policy = "DROP" if chain.base is not None and chain.base.policy == "drop" else "ACCEPT"
+
+    def candidates(self, _packet: Packet) -> Sequence[int]:
+        """The indexes, from 0 and in order, of the rules that may match the packet."""
+        return range(len(self.chain.rules))
+
+    def rule(self, index: int) -> IndexedRule:
+        """The rule at an index, counted from 0."""
+        found = self._rules.get(index)
+        if found is None:
+            rule, ref = self.chain.rules[index], RuleRef(self._table.name, self.chain.name, index + 1)
+            steps = self._table.steps(rule)
+            found = self._rules[index] = IndexedRule(ref, steps, lambda: self._table.described(ref, rule))
+        return found
 
 
 class NftTable:
     """A table. `name` is its family and name, `ip kube-proxy`."""
 
-    __slots__ = ("_anonymous", "_conditions", "_note", "_printer", "_rules", "_sets", "name", "table")
+    __slots__ = ("_anonymous", "_chains", "_note", "_printer", "_sets", "name", "table")
 
     def __init__(self, table: Table, note: Note | None = None) -> None:
         self.table = table
@@ -28,22 +59,17 @@ class NftTable:
         self._sets: dict[str, IndexedElements] = {}
         self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
         self._anonymous: dict[int, tuple[object, IndexedElements]] = {}
-        self._conditions: dict[int, tuple[Match, Condition | None]] = {}
-        self._rules: dict[int, tuple[Rule, str]] = {}
+        self._chains: dict[str, NftChain] = {}
 
-    def chain(self, name: str) -> Chain:
+    def chain(self, name: str) -> NftChain:
         """A chain. Raises DataplaneError if it is not there."""
-        found = self.table.chain(name)
-        if found is None:
-            raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
-        return found
-
-    def condition(self, match: Match) -> Condition | None:
-        """What a comparison asks of the packet's fields; None if it asks more."""
-        kept = self._conditions.get(id(match))
-        if kept is None:
-            kept = self._conditions[id(match)] = (match, condition_of(match))
-        return kept[1]
+        indexed = self._chains.get(name)
+        if indexed is None:
+            found = self.table.chain(name)
+            if found is None:
+                raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
+            indexed = self._chains[name] = NftChain(self, found)
+        return indexed
 
     def has_chain(self, name: str) -> bool:
         """Whether the table has it."""
@@ -70,32 +96,33 @@ class NftTable:
         found.update((key, data) for table, which, key, data in view.state.sets if (table, which) == (self.name, name))
         return found
 
-    def texts(self, statement: Statement) -> tuple[str, ...]:
+    def steps(self, rule: Rule) -> list[RuleStep]:
+        """What a rule asks and does."""
+        family, text, steps = self.table.family.value, self._printer.statement, []
+        for statement in rule.statements:
+            for what in lower(statement, family, text):
+                if type(what) in ACTS or type(what) in STATEMENTS:
+                    steps.append(acting(what, statement))
+                    continue
+                asked = condition_of(what) or what if isinstance(what, Match) else what
+                steps.append(RuleStep(asked, statement, acts=False, pure=True))
+        return steps
+
+    def ask(self, step: RuleStep, view: View) -> Answer:
+        """Whether a comparison holds, or what nft asks beside."""
+        return match_answer(step.what, view, self) if type(step.what) is Match else answer(step.what, view)
+
+    def act(self, step: RuleStep, view: View) -> list[Way]:
+        """What a statement may do."""
+        action = ACTS.get(type(step.what))
+        return STATEMENTS[type(step.what)](step.what, view, self) if action is None else action(step.what, view)
+
+    def texts(self, step: RuleStep) -> tuple[str, ...]:
         """A statement as nft prints it, and the words in it by which it may be meant: `fib saddr . iif oif`, `fib`."""
-        text = self._printer.statement(statement)
-        return (text, *text.split()) if isinstance(statement, Match) else (text, text.split()[0])
+        text = self._printer.statement(step.source)
+        return (text, *text.split()) if isinstance(step.source, Match) else (text, text.split()[0])
 
-    def note(self, chain: str, number: int, rule: Rule) -> str:
-        """Where a rule comes from, or else its comment; "" for neither."""
-        found = self._note(self.name, chain, number) if self._note is not None else None
-        return found or rule.comment or ""
-
-    def text(self, rule: Rule) -> str:
-        """The rule as nft prints it; kept, since each way of a choice among thousands of endpoints has it."""
-        kept = self._rules.get(id(rule))
-        if kept is None or kept[0] is not rule:
-            kept = self._rules[id(rule)] = (rule, self._printer.rule(rule))
-        return kept[1]
-
-
-class NftRules:
-    """The tables of a host."""
-
-    def __init__(self, ruleset: NftRuleset, note: Note | None = None) -> None:
-        self.ruleset = ruleset
-        tables = (NftTable(table, note) for table in ruleset.tables)
-        self._tables = {table.name: table for table in tables}
-
-    def table(self, name: str) -> NftTable:
-        """A table by its family and name."""
-        return self._tables[name]
+    def described(self, ref: RuleRef, rule: Rule) -> tuple[str, str]:
+        """A rule as nft prints it; and where it comes from, or else its comment, "" for neither."""
+        note = self._note(self.name, ref.chain, ref.rule) if self._note is not None else None
+        return self._printer.rule(rule), note or rule.comment or ""

@@ -1,11 +1,10 @@
-"""Whether a match holds: a condition on fields of the packet, or a comparison of a value with a set or another one."""
+"""Whether a match holds that is no condition on fields of the packet: it compares a value with a set or another one."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Any, Final
 
-from kproxy.dataplane.concrete.answer import answer
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds, fits, is_known
 from kproxy.dataplane.concrete.state import Answer, View, by_chance, negate, open_question, unknown
@@ -23,9 +22,6 @@ _NEGATED: Final = {
 
 def match_answer(match: Match, view: View, sets: Sets) -> Answer:
     """Whether the match holds. What the packet does not have never does, negated or not."""
-    condition = sets.condition(match)
-    if condition is not None:
-        return answer(condition, view)
     left = evaluate(match.left, view, sets)
     if left is MISSING:
         return False

@@ -10,46 +10,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.symbolic.normalize import Call, NormalizedChain, NormalizedRule, Structure
+from kproxy.netfilter import effect
+from kproxy.netfilter.effect import Jump
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.nftables.effects import FAMILIES, lower, nat
 from kproxy.netfilter.nftables.element import Element
-from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, Payload, SetReference
+from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, SetReference
+from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, Table
 from kproxy.netfilter.nftables.stateful import Counter, Last
 from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
+from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
 
 _NOT_INTERFACES: Final = frozenset({"iifname", "iif", "oifname", "oif", "mark", "l4proto", "nfproto", "protocol"})
 """Strings that statements with interfaces hold, too: the keys of `meta`. Too many names do no harm."""
-
-
-@dataclass(frozen=True, slots=True)
-class NormalizedChain:
-    """A chain: its rules as statements that count. `table` has its sets, `callees` the numbers of the chains of this
-    table by name, `lists` the names of its sets that are state."""
-
-    rules: tuple[tuple[Statement, ...], ...]
-    table: Table
-    callees: Mapping[str, int]
-    lists: Mapping[str, str]
-
-
-@dataclass
-class NftStructure:
-    """The chains of both sides, by number."""
-
-    chains: list[NormalizedChain] = field(default_factory=list)
-    _numbers: dict[object, int] = field(default_factory=dict)
-
-    def number(self, key: object, chain: NormalizedChain) -> int:
-        """A number that equal chains share."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.chains)
-            self.chains.append(chain)
-        return found
 
 
 def is_idle(statement: Statement) -> bool:
@@ -82,12 +61,12 @@ def parts_of(value: object) -> Iterator[object]:
                 yield from parts_of(getattr(value, item.name))
 
 
-def verdicts_of(statement: Statement, table: Table) -> Iterator[Verdict]:
+def verdicts_of(statement: object, table: Table | None) -> Iterator[Verdict]:
     """The verdicts that a statement may give."""
     if isinstance(statement, Verdict):
         yield statement
         return
-    if not isinstance(statement, VerdictMap):
+    if not isinstance(statement, VerdictMap) or table is None:
         return
     found = table.set(statement.map.name) if isinstance(statement.map, SetReference) else statement.map
     for element in () if found is None else found.elements:
@@ -97,10 +76,28 @@ def verdicts_of(statement: Statement, table: Table) -> Iterator[Verdict]:
 
 def sets_asked(chain: NormalizedChain) -> frozenset[str]:
     """The names of the sets and maps that a chain's rules look up."""
-    return frozenset(part.name for rule in chain.rules for part in parts_of(rule) if isinstance(part, SetReference))
+    return frozenset(
+        part.name
+        for rule in chain.rules
+        for step in rule.steps
+        if chain.table is not None
+        for part in parts_of(step)
+        if isinstance(part, SetReference)
+    )
 
 
-def interfaces_of(statement: Statement, table: Table) -> Iterator[str]:
+def nats_of(statement: Nat, table: Table | None, family: Family) -> list[effect.Nat]:
+    """All translations that a statement stands for."""
+    if statement.family is not None and FAMILIES[statement.family] is not family:
+        return []
+    data: list[object] = [statement.address]
+    if isinstance(statement.address, MapLookup):
+        assert table is not None, statement
+        data = [element.data for element in _elements(statement.address.map, table)]
+    return [found for each in data if (found := nat(statement, family, each, statement.port)) is not None]
+
+
+def interfaces_of(statement: object, table: Table) -> Iterator[str]:
     """The names and patterns of interfaces that a statement compares with; a pattern ends in `+`."""
     parts = list(parts_of(statement))
     if not any(isinstance(part, Meta) and part.key in ("iifname", "iif", "oifname", "oif") for part in parts):
@@ -125,17 +122,12 @@ def _elements(part: SetReference | AnonymousSet | AnonymousMap, table: Table) ->
     return () if found is None else found.elements
 
 
-def asks_ttl(statement: Statement) -> bool:
-    """Whether a statement reads or writes the TTL."""
-    return any(isinstance(part, Payload) and part.field in ("ttl", "hoplimit") for part in parts_of(statement))
-
-
 class NftSide:
     """The native rules of one side. `base_chains` has the number and policy of each, by table and name; `lists` the
     names of the sets that are state, by table and set."""
 
     def __init__(
-        self, structure: NftStructure, tables: Iterable[Table], lists: Mapping[tuple[str, str], str] | None = None
+        self, structure: Structure, tables: Iterable[Table], lists: Mapping[tuple[str, str], str] | None = None
     ) -> None:
         self._structure = structure
         self.lists: dict[tuple[str, str], str] = {}
@@ -171,7 +163,16 @@ class NftSide:
             rules.append(statements)
             below = (*path, chain.name)
             keys.append(tuple(self._key(table, statement, chain, numbers, lists, below) for statement in statements))
-        normalized = NormalizedChain(tuple(rules), table, numbers, lists)
+
+        def normalized() -> NormalizedChain:
+            text = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets}).statement
+            steps = [[each for item in rule for each in lower(item, table.family.value, text)] for rule in rules]
+            called = [
+                tuple(Call(numbers[each.chain], each.goto) if isinstance(each, Jump) else each for each in rule)
+                for rule in steps
+            ]
+            return NormalizedChain(tuple(NormalizedRule(rule) for rule in called), table, numbers, lists)
+
         result = numbers[chain.name] = self._structure.number((table.family, tuple(keys)), normalized)
         return result
 

@@ -6,14 +6,15 @@ Theory: docs/symbolic.md, "The function".
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Rule, Table
-from kproxy.netfilter.nftables.statement import Match, Operator, Statement
+from kproxy.netfilter.nftables.statement import Match, Operator
 from kproxy.netfilter.nftables.style import BOOKWORM
 
 
-def text_of(statement: Statement, table: Table) -> str:
+def text_of(statement: Any, table: Table) -> str:
     """A statement as nft prints it."""
     return RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets}).rule(Rule((statement,)))
 

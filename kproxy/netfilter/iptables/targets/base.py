@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from kproxy.netfilter import effect
+from kproxy.netfilter.effect import Effect
 from kproxy.netfilter.family import VERDICTS
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.option import Extension
@@ -16,6 +18,14 @@ class Target(Extension):
     __slots__ = ()
 
     FLAG: ClassVar[str] = "-j"
+
+    def effect(self) -> Effect:
+        """What it does to a packet."""
+        raise NotImplementedError
+
+    def told(self, did: str, *, stays: bool = False) -> Effect:
+        """What it does, if its text alone tells that; see `effect.Told`."""
+        return effect.Told(did, self.to_save()[3:], stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,11 @@ class Verdict(Target):
 
     def to_save(self) -> str:
         return f"-j {self.verdict}"
+
+    def effect(self) -> Effect:
+        if self.verdict == "QUEUE":
+            return effect.Queue("QUEUE", "QUEUE: user space decides")
+        return effect.Verdict(self.verdict.lower(), self.verdict)
 
 
 ACCEPT = Verdict("ACCEPT")
@@ -49,6 +64,13 @@ class Jump(Target):
     def to_save(self) -> str:
         return f"{'-g' if self.goto else '-j'} {self.chain}"
 
+    def effect(self) -> Effect:
+        return effect.Jump(self.chain, self.goto)
+
+
+_WITHOUT_ECN: Final = tuple(flags & 0x3F for flags in range(256))
+"""Each value of TCP's flags without ECE and CWR."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpaqueTarget(Target):
@@ -64,3 +86,12 @@ class OpaqueTarget(Target):
 
     def to_save(self) -> str:
         return f"-j {self.name} {self.text}" if self.text else f"-j {self.name}"
+
+    def effect(self) -> Effect:
+        if (self.name, *self.words) == ("ECN", "--ecn-tcp-remove"):
+            return effect.SetField("tcp_flags", _WITHOUT_ECN, "clears ECE and CWR")
+        if self.name == "HMARK":
+            return effect.Hashed(self.to_save()[3:])
+        if self.name in effect.HARMLESS:
+            return self.told(f"{self.name}: no effect on the packet's way")
+        return effect.Unknown(self.to_save(), self.to_save())

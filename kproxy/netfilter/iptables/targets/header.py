@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from kproxy.netfilter import effect
+from kproxy.netfilter.effect import Effect
 from kproxy.netfilter.iptables.codec import UINT8, Masked, bit_options, number
 from kproxy.netfilter.iptables.matches.header import DSCP, DSCP_CLASS, TOS
 from kproxy.netfilter.iptables.option import Option
@@ -35,6 +37,11 @@ class TtlTarget(Target):
     EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (SOME,)
     OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options("ttl")
 
+    def effect(self) -> Effect:
+        less, more = self.less or 0, self.more or 0
+        moved = tuple(min(max(old - less + more, 0), UINT8) for old in range(256))
+        return effect.SetField("ttl", moved if self.new is None else (self.new,) * 256, "sets the TTL")
+
 
 @dataclass(frozen=True, slots=True)
 class HlTarget(TtlTarget):
@@ -56,6 +63,9 @@ class DscpTarget(Target):
         Option("--set-dscp-class", "dscp", DSCP_CLASS, printed=False),
     )
 
+    def effect(self) -> Effect:
+        return effect.SetField("tos", tuple(old & 3 | self.dscp << 2 for old in range(256)), "sets the DSCP")
+
 
 @dataclass(frozen=True, slots=True)
 class TosTarget(Target):
@@ -68,3 +78,7 @@ class TosTarget(Target):
         Option("--set-tos", "tos", TOS, listed="TOS set {}"),
         *bit_options("tos", "tos", UINT8),
     )
+
+    def effect(self) -> Effect:
+        values = tuple(old & ~self.tos.mask & UINT8 ^ self.tos.value for old in range(256))
+        return effect.SetField("tos", values, "sets the TOS")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kproxy.netfilter import effect
+from kproxy.netfilter.effect import Effect
 from kproxy.netfilter.iptables.codec import UINT32, number
 from kproxy.netfilter.iptables.matches.ipset import SET_REFERENCE, SetReference
 from kproxy.netfilter.iptables.option import Option
@@ -29,3 +31,7 @@ class SetTarget(Target):
         Option("--timeout", "timeout", number(UINT32 - 1)),
         Option("--del-set", "del_set", SET_REFERENCE),
     )
+
+    def effect(self) -> Effect:
+        changes = ((self.add_set, True), (self.del_set, False))
+        return effect.Remember(tuple(each for each in changes if each[0] is not None), self.to_save()[3:])

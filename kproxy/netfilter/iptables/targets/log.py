@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from kproxy.netfilter import effect
 from kproxy.netfilter.address import Address
+from kproxy.netfilter.effect import Effect
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, INTERFACE, UINT16, Range, choice, number, number_range, string
 from kproxy.netfilter.iptables.option import Option
@@ -43,6 +45,9 @@ class LogTarget(Target):
         Option("--log-macdecode", "log_macdecode", listed="flags 32"),
     )
 
+    def effect(self) -> Effect:
+        return effect.Told("log")
+
 
 @dataclass(frozen=True, slots=True)
 class NflogTarget(Target):
@@ -64,6 +69,9 @@ class NflogTarget(Target):
         Option("--nflog-size", "nflog_size", number()),
         Option("--nflog-threshold", "nflog_threshold", number(UINT16), omit=0),
     )
+
+    def effect(self) -> Effect:
+        return effect.Told("log")
 
 
 _QUEUES: Final = number_range(UINT16, ordered=True, open_ends=False)
@@ -98,12 +106,18 @@ class NfqueueTarget(Target):
         if balance is None:
             values.setdefault("queue_num", 0)
 
+    def effect(self) -> Effect:
+        return effect.Queue("NFQUEUE", self.to_save())
+
 
 @dataclass(frozen=True, slots=True)
 class TraceTarget(Target):
     """Report every rule that the packet meets from here on."""
 
     NAME: ClassVar[str] = "TRACE"
+
+    def effect(self) -> Effect:
+        return effect.Told("trace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +132,6 @@ class TeeTarget(Target):
         Option("--gateway", "gateway", ADDRESS, listed="TEE gw:{}"),
         Option("--oif", "oif", INTERFACE, listed="oif={}"),
     )
+
+    def effect(self) -> Effect:
+        return self.told("sends a copy elsewhere", stays=True)

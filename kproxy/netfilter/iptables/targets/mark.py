@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from kproxy.netfilter import effect
+from kproxy.netfilter.effect import Effect, Term
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32, Masked, bit_options, masked, number
 from kproxy.netfilter.iptables.option import Codec, Option
@@ -37,6 +39,9 @@ class MarkTarget(Target):
     NAME: ClassVar[str] = "MARK"
     LISTED: ClassVar[str] = "MARK"
     OPTIONS: ClassVar[tuple[Option, ...]] = _XMARK_OPTIONS
+
+    def effect(self) -> Effect:
+        return effect.marked("mark", self.xmark.value, self.xmark.mask)
 
 
 _MASK: Final = number(form="0x{:x}")
@@ -78,3 +83,13 @@ class ConnmarkTarget(Target):
                 values.setdefault(mask, UINT32 if both is None else both)
         elif both is not None or "nfmask" in values or "ctmask" in values:
             raise ValueError("--save-mark or --restore-mark expected beside a mask")
+
+    def effect(self) -> Effect:
+        shift = (self.left_shift or 0) - (self.right_shift or 0)
+        if self.xmark is not None:
+            return effect.marked("connmark", self.xmark.value, self.xmark.mask, shift)
+        masks = {"mark": UINT32 if self.nfmask is None else self.nfmask}
+        masks["connmark"] = UINT32 if self.ctmask is None else self.ctmask
+        to, of = ("connmark", "mark") if self.copy == "save" else ("mark", "connmark")
+        terms = (Term(to, ~masks[to] & UINT32), Term(of, masks[of], shift))
+        return effect.SetBits(to, 0, tuple(term for term in terms if term.bits))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from kproxy.netfilter.address import Network, format_address, parse_address
+from kproxy.netfilter.effect import Effect, Nat, Numbers
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import NETWORK, UINT16, Range
 from kproxy.netfilter.iptables.option import Codec, Option
@@ -26,6 +27,11 @@ class NatRange:
     ports: Range | None = None
     base_port: int | None = None
 
+    def nat(self, kind: str, *, random: bool, fully: bool = False, persistent: bool) -> Effect:
+        """The translation to it."""
+        ports = _numbers(self.ports)
+        return Nat(kind, self.addresses, ports, self.base_port, random, fully, persistent, self.family, kind.upper())
+
     def __str__(self) -> str:
         text = ""
         if self.addresses is not None:
@@ -36,6 +42,10 @@ class NatRange:
             if self.ports is not None and self.family is Family.IPV6:
                 text = f"[{text}]"
         return text if self.ports is None else f"{text}:{ports_text(self.ports, self.base_port)}"
+
+
+def _numbers(ports: Range | None) -> Numbers | None:
+    return None if ports is None else (ports.first, ports.last)
 
 
 def parse_ports(text: str) -> tuple[Range, int | None]:
@@ -116,6 +126,9 @@ class DnatTarget(_PortTarget):
         destination = None if " " in text or '"' in text else _parse_range((text,), family)
         return None if destination is None or str(destination) != text else cls(destination)
 
+    def effect(self) -> Effect:
+        return self.to_destination.nat("dnat", random=self.random, persistent=self.persistent)
+
 
 @dataclass(frozen=True, slots=True)
 class SnatTarget(_PortTarget):
@@ -133,6 +146,9 @@ class SnatTarget(_PortTarget):
         Option("--random-fully", "random_fully"),
         Option("--persistent", "persistent"),
     )
+
+    def effect(self) -> Effect:
+        return self.to_source.nat("snat", random=self.random, fully=self.random_fully, persistent=self.persistent)
 
 
 _TO_PORTS: Final = Codec(lambda words, _family: _plain_ports(words[0]), ports_text)
@@ -160,6 +176,9 @@ class MasqueradeTarget(_PortTarget):
         Option("--random-fully", "random_fully"),
     )
 
+    def effect(self) -> Effect:
+        return Nat("masquerade", None, _numbers(self.to_ports), None, self.random, self.random_fully, word=self.NAME)
+
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget(_PortTarget):
@@ -174,6 +193,9 @@ class RedirectTarget(_PortTarget):
         Option("--random", "random"),
     )
 
+    def effect(self) -> Effect:
+        return Nat("redirect", None, _numbers(self.to_ports), None, self.random, word=self.NAME)
+
 
 @dataclass(frozen=True, slots=True)
 class NetmapTarget(Target):
@@ -183,3 +205,8 @@ class NetmapTarget(Target):
 
     NAME: ClassVar[str] = "NETMAP"
     OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--to", "to", NETWORK, listed="to:{}"),)
+
+    def effect(self) -> Effect:
+        first = self.to.address & self.to.mask
+        last = first | self.to.mask ^ self.to.family.full_mask
+        return Nat("netmap", (first, last), family=self.to.family, word=self.NAME)

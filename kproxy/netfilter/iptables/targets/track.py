@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from kproxy.netfilter import effect
 from kproxy.netfilter.address import Address
+from kproxy.netfilter.effect import Effect
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS, UINT16, Masked, masked, names, number, parse_uint, string
 from kproxy.netfilter.iptables.option import Codec, Option
@@ -53,6 +55,9 @@ class CtTarget(Target):
         Option("--zone", "zone", _ZONE),
     )
 
+    def effect(self) -> Effect:
+        return effect.Untrack() if self.notrack else self.told("sets how the connection is tracked")
+
 
 @dataclass(frozen=True, slots=True)
 class NotrackTarget(Target):
@@ -60,6 +65,9 @@ class NotrackTarget(Target):
 
     NAME: ClassVar[str] = "NOTRACK"
     LISTED: ClassVar[str] = "NOTRACK"
+
+    def effect(self) -> Effect:
+        return effect.Untrack()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,10 @@ class TproxyTarget(Target):
         values.setdefault("on_ip", Address(family, 0))
         values.setdefault("tproxy_mark", Masked(0, 0))
 
+    def effect(self) -> Effect:
+        mark = effect.marked("mark", self.tproxy_mark.value, self.tproxy_mark.mask)
+        return effect.Socket(self.on_port or None, str(self.on_ip), final=True, mark=mark)
+
 
 @dataclass(frozen=True, slots=True)
 class TcpmssTarget(Target):
@@ -98,3 +110,6 @@ class TcpmssTarget(Target):
         Option("--clamp-mss-to-pmtu", "clamp_mss_to_pmtu", listed="TCPMSS clamp to PMTU"),
         Option("--set-mss", "set_mss", number(UINT16 - 40), listed="TCPMSS set {}"),
     )
+
+    def effect(self) -> Effect:
+        return self.told("sets the MSS")
