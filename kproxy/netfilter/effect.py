@@ -102,21 +102,27 @@ class Nat:
 
     def range_text(self) -> str:
         """The addresses and ports to choose from, as iptables writes them."""
-        text = ""
-        if self.addresses is not None:
-            assert self.family is not None, self
-            family = self.family
-            text = "-".join(format_address(each, family) for each in dict.fromkeys(self.addresses))
-            if self.ports is not None and family is Family.IPV6:
-                text = f"[{text}]"
-        if self.ports is None:
-            return text
-        return f"{text}:{numbers_text(self.ports)}" + ("" if self.base is None else f"/{self.base}")
+        return range_text(self.family, self.addresses, self.ports, self.base)
+
+
+def range_text(family: Family | None, addresses: Numbers | None, ports: Numbers | None, base: int | None) -> str:
+    """`10.0.0.1-10.0.0.2:80-90/8080`: what a translation chooses from, as iptables writes it."""
+    text = ""
+    if addresses is not None:
+        assert family is not None, addresses
+        first, last = addresses
+        text = format_address(first, family) + ("" if first == last else f"-{format_address(last, family)}")
+        if ports is not None and family is Family.IPV6:
+            text = f"[{text}]"
+    if ports is None:
+        return text
+    return f"{text}:{numbers_text(ports)}" + ("" if base is None else f"/{base}")
 
 
 def numbers_text(numbers: Numbers) -> str:
     """`80`, or `80-90`."""
-    return "-".join(map(str, dict.fromkeys(numbers)))
+    first, last = numbers
+    return str(first) if first == last else f"{first}-{last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +319,14 @@ ANSWERS: Final = MappingProxyType(
         ),
     }
 )  # fmt: skip
+ERRORS: Final = MappingProxyType(
+    {
+        row.name: f"icmp {3 if family is Family.IPV4 else 1}/{row.code}"
+        for family, rows in ANSWERS.items()
+        for row in rows
+    }
+)
+"""Type and code of the answers by their names: `icmp 3/3`."""
 ICMPX: Final = MappingProxyType({Family.IPV4: (0, 3, 1, 13), Family.IPV6: (0, 4, 3, 1)})
 """The codes of nft's icmpx (no-route, port-unreachable, host-unreachable, admin-prohibited) in each family
 (nft_reject)."""

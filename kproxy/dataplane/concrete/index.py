@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kproxy.dataplane.concrete.effects import ACTS, Way
 from kproxy.dataplane.concrete.matches.registry import EFFECTS, evaluate
 from kproxy.dataplane.concrete.state import Answer, Note, RuleRef, View
-from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, acting
+from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, RuleTable, acting
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.pipeline import (
@@ -37,9 +37,6 @@ from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.targets import OpaqueTarget
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-
-if TYPE_CHECKING:
-    from kproxy.dataplane.concrete.nft.index import NftTable
 
 _SMALL: Final = 8
 
@@ -138,24 +135,19 @@ def _steps(rule: Rule) -> Iterator[RuleStep]:
         yield acting(rule.target.effect(), rule.target)
 
 
-class IptablesTable:
+class IptablesTable(RuleTable):
     """A table of iptables; `source` tells it from that of another variant."""
 
     def __init__(self, table: Table, source: Source | None, note: Note | None) -> None:
+        super().__init__(table.name)
         self._table = table
         self._source = source
         self._note = note
-        self._chains: dict[str, IndexedChain] = {}
 
-    def chain(self, name: str) -> IndexedChain:
-        """A chain. Raises DataplaneError if it is not there."""
-        indexed = self._chains.get(name)
-        if indexed is None:
-            chain = self._table.chain(name)
-            if chain is None:
-                raise DataplaneError(f"table {self._table.name}: a jump to chain {name}, which is not there")
-            indexed = self._chains[name] = IndexedChain(self._source, self._table.name, chain, self._note)
-        return indexed
+    def indexed(self, name: str) -> IndexedChain | None:
+        """A chain made ready for packets; None if the table has no such chain."""
+        chain = self._table.chain(name)
+        return None if chain is None else IndexedChain(self._source, self.name, chain, self._note)
 
     def has_chain(self, name: str) -> bool:
         """Whether the table has it."""
@@ -223,7 +215,7 @@ class Index:
         self.variant = first.variant
         self.note = note
         several = self.several = len(self.iptables) > 1
-        self._tables: dict[tuple[Source, str], IptablesTable | NftTable] = {
+        self._tables: dict[tuple[Source, str], RuleTable] = {
             (each.source, table.name): IptablesTable(table, each.source if several else None, note)
             for each in self.iptables
             for table in each.ruleset.tables
@@ -243,7 +235,7 @@ class Index:
         native = native_chains(evaluated_tables(nftables, self.family))
         self.pipeline = make_pipeline(self.iptables, native, tracked=tracked)
 
-    def table(self, source: Source, name: str) -> IptablesTable | NftTable:
+    def table(self, source: Source, name: str) -> RuleTable:
         """A table. Raises DataplaneError if it is not there."""
         found = self._tables.get((source, name))
         if found is None:

@@ -22,18 +22,14 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, REJECT
+from kproxy.netfilter.effect import ANSWERS
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.ruleset import Ruleset
 
 _RST = 0x04
 _ECHO_REPLY = {ICMP: 0, ICMPV6: 129}
-_UNREACHABLE = {
-    "icmp-net-unreachable": 0, "icmp-host-unreachable": 1, "icmp-proto-unreachable": 2, "icmp-port-unreachable": 3,
-    "icmp-net-prohibited": 9, "icmp-host-prohibited": 10, "icmp-admin-prohibited": 13,
-    "icmp6-no-route": 0, "icmp6-adm-prohibited": 1, "icmp6-addr-unreachable": 3, "icmp6-port-unreachable": 4,
-    "icmp6-policy-fail": 5, "icmp6-reject-route": 6,
-}  # fmt: skip
+_UNREACHABLE = {family: {row.name: row.code for row in rows} for family, rows in ANSWERS.items()}
 
 
 def reply_to(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
@@ -75,7 +71,7 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     own = packet.dst is not None and host.is_local(packet.family, packet.dst)
     answer = Packet(
         packet.family, packet.dst if own else None, packet.src, protocol,
-        icmp_type=kind, icmp_code=_UNREACHABLE.get(outcome.reject), origin=LOCAL, socket=False,
+        icmp_type=kind, icmp_code=_UNREACHABLE[packet.family].get(outcome.reject), origin=LOCAL, socket=False,
     )  # fmt: skip
     return answer, following
 
@@ -85,11 +81,10 @@ def error_name(packet: Packet) -> str:
     any other packet."""
     if packet.protocol == TCP:
         return "tcp-reset" if packet.tcp_flags is not None and packet.tcp_flags & _RST else ""
-    prefix, kind = ("icmp-", 3) if packet.family is Family.IPV4 else ("icmp6-", 1)
+    kind = 3 if packet.family is Family.IPV4 else 1
     if packet.protocol not in _ECHO_REPLY or packet.icmp_type != kind:
         return ""
-    found = (name for name, code in _UNREACHABLE.items() if code == packet.icmp_code and name.startswith(prefix))
-    return next(found, "")
+    return next((name for name, code in _UNREACHABLE[packet.family].items() if code == packet.icmp_code), "")
 
 
 def _is_sent_directly(outcome: Outcome) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kproxy.dataplane.concrete.effects import Way
 from kproxy.dataplane.concrete.state import Answer, RuleRef, View
+from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter.effect import Told
@@ -50,6 +52,10 @@ class RuleChain(Protocol):
     """A chain."""
 
     @property
+    def chain(self) -> Any:
+        """As its language has it, with `rules`."""
+
+    @property
     def policy(self) -> str:
         """What becomes of packets at the end of a base chain: ACCEPT, DROP."""
 
@@ -60,20 +66,37 @@ class RuleChain(Protocol):
         """The rule at an index, counted from 0."""
 
 
-class RuleTable(Protocol):
-    """A table: its chains, and how one asks and does what its rules say."""
+class RuleTable(ABC):
+    """A table: its chains, and how one asks and does what its rules say. A chain is made ready when a packet comes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._chains: dict[str, RuleChain] = {}
 
     def chain(self, name: str) -> RuleChain:
         """A chain. Raises DataplaneError if it is not there."""
+        found = self._chains.get(name) or self.indexed(name)
+        if found is None:
+            raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
+        self._chains[name] = found
+        return found
 
+    @abstractmethod
+    def indexed(self, name: str) -> RuleChain | None:
+        """A chain made ready for packets; None if the table has no such chain."""
+
+    @abstractmethod
     def has_chain(self, name: str) -> bool:
         """Whether the table has it."""
 
+    @abstractmethod
     def ask(self, step: RuleStep, view: View) -> Answer:
         """What the answer to a question is."""
 
+    @abstractmethod
     def act(self, step: RuleStep, view: View) -> list[Way]:
         """What a step may do."""
 
+    @abstractmethod
     def texts(self, step: RuleStep) -> tuple[str, ...]:
         """By which texts an assumption may mean a step, the best one first."""

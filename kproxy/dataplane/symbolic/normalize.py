@@ -14,11 +14,11 @@ the one side plays the part of which list of the other; renaming lists one to on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.unseen import unseen_reason
@@ -35,6 +35,7 @@ from kproxy.netfilter.iptables.matches import (
     StatisticMatch,
 )
 from kproxy.netfilter.iptables.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
+from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table
 from kproxy.netfilter.nftables.statement import Match as NftMatch
 
@@ -118,23 +119,29 @@ class Structure:
         return ((chain, step) for chain in self.chains for rule in chain.rules for step in rule.steps)
 
 
-def ordered_chains(table: IptablesTable) -> list[Chain]:
-    """The chains that the built-in ones reach, each after all that it jumps to.
+AnyChain = TypeVar("AnyChain", Chain, NftChain)
+
+
+def ordered_chains(
+    table: str, starts: Iterable[str], find: Callable[[str], AnyChain | None],
+    callees: Callable[[AnyChain], Iterator[str]],
+) -> list[AnyChain]:  # fmt: skip
+    """The chains of a table that some chains reach, each after all that it jumps to.
 
     Raises:
         DataplaneError: a jump to a chain that is not there, or a loop.
     """
     done: set[str] = set()
-    order: list[Chain] = []
-    for name in BUILTIN_CHAINS[table.name]:
-        start = table.chain(name)
+    order: list[AnyChain] = []
+    for name in starts:
+        start = find(name)
         if start is None or name in done:
             continue
-        path: list[tuple[Chain, Iterator[str]]] = [(start, _callees(start))]
+        path = [(start, callees(start))]
         on_path = {name}
         while path:
-            chain, callees = path[-1]
-            following = next(callees, None)
+            chain, below = path[-1]
+            following = next(below, None)
             if following is None:
                 path.pop()
                 on_path.discard(chain.name)
@@ -142,20 +149,23 @@ def ordered_chains(table: IptablesTable) -> list[Chain]:
                 order.append(chain)
             elif following in on_path:
                 names = [item.name for item, _ in path] + [following]
-                raise DataplaneError(f"table {table.name}: a loop of jumps: {' → '.join(names)}")
+                raise DataplaneError(f"table {table}: a loop of jumps: {' → '.join(names)}")
             elif following not in done:
-                callee = table.chain(following)
+                callee = find(following)
                 if callee is None:
                     raise DataplaneError(
-                        f"table {table.name}: chain {chain.name} jumps to chain {following}, which is not there"
+                        f"table {table}: chain {chain.name} jumps to chain {following}, which is not there"
                     )
-                path.append((callee, _callees(callee)))
+                path.append((callee, callees(callee)))
                 on_path.add(following)
     return order
 
 
-def _callees(chain: Chain) -> Iterator[str]:
-    return (rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump))
+def _reached(table: IptablesTable) -> list[Chain]:
+    return ordered_chains(
+        table.name, BUILTIN_CHAINS[table.name], table.chain,
+        lambda chain: (rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)),
+    )  # fmt: skip
 
 
 class Side:
@@ -362,7 +372,7 @@ def reduce_both(one: Sequence[Ruleset], other: Sequence[Ruleset]) -> tuple[Struc
     """
     structure = Structure()
     found = tuple(
-        [(ruleset, {table.name: ordered_chains(table) for table in ruleset.tables}) for ruleset in rulesets]
+        [(ruleset, {table.name: _reached(table) for table in ruleset.tables}) for ruleset in rulesets]
         for rulesets in (one, other)
     )
     lists: dict[str, str] = {}

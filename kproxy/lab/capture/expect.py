@@ -18,15 +18,10 @@ from kproxy.lab.capture.dissect import BACK, THERE, ObservedPacket, PacketAtInte
 from kproxy.lab.model.hosts import LabModel, is_node
 from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.effect import ERRORS, RESET
 
 _LOOPBACK: Final = "lo"
-_CODES: Final = {
-    "icmp-net-unreachable": "icmp 3/0", "icmp-host-unreachable": "icmp 3/1", "icmp-proto-unreachable": "icmp 3/2",
-    "icmp-port-unreachable": "icmp 3/3", "icmp-net-prohibited": "icmp 3/9", "icmp-host-prohibited": "icmp 3/10",
-    "icmp-admin-prohibited": "icmp 3/13", "icmp6-no-route": "icmp 1/0", "icmp6-adm-prohibited": "icmp 1/1",
-    "icmp6-addr-unreachable": "icmp 1/3", "icmp6-port-unreachable": "icmp 1/4", "icmp6-policy-fail": "icmp 1/5",
-    "icmp6-reject-route": "icmp 1/6", "tcp-reset": "rst",
-}  # fmt: skip
+_CODES: Final = {**ERRORS, RESET: "rst"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

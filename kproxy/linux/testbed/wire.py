@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, SCTP, SYN, TCP, UDP, Packet
 from kproxy.linux.lazy_import import load
+from kproxy.netfilter.effect import ERRORS, RESET
 from kproxy.netfilter.family import Family
 
 PROTOCOLS: Final = {Family.IPV4: (TCP, UDP, SCTP, ICMP), Family.IPV6: (TCP, UDP, SCTP, ICMPV6)}
@@ -22,13 +23,7 @@ PROTOCOLS: Final = {Family.IPV4: (TCP, UDP, SCTP, ICMP), Family.IPV6: (TCP, UDP,
 REPLY: Final = 1 << 31
 """What sets the token of a reply apart from that of the packet it answers."""
 
-REJECTS: Final = MappingProxyType({
-    "icmp-net-unreachable": "icmp 3/0", "icmp-host-unreachable": "icmp 3/1", "icmp-proto-unreachable": "icmp 3/2",
-    "icmp-port-unreachable": "icmp 3/3", "icmp-net-prohibited": "icmp 3/9", "icmp-host-prohibited": "icmp 3/10",
-    "icmp-admin-prohibited": "icmp 3/13", "icmp6-no-route": "icmp 1/0", "icmp6-adm-prohibited": "icmp 1/1",
-    "icmp6-addr-unreachable": "icmp 1/3", "icmp6-port-unreachable": "icmp 1/4", "icmp6-policy-fail": "icmp 1/5",
-    "icmp6-reject-route": "icmp 1/6", "tcp-reset": "tcp-reset",
-})  # fmt: skip
+REJECTS: Final = MappingProxyType({**ERRORS, RESET: RESET})
 """The kinds of `Observed` by the names that REJECT has for its answers."""
 REJECT_NAMES: Final = MappingProxyType({kind: name for name, kind in REJECTS.items()})
 

@@ -55,9 +55,6 @@ class Sets(Protocol):
     def elements(self, which: SetReference | AnonymousSet | AnonymousMap) -> IndexedElements:
         """The elements as the rules have them."""
 
-    def has_chain(self, name: str) -> bool:
-        """Whether the table has a chain of that name."""
-
     def changed(self, view: View, name: str) -> Mapping[object, object | None]:
         """The elements of a named set that packets have changed: present with their data (True in a set), or None if
         deleted."""

@@ -10,7 +10,7 @@ from kproxy.dataplane.concrete.nft.matches import match_answer
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.statements import STATEMENTS
 from kproxy.dataplane.concrete.state import Answer, Note, RuleRef, View
-from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, acting
+from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, RuleTable, acting
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import Packet
 from kproxy.netfilter.nftables.effects import lower
@@ -47,29 +47,21 @@ class NftChain:
         return found
 
 
-class NftTable:
+class NftTable(RuleTable):
     """A table. `name` is its family and name, `ip kube-proxy`."""
 
-    __slots__ = ("_anonymous", "_chains", "_note", "_printer", "_sets", "name", "table")
-
     def __init__(self, table: Table, note: Note | None = None) -> None:
+        super().__init__(f"{table.family.value} {table.name}")
         self.table = table
         self._note = note
-        self.name = f"{table.family.value} {table.name}"
         self._sets: dict[str, IndexedElements] = {}
         self._printer = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
         self._anonymous: dict[int, tuple[object, IndexedElements]] = {}
-        self._chains: dict[str, NftChain] = {}
 
-    def chain(self, name: str) -> NftChain:
-        """A chain. Raises DataplaneError if it is not there."""
-        indexed = self._chains.get(name)
-        if indexed is None:
-            found = self.table.chain(name)
-            if found is None:
-                raise DataplaneError(f"table {self.name}: a jump to chain {name}, which is not there")
-            indexed = self._chains[name] = NftChain(self, found)
-        return indexed
+    def indexed(self, name: str) -> NftChain | None:
+        """A chain made ready for packets; None if the table has no such chain."""
+        chain = self.table.chain(name)
+        return None if chain is None else NftChain(self, chain)
 
     def has_chain(self, name: str) -> bool:
         """Whether the table has it."""

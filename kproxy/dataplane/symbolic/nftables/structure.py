@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
-from kproxy.dataplane.model.errors import DataplaneError
-from kproxy.dataplane.symbolic.normalize import Call, NormalizedChain, NormalizedRule, Structure
+from kproxy.dataplane.symbolic.normalize import Call, NormalizedChain, NormalizedRule, Structure, ordered_chains
 from kproxy.netfilter import effect
 from kproxy.netfilter.effect import Jump
 from kproxy.netfilter.family import Family
@@ -140,29 +140,18 @@ class NftSide:
             }
             self.lists |= {(table_name(table), name): alias for name, alias in state.items()}
             numbers: dict[str, int] = {}
-            for chain in table.chains:
-                if chain.base is not None:
-                    self._number(table, chain, numbers, state, ())
-                    policy = (chain.base.policy or "accept").upper()
-                    self.base_chains[table_name(table), chain.name] = numbers[chain.name], policy
+            base = [chain for chain in table.chains if chain.base is not None]
+            starts = [chain.name for chain in base]
+            for chain in ordered_chains(table_name(table), starts, table.chain, partial(_callees, table)):
+                numbers[chain.name] = self._number(table, chain, numbers, state)
+            for chain in base:
+                policy = chain.base.policy or "accept" if chain.base else ""
+                self.base_chains[table_name(table), chain.name] = numbers[chain.name], policy.upper()
 
-    def _number(
-        self, table: Table, chain: Chain, numbers: dict[str, int], lists: Mapping[str, str], path: tuple[str, ...]
-    ) -> int:
-        found = numbers.get(chain.name)
-        if found is not None:
-            return found
-        if chain.name in path:
-            raise DataplaneError(f"table {table_name(table)}: a loop of jumps: {' → '.join((*path, chain.name))}")
-        rules = []
-        keys: list[object] = []
-        for rule in chain.rules:
-            statements = tuple(statement for statement in rule.statements if not is_idle(statement))
-            if not statements:
-                continue
-            rules.append(statements)
-            below = (*path, chain.name)
-            keys.append(tuple(self._key(table, statement, chain, numbers, lists, below) for statement in statements))
+    def _number(self, table: Table, chain: Chain, numbers: Mapping[str, int], lists: Mapping[str, str]) -> int:
+        rules = [[each for each in rule.statements if not is_idle(each)] for rule in chain.rules]
+        rules = [statements for statements in rules if statements]
+        keys = tuple(tuple(_key(table, statement, numbers, lists) for statement in rule) for rule in rules)
 
         def normalized() -> NormalizedChain:
             text = RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets}).statement
@@ -173,34 +162,26 @@ class NftSide:
             ]
             return NormalizedChain(tuple(NormalizedRule(rule) for rule in called), table, numbers, lists)
 
-        result = numbers[chain.name] = self._structure.number((table.family, tuple(keys)), normalized)
-        return result
+        return self._structure.number((table.family, keys), normalized)
 
-    def _key(
-        self, table: Table, statement: Statement, chain: Chain, numbers: dict[str, int], lists: Mapping[str, str],
-        path: tuple[str, ...],
-    ) -> object:  # fmt: skip
-        callees: list[int] = []
-        for verdict in verdicts_of(statement, table):
-            if verdict.chain is not None:
-                callee = table.chain(verdict.chain)
-                if callee is None:
-                    raise DataplaneError(
-                        f"table {table_name(table)}: chain {chain.name} jumps to chain {verdict.chain}, "
-                        "which is not there"
-                    )
-                callees.append(self._number(table, callee, numbers, lists, path))
-        if isinstance(statement, Verdict):
-            return statement.kind, tuple(callees)
-        names = [part.name for part in parts_of(statement) if isinstance(part, SetReference)]
-        if isinstance(statement, SetUpdate):
-            names.append(statement.set)
-        contents: list[object] = []
-        for name in names:
-            found = table.set(name)
-            contents.append(lists.get(name) or (None if found is None else found.elements))
-        plain = nameless(statement) if names else statement
-        return plain, tuple(contents), tuple(callees)
+
+def _callees(table: Table, chain: Chain) -> Iterator[str]:
+    verdicts = (found for rule in chain.rules for each in rule.statements for found in verdicts_of(each, table))
+    return (verdict.chain for verdict in verdicts if verdict.chain is not None)
+
+
+def _key(table: Table, statement: Statement, numbers: Mapping[str, int], lists: Mapping[str, str]) -> object:
+    callees = tuple(numbers[each.chain] for each in verdicts_of(statement, table) if each.chain is not None)
+    if isinstance(statement, Verdict):
+        return statement.kind, callees
+    names = [part.name for part in parts_of(statement) if isinstance(part, SetReference)]
+    if isinstance(statement, SetUpdate):
+        names.append(statement.set)
+    contents: list[object] = []
+    for name in names:
+        found = table.set(name)
+        contents.append(lists.get(name) or (None if found is None else found.elements))
+    return nameless(statement) if names else statement, tuple(contents), callees
 
 
 def nameless(statement: Statement) -> Statement:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from kproxy.netfilter.address import Network, format_address, parse_address
-from kproxy.netfilter.effect import Effect, Nat, Numbers
+from kproxy.netfilter.address import Network, parse_address
+from kproxy.netfilter.effect import Effect, Nat, Numbers, range_text
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import NETWORK, UINT16, Range
 from kproxy.netfilter.iptables.option import Codec, Option
@@ -27,21 +27,13 @@ class NatRange:
     ports: Range | None = None
     base_port: int | None = None
 
-    def nat(self, kind: str, *, random: bool, fully: bool = False, persistent: bool) -> Effect:
+    def nat(self, kind: str, *, random: bool = False, fully: bool = False, persistent: bool = False) -> Nat:
         """The translation to it."""
         ports = _numbers(self.ports)
         return Nat(kind, self.addresses, ports, self.base_port, random, fully, persistent, self.family, kind.upper())
 
     def __str__(self) -> str:
-        text = ""
-        if self.addresses is not None:
-            first, last = self.addresses
-            text = format_address(first, self.family)
-            if last != first:
-                text += f"-{format_address(last, self.family)}"
-            if self.ports is not None and self.family is Family.IPV6:
-                text = f"[{text}]"
-        return text if self.ports is None else f"{text}:{ports_text(self.ports, self.base_port)}"
+        return range_text(self.family, self.addresses, _numbers(self.ports), self.base_port)
 
 
 def _numbers(ports: Range | None) -> Numbers | None:
