@@ -263,6 +263,11 @@ class Told:
     stays: bool = False
 
 
+def is_idle(effect: object) -> bool:
+    """Whether an effect changes no packet's treatment."""
+    return isinstance(effect, Told) and not effect.text
+
+
 def place_of(text: str) -> str:
     """The beginning of a `Told` text that says what is written: the last one that begins so counts."""
     target, written, _ = text.partition(" set ")

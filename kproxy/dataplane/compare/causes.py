@@ -27,15 +27,16 @@ from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.model.pipeline import Source
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.dataplane.symbolic.nftables.structure import is_idle, table_name
+from kproxy.dataplane.symbolic.nftables.structure import table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
-from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES, IDLE_TARGETS
-from kproxy.netfilter import BUILTIN_CHAINS
+from kproxy.dataplane.symbolic.normalize import IDLE_MATCHES
+from kproxy.netfilter import BUILTIN_CHAINS, effect
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.matches import CommentMatch, RecentMatch, StatisticMatch
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.targets import Jump, RejectTarget
 from kproxy.netfilter.iptables.targets import Verdict as IptablesVerdict
+from kproxy.netfilter.nftables.effects import is_idle
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.netfilter.nftables.statement import Match, Reject
@@ -255,7 +256,7 @@ def _acts(rule: Rule | NftRule) -> bool:
     """Whether a rule can make a difference: those that only match, log or count do not."""
     if isinstance(rule, Rule):
         remembers = any(isinstance(match, RecentMatch) and match.action.value != "rcheck" for match in rule.matches)
-        return remembers or not (rule.target is None or isinstance(rule.target, IDLE_TARGETS))
+        return remembers or not (rule.target is None or effect.is_idle(rule.target.DOES))
     return not all(isinstance(each, Match) or is_idle(each) for each in rule.statements)
 
 

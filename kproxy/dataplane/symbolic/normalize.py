@@ -25,7 +25,7 @@ from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset
 from kproxy.netfilter import Table as IptablesTable
 from kproxy.netfilter.condition import Condition
-from kproxy.netfilter.effect import Unknown
+from kproxy.netfilter.effect import Unknown, is_idle
 from kproxy.netfilter.iptables.matches import (
     CommentMatch,
     LimitMatch,
@@ -34,14 +34,13 @@ from kproxy.netfilter.iptables.matches import (
     RecentMatch,
     StatisticMatch,
 )
-from kproxy.netfilter.iptables.targets import DnatTarget, LogTarget, NflogTarget, Target, TraceTarget
+from kproxy.netfilter.iptables.targets import DnatTarget, Target
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table
 from kproxy.netfilter.nftables.statement import Match as NftMatch
 
 _QUESTIONS: Final = (Rule, Match, NftMatch, *get_args(Condition))
 IDLE_MATCHES: Final = (CommentMatch, NfacctMatch)
-IDLE_TARGETS: Final = (LogTarget, NflogTarget, TraceTarget)
 
 
 class Call(NamedTuple):
@@ -208,7 +207,7 @@ class Side:
                 last = Call(numbers[last.chain], last.goto)
                 if not structure.chains[last.number].rules and not last.goto and not acts:
                     continue
-            elif last is None or isinstance(last, IDLE_TARGETS):
+            elif not isinstance(last, Target) or is_idle(last.DOES):
                 if not acts:
                     continue
                 last = None

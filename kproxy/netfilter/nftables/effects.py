@@ -16,31 +16,11 @@ from kproxy.netfilter import effect
 from kproxy.netfilter.condition import ALWAYS, TRACKED, equals
 from kproxy.netfilter.effect import ICMPX, RESET, UINT32, Effect, Numbers, SetBits, Term, Told, icmp_answer, moved
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.expression import Binary, Meta, Payload
 from kproxy.netfilter.nftables.lowering import fields_in, header_present, key_of
 from kproxy.netfilter.nftables.operand import is_expression
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
-from kproxy.netfilter.nftables.statement import (
-    Dup,
-    FlowAdd,
-    Fwd,
-    Log,
-    Mangle,
-    Match,
-    Nat,
-    Notrack,
-    ObjectReference,
-    OpaqueStatement,
-    Queue,
-    Reject,
-    ResetOption,
-    SetUpdate,
-    Statement,
-    Synproxy,
-    Tproxy,
-    VerdictMap,
-    Xt,
-)
 from kproxy.netfilter.nftables.value import Prefix, Range, Verdict
 
 FAMILIES: Final = MappingProxyType({"ip": Family.IPV4, "ip6": Family.IPV6})
@@ -56,7 +36,7 @@ UNMODELLED: Final = frozenset({"protocol", "nexthdr", "length"})
 """Fields of `ip` and `ip6` that packets have, and whose writing is not modelled."""
 
 
-def lower(statement: Statement, family: str, text: Callable[[Statement], str]) -> tuple[object, ...]:
+def lower(statement: nft.Statement, family: str, text: Callable[[nft.Statement], str]) -> tuple[object, ...]:
     """The steps of a statement of a table of this family (`ip`); `text` prints it, where its text is what it does.
 
     A `Match`, and a statement that depends on the packet, stays itself.
@@ -64,8 +44,14 @@ def lower(statement: Statement, family: str, text: Callable[[Statement], str]) -
     action = _ROWS.get(type(statement))
     if action is None:
         return (statement,)
-    found = action(statement, family, text)
+    found = action(statement, family, text) if callable(action) else action
     return found if type(found) is tuple else (found,)
+
+
+def is_idle(statement: nft.Statement) -> bool:
+    """Whether a statement changes no packet's treatment."""
+    counts = isinstance(statement, nft.ObjectReference) and statement.kind == "counter"
+    return counts or effect.is_idle(_ROWS.get(type(statement)))
 
 
 def verdict(item: Verdict) -> Effect:
@@ -75,14 +61,14 @@ def verdict(item: Verdict) -> Effect:
     return effect.Verdict(item.kind, item.kind)
 
 
-def _mangle(statement: Mangle, _family: str, text: Callable[[Statement], str]) -> object:
+def _mangle(statement: nft.Mangle, _family: str, text: Callable[[nft.Statement], str]) -> object:
     """The connection that is read and the header that is written must be there."""
     read = any(name == "tracked" for name, _ in fields_in(statement.value))
     present = header_present(statement.target)
     return (*([TRACKED] if read else []), *([] if present == ALWAYS else [present]), _written(statement, text))
 
 
-def _written(statement: Mangle, text: Callable[[Statement], str]) -> object:
+def _written(statement: nft.Mangle, text: Callable[[nft.Statement], str]) -> object:
     target, value = statement.target, statement.value
     name = getattr(target, "key", "a header")
     if name == "mark":
@@ -145,12 +131,12 @@ def _joined(*terms: Term) -> tuple[Term, ...]:
     return tuple(Term(name, bits, shift) for (name, shift), bits in found.items() if bits)
 
 
-def _nat(statement: Nat, family: str, _text: object) -> object:
+def _nat(statement: nft.Nat, family: str, _text: object) -> object:
     of = None if statement.family is None else FAMILIES[statement.family]
     return nat(statement, of or FAMILIES.get(family), statement.address, statement.port) or statement
 
 
-def nat(statement: Nat, family: Family | None, address: object, port: object) -> effect.Nat | None:
+def nat(statement: nft.Nat, family: Family | None, address: object, port: object) -> effect.Nat | None:
     """The translation to this address and port (both in `address`, if the statement has them `concatenated`); None if
     they are no constants."""
     if statement.concatenated and isinstance(address, tuple) and len(address) == 2:
@@ -179,7 +165,7 @@ def numbers(value: object) -> Numbers | None:
     return (value.first, value.last) if isinstance(value, (Prefix, Range)) else None
 
 
-def _reject(statement: Reject, _family: str, _text: object) -> object:
+def _reject(statement: nft.Reject, _family: str, _text: object) -> object:
     if statement.kind == "tcp reset":
         return _TCP, effect.Reject(RESET, RESET, "reject")
     code, kinds = statement.code, {"icmp": Family.IPV4, "icmpv6": Family.IPV6}
@@ -193,17 +179,17 @@ def _reject(statement: Reject, _family: str, _text: object) -> object:
     return effect.Reject(answers[0], answers[1], "reject")
 
 
-def _object(statement: ObjectReference, _family: str, text: Callable[[Statement], str]) -> object:
+def _object(statement: nft.ObjectReference, _family: str, text: Callable[[nft.Statement], str]) -> object:
     if statement.kind in ("limit", "quota"):
         return statement
     if statement.kind == "synproxy":
-        return _unknown(Synproxy(), "", lambda _: text(statement))
+        return _unknown(nft.Synproxy(), "", lambda _: text(statement))
     did = f"{statement.kind} {statement.name}"
     return Told(did) if statement.kind == "counter" else Told(did, text(statement))
 
 
 def _unknown(
-    statement: OpaqueStatement | Xt | Synproxy | Fwd, _family: str, text: Callable[[Statement], str]
+    statement: nft.OpaqueStatement | nft.Xt | nft.Synproxy | nft.Fwd, _family: str, text: Callable[[nft.Statement], str]
 ) -> object:
     """It does what its words say; what does not start as an expression may do anything."""
     said = getattr(statement, "text", "")
@@ -216,30 +202,30 @@ def _unknown(
     return effect.Unknown(name, text(statement), frozenset(may), leads)
 
 
-def _tproxy(statement: Tproxy, _family: str, _text: object) -> object:
+def _tproxy(statement: nft.Tproxy, _family: str, _text: object) -> object:
     return effect.Socket(statement.port, str(statement.address))
 
 
-_ROWS: Final[dict[type, Callable[[Any, str, Any], object]]] = {
-    Counter: lambda *_: Told(""),
-    Dup: lambda statement, _, text: Told("sends a copy elsewhere", text(statement), stays=True),
-    FlowAdd: lambda statement, _, text: Told("offloads the connection", text(statement), stays=True),
-    Fwd: _unknown,
-    Last: lambda *_: Told(""),
-    Log: lambda *_: Told("log"),
-    Mangle: _mangle,
-    Nat: _nat,
-    Notrack: lambda *_: effect.Untrack(),
-    ObjectReference: _object,
-    OpaqueStatement: _unknown,
-    Queue: lambda *_: effect.Queue("queue", "QUEUE: user space decides"),
-    Reject: _reject,
-    ResetOption: lambda statement, _, text: Told("takes a TCP option out", text(statement)),
-    Synproxy: _unknown,
-    Tproxy: _tproxy,
+_ROWS: Final[dict[type, Effect | Callable[[Any, str, Any], object]]] = {
+    Counter: Told(""),
+    nft.Dup: lambda statement, _, text: Told("sends a copy elsewhere", text(statement), stays=True),
+    nft.FlowAdd: lambda statement, _, text: Told("offloads the connection", text(statement), stays=True),
+    nft.Fwd: _unknown,
+    Last: Told(""),
+    nft.Log: Told("log"),
+    nft.Mangle: _mangle,
+    nft.Nat: _nat,
+    nft.Notrack: effect.Untrack(),
+    nft.ObjectReference: _object,
+    nft.OpaqueStatement: _unknown,
+    nft.Queue: effect.Queue("queue", "QUEUE: user space decides"),
+    nft.Reject: _reject,
+    nft.ResetOption: lambda statement, _, text: Told("takes a TCP option out", text(statement)),
+    nft.Synproxy: _unknown,
+    nft.Tproxy: _tproxy,
     Verdict: lambda item, *_: verdict(item),
-    Xt: _unknown,
+    nft.Xt: _unknown,
 }
-"""What each kind of statement does; the others, in `PENDING`, each engine knows itself."""
-PENDING: Final = (ConnectionLimit, Limit, Match, Quota, SetUpdate, VerdictMap)
+"""What each kind of statement does, or the function that lowers it; the others, in `PENDING`, each engine knows."""
+PENDING: Final = (ConnectionLimit, Limit, nft.Match, Quota, nft.SetUpdate, nft.VerdictMap)
 """Statements that depend on the packet or on what passed before it."""

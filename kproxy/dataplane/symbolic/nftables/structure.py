@@ -17,25 +17,17 @@ from kproxy.dataplane.symbolic.normalize import Call, NormalizedChain, Normalize
 from kproxy.netfilter import effect
 from kproxy.netfilter.effect import Jump
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.nftables.effects import FAMILIES, lower, nat
+from kproxy.netfilter.nftables.effects import FAMILIES, is_idle, lower, nat
 from kproxy.netfilter.nftables.element import Element
 from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, MapLookup, Meta, SetReference
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import Chain, Table
-from kproxy.netfilter.nftables.stateful import Counter, Last
-from kproxy.netfilter.nftables.statement import Log, Match, Nat, ObjectReference, SetUpdate, Statement, VerdictMap
+from kproxy.netfilter.nftables.statement import Match, Nat, SetUpdate, Statement, VerdictMap
 from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.netfilter.nftables.value import InterfacePrefix, Verdict
 
 _NOT_INTERFACES: Final = frozenset({"iifname", "iif", "oifname", "oif", "mark", "l4proto", "nfproto", "protocol"})
 """Strings that statements with interfaces hold, too: the keys of `meta`. Too many names do no harm."""
-
-
-def is_idle(statement: Statement) -> bool:
-    """Whether a statement changes no packet's treatment."""
-    if isinstance(statement, (Counter, Last, Log)):
-        return True
-    return isinstance(statement, ObjectReference) and statement.kind == "counter"
 
 
 def changed_sets(table: Table) -> frozenset[str]:

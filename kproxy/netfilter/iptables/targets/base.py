@@ -19,9 +19,14 @@ class Target(Extension):
 
     FLAG: ClassVar[str] = "-j"
 
+    DOES: ClassVar[Effect | None] = None
+    """What it does to a packet, if that is the same for all of the class."""
+
     def effect(self) -> Effect:
         """What it does to a packet."""
-        raise NotImplementedError
+        if self.DOES is None:
+            raise NotImplementedError
+        return self.DOES
 
     def told(self, did: str, *, stays: bool = False) -> Effect:
         """What it does, if its text alone tells that; see `effect.Told`."""

@@ -44,9 +44,7 @@ class LogTarget(Target):
         Option("--log-uid", "log_uid", listed="flags 8"),
         Option("--log-macdecode", "log_macdecode", listed="flags 32"),
     )
-
-    def effect(self) -> Effect:
-        return effect.Told("log")
+    DOES: ClassVar[Effect | None] = effect.Told("log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,7 @@ class NflogTarget(Target):
         Option("--nflog-size", "nflog_size", number()),
         Option("--nflog-threshold", "nflog_threshold", number(UINT16), omit=0),
     )
-
-    def effect(self) -> Effect:
-        return effect.Told("log")
+    DOES: ClassVar[Effect | None] = effect.Told("log")
 
 
 _QUEUES: Final = number_range(UINT16, ordered=True, open_ends=False)
@@ -115,9 +111,7 @@ class TraceTarget(Target):
     """Report every rule that the packet meets from here on."""
 
     NAME: ClassVar[str] = "TRACE"
-
-    def effect(self) -> Effect:
-        return effect.Told("trace")
+    DOES: ClassVar[Effect | None] = effect.Told("trace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,7 @@ class NotrackTarget(Target):
 
     NAME: ClassVar[str] = "NOTRACK"
     LISTED: ClassVar[str] = "NOTRACK"
-
-    def effect(self) -> Effect:
-        return effect.Untrack()
+    DOES: ClassVar[Effect | None] = effect.Untrack()
 
 
 @dataclass(frozen=True, slots=True)
