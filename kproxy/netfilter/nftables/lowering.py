@@ -113,7 +113,8 @@ _IP: Final[dict[str, Key]] = {
 _PAYLOAD: Final[dict[tuple[str, str], Key]] = {
     **{("ip", name): key for name, key in _IP.items()},
     **{("ip6", name): key for name, key in _IP.items()},
-    ("ip", "version"): Key("", 0, 0, 4), ("ip6", "version"): Key("", 0, 0, 6), ("ip", "length"): _bits("length"),
+    ("ip", "version"): Key("", 0, 0, 4), ("ip6", "version"): Key("", 0, 0, 6), ("ip", "hdrlength"): Key("", 0, 0, 5),
+    ("ip", "length"): _bits("length"),
     **{(header, port): _bits(port) for header in ("tcp", "udp", "udplite", "sctp", "dccp", "th")
        for port in ("sport", "dport")},
     ("tcp", "flags"): _bits("tcp_flags"),

@@ -20,6 +20,7 @@ from kproxy.dataplane.compare.observe import index_rules, observe
 from kproxy.dataplane.compare.witness import Situation, Watch
 from kproxy.dataplane.concrete.effects import ACTS
 from kproxy.dataplane.concrete.nft import statements as concrete_statements
+from kproxy.dataplane.concrete.nft.keys import payload
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import parts_of
 from kproxy.netfilter import BUILTIN_CHAINS, Family, parse_save
@@ -27,6 +28,9 @@ from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.iptables.matches import MATCH_CLASSES
 from kproxy.netfilter.iptables.targets import OPAQUE_TARGETS, TARGET_CLASSES
 from kproxy.netfilter.nftables import effects, expression, statement
+from kproxy.netfilter.nftables.expression import Payload
+from kproxy.netfilter.nftables.lowering import key_of
+from kproxy.netfilter.nftables.protocol import HEADERS
 from kproxy.netfilter.nftables.ruleset import Rule
 from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.netfilter.nft_corpus import recorded_rules
@@ -221,3 +225,12 @@ def test_writes(text: str) -> None:
     found = told_apart(native(f"{beside}\n {text}", hook), native(beside, hook), Family.IPV4)
     assert not found.alike
     assert told_apart(native(f"{text}\n counter", hook), native(text, hook), Family.IPV4).alike
+
+
+@pytest.mark.parametrize("family", Family)
+def test_what_is_the_same_in_all_headers_is_known_to_both_engines(family: Family) -> None:
+    packet = Packet(family, None, None, 6)
+    name = "ip" if family is Family.IPV4 else "ip6"
+    known = {field for field in HEADERS[name].fields if isinstance(payload(packet, name, field), int)}
+    assert "version" in known
+    assert [field for field in known if key_of(Payload(name, field)) is None] == []
