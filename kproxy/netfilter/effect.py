@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kproxy.netfilter.address import Network, format_address
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import UINT32
 
 Numbers = tuple[int, int]
 """The first and the last of some numbers."""
@@ -146,9 +147,6 @@ class SetField:
     name: str
     values: tuple[int, ...]
     did: str = field(default="", compare=False)
-
-
-UINT32: Final = (1 << 32) - 1
 
 
 def moved(value: int, shift: int) -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+UINT32: Final = 0xFFFFFFFF
+"""The largest number of 32 bits, as of a mark."""
 PORT_PROTOCOLS: Final = frozenset({6, 17, 33, 132, 136})
 """Protocols with ports: TCP, UDP, DCCP, SCTP, UDP-Lite."""
 NAMES: Final = -1

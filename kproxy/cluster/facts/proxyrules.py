@@ -17,6 +17,7 @@ from kproxy.netfilter.address import Network, format_address
 from kproxy.netfilter.condition import All, Among, Condition, In, Not, Under, fields_of
 from kproxy.netfilter.iptables.matches import MarkMatch
 from kproxy.netfilter.iptables.targets import Jump, MarkTarget
+from kproxy.netfilter.nftables.effects import FAMILIES
 from kproxy.netfilter.nftables.expression import Binary, Meta, SetReference
 from kproxy.netfilter.nftables.lowering import condition_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -252,9 +253,8 @@ def read_nftables(rules: NftRuleset) -> Evidence:
     """What kube-proxy's tables say."""
     found = Evidence()
     for table in rules.tables:
-        family = {"ip": Family.IPV4, "ip6": Family.IPV6}.get(table.family.value)
-        if table.name == TABLE and family is not None:
-            _read_table(found, family, table)
+        if table.name == TABLE and table.family.value in FAMILIES:
+            _read_table(found, FAMILIES[table.family.value], table)
     return found
 
 

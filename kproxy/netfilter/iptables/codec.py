@@ -9,12 +9,12 @@ from typing import Final
 
 from kproxy.netfilter.address import Address, AddressRange, Network
 from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
+from kproxy.netfilter.field import UINT32 as UINT32
 from kproxy.netfilter.iptables.lexer import quote
 from kproxy.netfilter.iptables.option import Codec, Option
 
 UINT8: Final = 0xFF
 UINT16: Final = 0xFFFF
-UINT32: Final = 0xFFFFFFFF
 
 _INTEGER: Final = re.compile(r"\+?(?:(0[xX][0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
 

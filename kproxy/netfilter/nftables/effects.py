@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from kproxy.netfilter import effect
 from kproxy.netfilter.condition import ALWAYS, TRACKED, equals
-from kproxy.netfilter.effect import ICMPX, RESET, UINT32, Effect, Numbers, SetBits, Term, Told, icmp_answer, moved
+from kproxy.netfilter.effect import ICMPX, RESET, Effect, Numbers, SetBits, Term, Told, icmp_answer, moved
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import UINT32
 from kproxy.netfilter.nftables import statement as nft
 from kproxy.netfilter.nftables.expression import Binary, Meta, Payload
 from kproxy.netfilter.nftables.lowering import fields_in, header_present, key_of

@@ -28,7 +28,7 @@ from kproxy.netfilter.condition import (
     equals,
     fields_of,
 )
-from kproxy.netfilter.field import FIELDS, NAMES
+from kproxy.netfilter.field import FIELDS, NAMES, UINT32
 from kproxy.netfilter.nftables.expression import (
     AnonymousSet,
     Binary,
@@ -50,7 +50,6 @@ from kproxy.netfilter.nftables.protocol import HEADERS, Layer
 from kproxy.netfilter.nftables.statement import Match, Operator
 from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Single
 
-_UINT32: Final = (1 << 32) - 1
 _ADDRESS: Final = (1 << 128) - 1
 
 TRANSPORT: Final = equals("transport")(1)
@@ -66,7 +65,7 @@ class Key:
     """
 
     field: str
-    mask: int = _UINT32
+    mask: int = UINT32
     shift: int = 0
     flip: int = 0
     present: Condition = ALWAYS
@@ -94,7 +93,7 @@ class Key:
             case "^":
                 return replace(self, flip=flip ^ number)
             case "<<":
-                moved = mask << number & _UINT32, flip << number & _UINT32
+                moved = mask << number & UINT32, flip << number & UINT32
                 return replace(self, shift=shift - number, mask=moved[0], flip=moved[1])
             case _:
                 return replace(self, shift=shift + number, mask=mask >> number, flip=flip >> number)
@@ -222,7 +221,7 @@ def fields_in(expression: object) -> Iterator[tuple[str, int]]:
 def written_bits(value: object) -> int:
     """The bits of the mark that may differ once it is set to this value."""
     key = key_of(value)
-    return (~key.mask | key.flip) & _UINT32 if key is not None and (key.field, key.shift) == ("mark", 0) else _UINT32
+    return (~key.mask | key.flip) & UINT32 if key is not None and (key.field, key.shift) == ("mark", 0) else UINT32
 
 
 def _holds_names(key: Key) -> bool:

@@ -18,10 +18,10 @@ from kproxy.dataplane.concrete.routing import Query, Unknown, lookup
 from kproxy.dataplane.concrete.state import View
 from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.netfilter.condition import ALWAYS
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.field import word_of
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.codec import UINT32
+from kproxy.netfilter.nftables.effects import FAMILIES
 from kproxy.netfilter.nftables.expression import ExtensionField, Fib, Meta, Numgen, Payload, RawPayload
 from kproxy.netfilter.nftables.lowering import Key
 from kproxy.netfilter.nftables.protocol import HEADERS, Layer
@@ -50,7 +50,7 @@ def payload(packet: Packet, protocol: str, field: str) -> int | Open | Missing:
     header = HEADERS[protocol]
     row = header.fields[field]
     if header.layer is Layer.NETWORK:
-        family = {"ip": Family.IPV4, "ip6": Family.IPV6}.get(protocol)
+        family = FAMILIES.get(protocol)
         if family is not packet.family:
             return MISSING
     elif header.layer is Layer.TRANSPORT and header.number not in (None, packet.protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from kproxy.dataplane.symbolic.ask import OpaqueError, ask
@@ -130,16 +131,14 @@ class Statements:
         """`then` for the element that a key selects; `after` where there is none."""
         diagrams, stage = self._diagrams, place.continuation.stage
         present, choices = self._comparisons.select(lookup.key, elements_of(place.chain.native, lookup.map), stage)
+
+        def chosen(element: Element, inner: Place, _miss: Node) -> Node:
+            return then(element, inner, diagrams.restrict(after, inner.fixed))
+
         parts = []
         for chance, rows in choices:
-            rest, chosen = after, []
-            for condition, element in rows:
-                found = self._evaluator.inside(condition, place, MISS, lambda inner, miss, element=element: then(  # type: ignore[misc]
-                    element, inner, diagrams.restrict(after, inner.fixed)))  # fmt: skip
-                chosen.append(found)
-            if chosen:
-                rest = diagrams.override(diagrams.override_all(chosen), after)
-            parts.append((chance, rest))
+            found = [self._evaluator.inside(held, place, MISS, partial(chosen, element)) for held, element in rows]
+            parts.append((chance, diagrams.override(diagrams.override_all(found), after) if found else after))
         result = parts[0][1] if len(parts) == 1 and parts[0][0] == 1 else self._mixed(parts)
         return diagrams.ite(diagrams.restrict(present, place.fixed), result, after)
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from kproxy.netfilter.effect import UINT32, Jump, Nat, Reject, SetBits, SetField, Told, Unknown
+from kproxy.netfilter.effect import Jump, Nat, Reject, SetBits, SetField, Told, Unknown
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.field import UINT32
 from kproxy.netfilter.iptables.save import parse_rule
 from kproxy.netfilter.nftables.effects import lower, mark_bits
 from kproxy.netfilter.nftables.expression import Binary, Ct, Expression, Meta
