@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from kproxy.dataplane import Connection, Host, Packet
+from kproxy.dataplane import Connection, Host, Packet, make_packet, trace
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.examine import UNCONFIRMED
 from kproxy.dataplane.compare.observe import index_rules, observe
@@ -234,3 +234,26 @@ def test_what_is_the_same_in_all_headers_is_known_to_both_engines(family: Family
     known = {field for field in HEADERS[name].fields if isinstance(payload(packet, name, field), int)}
     assert "version" in known
     assert [field for field in known if key_of(Payload(name, field)) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "v4", "v6"),
+    [
+        ("reject", "icmp-port-unreachable", "icmp6-port-unreachable"),
+        ("reject with icmp admin-prohibited", "icmp-admin-prohibited", ""),
+        ("reject with icmpv6 addr-unreachable", "", "icmp6-addr-unreachable"),
+        ("reject with icmpx admin-prohibited", "icmp-admin-prohibited", "icmp6-adm-prohibited"),
+    ],
+)
+def test_packets_of_a_family_are_refused_in_its_own_words(text: str, v4: str, v6: str) -> None:
+    one, other = (
+        SideRules((), parse_nft(f"table inet t {{ chain f {{ type filter hook forward priority 0; {rule}; }} }}"))
+        for rule in (text, "counter")
+    )
+    packets = {Family.IPV4: ("10.0.0.1", "10.0.0.2:80", v4), Family.IPV6: ("fd00::1", "[fd00::2]:80", v6)}
+    for family, (src, dst, answer) in packets.items():
+        (traced,) = trace(index_rules(one, family), Host.simple(["10.9.9.9"]), make_packet(src, dst, "tcp")).outcomes
+        assert (traced.verdict, traced.reject or "") == ("REJECT" if answer else "ACCEPT", answer)
+        found = compare(one, other, family=family).differences
+        assert [each for each in found if answer not in each.one] == []
+        assert bool(found) == bool(answer)
