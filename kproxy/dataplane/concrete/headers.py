@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kproxy.dataplane.model.packet import ICMP, ICMPV6, SCTP, TCP, UDP, Packet
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT32
 
 _WORDS = 5
 """The length of an IPv4 header without options, in words."""
@@ -27,35 +26,6 @@ class Bits(NamedTuple):
         mask = (1 << count) - 1
         value, known = self.value << missing, self.known << missing
         return Bits(value >> shift & mask, known >> shift & mask, count)
-
-    def followed_by(self, other: Bits) -> Bits:
-        """These and then the others."""
-        value, known = self.value << other.width | other.value, self.known << other.width | other.known
-        return Bits(value, known, self.width + other.width)
-
-
-class Word(NamedTuple):
-    """A number of 32 bits, of which `known` are known; the others are 0 in `value`."""
-
-    value: int
-    known: int = UINT32
-
-    @property
-    def largest(self) -> int:
-        """The largest number that it can be; `value` is the smallest."""
-        return self.value | ~self.known & UINT32
-
-    def masked(self, mask: int) -> Word:
-        """Its bits under a mask."""
-        return Word(self.value & mask, self.known | ~mask & UINT32)
-
-    def left(self, count: int) -> Word:
-        """Shifted to the left, by 31 bits at most."""
-        return Word(self.value << count & UINT32, (self.known << count | (1 << count) - 1) & UINT32)
-
-    def right(self, count: int) -> Word:
-        """Shifted to the right."""
-        return Word(self.value >> count, self.known >> count | UINT32 ^ UINT32 >> count)
 
 
 def _joined(*fields: tuple[int | None, int]) -> Bits:
@@ -96,20 +66,3 @@ def transport_header(packet: Packet) -> Bits | None:
     if packet.has_ports or packet.protocol in (UDP, SCTP):
         return _joined((packet.sport, 16), (packet.dport, 16))
     return Bits(0, 0, 0)
-
-
-def packet_header(packet: Packet) -> Bits:
-    """The IP header and the one after it."""
-    header, transport = network_header(packet), transport_header(packet)
-    return header if transport is None else header.followed_by(transport)
-
-
-def word_at(header: Bits, length: int | None, offset: int, size: int = 4) -> Word | Literal[False] | None:
-    """Octets of a packet as a word, from an offset in octets; False if the packet of this length (None: not known) is
-    too short for them, None if that is not known."""
-    if length is not None and offset + size > length:
-        return False
-    if length is None and (offset + size) * 8 > header.width:
-        return None
-    part = header.slice(offset * 8, size * 8)
-    return Word(part.value & part.known, part.known | UINT32 & ~((1 << size * 8) - 1))

@@ -1,4 +1,4 @@
-"""Matches without a class of their own: computed, or open under their names.
+"""Matches without a class of their own: open under their names.
 
 `_OPEN` names those that only a running kernel can answer (time, string, socket, ...), with what they depend on.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from kproxy.dataplane.concrete.matches.computed import cluster, dccp, spi, u32
 from kproxy.dataplane.concrete.state import Answer, View, open_question, unknown
 from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter.iptables.matches import OpaqueMatch
@@ -42,13 +41,6 @@ _OPEN: Final = {
 """What an open match depends on, by its name."""
 
 
-def _bpf(match: OpaqueMatch, view: View) -> bool | None:
-    from kproxy.dataplane.concrete.matches.bpf import bpf  # few rule sets have programs
-
-    return bpf(match, view)
-
-
-_COMPUTED: Final = {"ah": spi, "bpf": _bpf, "cluster": cluster, "dccp": dccp, "esp": spi, "u32": u32}
 _EXTENSION_HEADERS: Final = frozenset({"rt", "hbh", "dst", "frag", "mh"})
 """Matches on IPv6 extension headers; without the header they never apply, negated or not."""
 
@@ -57,10 +49,6 @@ def opaque(match: OpaqueMatch, view: View) -> Answer:
     """A match that needs more than the packet and the host: open, under its own name."""
     if match.name in _EXTENSION_HEADERS and not view.state.packet.fragment:
         return False
-    computed = _COMPUTED.get(match.name)
-    answer = None if computed is None else computed(match, view)
-    if answer is not None:
-        return answer
     if reason := unseen_reason(match):
         return open_question(view, ("unseen", match), reason)
     what = _OPEN.get(match.name)

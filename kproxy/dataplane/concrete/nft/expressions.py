@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from kproxy.dataplane.concrete.jhash import jhash, scaled
 from kproxy.dataplane.concrete.nft.keys import KEYS, value_of
 from kproxy.dataplane.concrete.nft.sets import IndexedElements
 from kproxy.dataplane.concrete.nft.values import (
@@ -32,21 +31,15 @@ from kproxy.netfilter.nftables.expression import (
     AnonymousSet,
     Binary,
     Concat,
-    Ct,
     Expression,
     Jhash,
     MapLookup,
-    Meta,
-    Payload,
     SetReference,
     Symhash,
-    type_of,
 )
 from kproxy.netfilter.nftables.lowering import key_of
 
 MAX_ALTERNATIVES: Final = 64
-_NAME_BYTES: Final = 16
-"""The length of an interface's name in a register (IFNAMSIZ)."""
 
 
 class Sets(Protocol):
@@ -72,37 +65,10 @@ def evaluate(expression: Expression, view: View, sets: Sets) -> Any:  # a Value,
     return expression if action is None else action(expression, view, sets)
 
 
-def _jhash(item: Jhash, view: View, sets: Sets) -> Any:
-    """nft_jhash: of the key as it stands in the registers. Without a seed in the rule the kernel chose one."""
-    key = evaluate(item.key, view, sets)
-    if key is MISSING:
+def _hash(item: Jhash | Symhash, view: View, sets: Sets) -> Any:
+    """nft_hash: any of the numbers below the modulus; which one is not computed."""
+    if isinstance(item, Jhash) and evaluate(item.key, view, sets) is MISSING:
         return MISSING
-    data = key_bytes(item.key, key)
-    if item.seed is None or data is None:
-        return _hash(item, view, sets)
-    return scaled(jhash(data, item.seed), item.modulus) + item.offset
-
-
-def key_bytes(expression: Expression, value: Any) -> bytes | None:
-    """A known value as the kernel keeps it in registers; None if it is open, or kept in another order of bytes."""
-    if isinstance(expression, Concat):
-        parts = [key_bytes(*each) for each in zip(expression.parts, value, strict=True)]
-        return None if None in parts else b"".join(part + bytes(-len(part) % 4) for part in parts if part is not None)
-    source = expression.left if isinstance(expression, Binary) else expression
-    if isinstance(source, Meta) and source.key in ("iifname", "oifname") and isinstance(value, str):
-        return value.encode().ljust(_NAME_BYTES, b"\0")
-    if not isinstance(value, int):
-        return None
-    if isinstance(source, (Meta, Ct)) and source.key == "mark":
-        return value.to_bytes(4, "little")
-    ordered = isinstance(source, Payload) or (isinstance(source, Meta) and source.key == "l4proto")
-    bits = type_of(source).bits
-    if isinstance(source, Payload):
-        bits = source.row.bits
-    return value.to_bytes(bits // 8, "big") if ordered and bits % 8 == 0 else None
-
-
-def _hash(item: Jhash | Symhash, _view: View, _sets: Sets) -> Any:
     name = "jhash" if isinstance(item, Jhash) else "symhash"
     why = f"{name} of the packet is not known"
     if item.modulus > MAX_ALTERNATIVES:
@@ -243,7 +209,7 @@ def _look_up_drawn(elements: IndexedElements, key: Uniform) -> Any:
 
 
 _ACTIONS: Final[dict[type, Callable[[Any, View, Sets], Any]]] = {
-    Jhash: _jhash,
+    Jhash: _hash,
     Symhash: _hash,
     Binary: _binary,
     Concat: _concat,
