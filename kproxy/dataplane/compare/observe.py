@@ -30,13 +30,12 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
         sum(1 << bit for bit, level in enumerate(reversed(variables.levels[name])) if level in setup.outcomes.watched)
         for name in ("mark", "connmark")
     )
-    lists = side.lists or {name: name for name in read}
     sets = {
         key: (alias, None if time is None else time // 1000)
         for key, (alias, time) in side.state_sets.items()
         if alias in read
     }
-    return Watch(mark, connmark, {name: alias for name, alias in lists.items() if alias in read}, sets)
+    return Watch(mark, connmark, {name: alias for name, alias in side.lists.items() if alias in read}, sets)
 
 
 def index_rules(rules: SideRules, family: Family) -> Index:

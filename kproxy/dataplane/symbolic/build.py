@@ -6,7 +6,7 @@ Theory: docs/symbolic.md, "The function".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -17,11 +17,11 @@ from kproxy.dataplane.symbolic.effects import Effects
 from kproxy.dataplane.symbolic.hooks import NATIVE, Features, PathFunctions
 from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
 from kproxy.dataplane.symbolic.leaves import Outcomes
-from kproxy.dataplane.symbolic.lists import name_sets, parts_of_lists, parts_of_sets
+from kproxy.dataplane.symbolic.lists import LISTS, name_state, parts_of_lists, parts_of_sets
 from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
 from kproxy.dataplane.symbolic.nftables.structure import NftSide, interfaces_of, nats_of, parts_of, sets_asked
-from kproxy.dataplane.symbolic.normalize import Side, Structure, reduce_both
+from kproxy.dataplane.symbolic.normalize import Structure, reduce_both
 from kproxy.dataplane.symbolic.translated import UNCHANGED, Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
 from kproxy.netfilter.condition import ALWAYS, TRACKED, fields_of
@@ -149,8 +149,14 @@ def set_up(
     """
     rules = (SideRules.of(one), SideRules.of(other))
     found = next((item.family for item in rules if item.family is not None), Family.IPV4) if family is None else family
-    structure, *iptables = reduce_both(rules[0].rulesets, rules[1].rulesets)
-    sides = _sides(rules, found, iptables, structure)
+    state = name_state(*(parts_of_lists(item.rulesets) | parts_of_sets(item.tables(found), found) for item in rules))
+    lists = [{name: alias for (table, name), alias in each.items() if table == LISTS} for each in state]
+    structure, *iptables = reduce_both(rules[0].rulesets, rules[1].rulesets, lists)
+    one_side, other_side = (
+        HostSide(item, found, iptables[at], NftSide(structure, item.tables(found), state[at]), lists[at])
+        for at, item in enumerate(rules)
+    )
+    sides = one_side, other_side
     marks, names, read_lists, destinations = _Marks(), set[str](), set[str](), set[Destination]()
     ttl = tproxy = untracking = False
     for chain, step in structure.steps():
@@ -192,17 +198,3 @@ def set_up(
     features = Features(ttl, tproxy, untracking, stateful)
     pipeline = PathFunctions(variables, outcomes, effects, evaluator, features)
     return Setup(found, structure, sides, variables, outcomes, translation, effects, pipeline)
-
-
-def _sides(
-    rules: tuple[SideRules, SideRules], family: Family, iptables: Sequence[list[Side]], structure: Structure
-) -> tuple[HostSide, HostSide]:
-    tables = [item.tables(family) for item in rules]
-    renamed = [{name: alias for side in sides for name, alias in side.lists.items()} for sides in iptables]
-    lists = [parts_of_lists(item.rulesets, names) for item, names in zip(rules, renamed, strict=True)]
-    sets = name_sets(lists, [parts_of_sets(held, family) for held in tables])
-    one, other = (
-        HostSide(item, family, iptables[number], NftSide(structure, tables[number], sets[number]), renamed[number])
-        for number, item in enumerate(rules)
-    )
-    return one, other

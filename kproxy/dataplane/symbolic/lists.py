@@ -8,8 +8,8 @@ where packets are sent to the same endpoints, and asked for the same service.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kproxy.dataplane.symbolic.nftables.structure import changed_sets, nats_of, table_name
 from kproxy.netfilter.family import Family
@@ -23,8 +23,8 @@ from kproxy.netfilter.nftables.statement import Match, Nat, SetUpdate, VerdictMa
 from kproxy.netfilter.nftables.value import Verdict
 
 Name = tuple[str, str]
-"""A set, by the names of its table and its own."""
-
+"""A set, by the names of its table and its own; a list of `-m recent` has `LISTS` for a table."""
+LISTS: Final = ""
 
 Service = tuple[int | None, int, int]
 """Address (None: a node port), protocol and port."""
@@ -59,8 +59,8 @@ class _Parts:
         return Part(frozenset(endpoints), frozenset(services))
 
 
-def parts_of_lists(rulesets: Iterable[Ruleset], names: Mapping[str, str]) -> dict[str, Part]:
-    """The parts of lists of `-m recent`, by the names that they are given."""
+def parts_of_lists(rulesets: Iterable[Ruleset]) -> dict[Name, Part]:
+    """The parts of lists of `-m recent`."""
     found = _Parts()
     for ruleset in rulesets:
         for table, chain, _, rule in ruleset.rules():
@@ -68,7 +68,7 @@ def parts_of_lists(rulesets: Iterable[Ruleset], names: Mapping[str, str]) -> dic
             for match in rule.matches:
                 if isinstance(match, RecentMatch):
                     kind = found.fills if match.action.value == "set" else found.asks
-                    kind.setdefault(names.get(match.name, match.name), set()).add(where)
+                    kind.setdefault(match.name, set()).add(where)
             if isinstance(rule.target, DnatTarget):
                 found.endpoints.setdefault(where, set()).add(str(rule.target.to_destination))
             if isinstance(rule.target, Jump):
@@ -77,7 +77,7 @@ def parts_of_lists(rulesets: Iterable[Ruleset], names: Mapping[str, str]) -> dic
                     found.services.setdefault(callee, set()).add(service)
                 else:
                     found.callers.setdefault(callee, set()).add(where)
-    return {name: found.part(name) for name in {**found.fills, **found.asks}}
+    return {(LISTS, name): found.part(name) for name in {**found.fills, **found.asks}}
 
 
 def _service(rule: Rule) -> Service | None:
@@ -127,35 +127,30 @@ def _services(statement: VerdictMap, table: Table) -> Iterable[tuple[Service, st
                 yield (address, protocol, port), data.chain
 
 
-def name_sets(
-    lists: Sequence[Mapping[str, Part]], sets: Sequence[Mapping[Name, Part]]
-) -> tuple[dict[Name, str], dict[Name, str]]:
-    """Names for the sets of both sides, equal for those that play the same part: that of a list of the other side, or
-    that of a set of the first."""
-    first = _paired(sets[0], lists[1])
-    result: dict[Name, str] = {}
-    for name in sorted(sets[0]):
-        result[name] = first.get(name, " ".join(name))
-    known: dict[str, Part] = dict(lists[0]) | {result[name]: part for name, part in sets[0].items()}
-    same = {name: result[name] for name in sets[1] if name in result and sets[0][name] == sets[1][name]}
-    rest = {name: part for name, part in sets[1].items() if name not in same}
-    taken = set(same.values())
-    second = same | _paired(rest, {alias: part for alias, part in known.items() if alias not in taken})
-    for name in sorted(sets[1]):
-        second.setdefault(name, f"{' '.join(name)} (of the second)")
-    return result, second
+def name_state(ours: Mapping[Name, Part], theirs: Mapping[Name, Part]) -> tuple[dict[Name, str], dict[Name, str]]:
+    """Names for the lists and sets of both sides, equal for those that play the same part; a pair of a list and a set
+    is named after the list. What has the same name and part is the same, then what has the same part, then what sends
+    packets to the same endpoints, then what has the same name."""
+    pairs: dict[Name, Name] = {}
+    for key in _KEYS:
+        waiting: dict[object, list[Name]] = {}
+        for name, part in sorted(ours.items()):
+            if name not in pairs.values():
+                waiting.setdefault(key(name, part), []).append(name)
+        for name, part in sorted(theirs.items()):
+            found = waiting.get(key(name, part))
+            if name not in pairs and found:
+                pairs[name] = found.pop(0)
+    first = {name: " ".join(name).strip() for name in ours}
+    second = {name: f"{' '.join(name).strip()} (of the second)" for name in theirs}
+    for name, mine in pairs.items():
+        second[name] = first[mine] = name[1] if name[0] == LISTS else first[mine]
+    return first, second
 
 
-def _paired(sets: Mapping[Name, Part], lists: Mapping[str, Part]) -> dict[Name, str]:
-    """Sets and lists of the same part, and where that is unique of the same endpoints."""
-    result: dict[Name, str] = {}
-    for exact in (True, False):
-        waiting: dict[object, list[str]] = {}
-        for alias, part in sorted(lists.items()):
-            if alias not in result.values() and part.endpoints:
-                waiting.setdefault(part if exact else part.endpoints, []).append(alias)
-        for name, part in sorted(sets.items()):
-            candidates = waiting.get(part if exact else part.endpoints, [])
-            if name not in result and candidates:
-                result[name] = candidates.pop(0)
-    return result
+_KEYS: Final[Sequence[Callable[[Name, Part], object]]] = (
+    lambda name, part: (name, part),
+    lambda name, part: part if part.endpoints else name,
+    lambda name, part: part.endpoints or name,
+    lambda name, part: name,
+)

@@ -7,8 +7,8 @@ their rules are the same: comments and counters apart, rules that only log or co
 chains they jump to in place of names. So two rule sets whose built-in chains have the same numbers treat every packet
 alike, which takes one pass to find out.
 
-Lists of `-m recent` are known by name, and a renderer may name them after chains. `match_lists` finds out which list of
-the one side plays the part of which list of the other; renaming lists one to one changes nothing.
+Lists of `-m recent` are known by name, and a renderer may name them after chains, so they get the names that `lists`
+gives both sides; renaming lists one to one changes nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from kproxy.netfilter.iptables.matches import (
     Match,
     NfacctMatch,
     RecentMatch,
-    StatisticMatch,
 )
-from kproxy.netfilter.iptables.targets import DnatTarget, Target
+from kproxy.netfilter.iptables.targets import Target
 from kproxy.netfilter.nftables.ruleset import Chain as NftChain
 from kproxy.netfilter.nftables.ruleset import Table
 from kproxy.netfilter.nftables.statement import Match as NftMatch
@@ -167,6 +166,20 @@ def _reached(table: IptablesTable) -> list[Chain]:
     )  # fmt: skip
 
 
+Roles = dict[tuple[str, str, int], Hashable]
+"""What tells rules with equal rate limits apart, by table, chain and position."""
+Reached = tuple[Ruleset, dict[str, list[Chain]]]
+"""A rule set, and of each of its tables the chains that packets reach, callees first."""
+
+
+def _head(rule: Rule) -> tuple[object, ...]:
+    return rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment
+
+
+def _asked(matches: Iterable[Match]) -> tuple[Match, ...]:
+    return tuple(match for match in matches if not isinstance(match, IDLE_MATCHES))
+
+
 class Side:
     """One rule set reduced. `hooks` gives, by table and hook, the built-in chain's number and policy.
 
@@ -178,13 +191,13 @@ class Side:
         structure: Structure,
         ruleset: Ruleset,
         reached: dict[str, list[Chain]],
-        lists: dict[str, str],
-        roles: dict[tuple[str, str, int], Hashable],
+        lists: Mapping[str, str],
+        roles: Roles,
     ) -> None:
         self.ruleset = ruleset
         self.hooks: dict[tuple[str, str], tuple[int, str]] = {}
         self._structure = structure
-        self.lists = lists
+        self._lists = lists
         self._roles = roles
         self._matches: dict[int, tuple[tuple[Match, ...], int, bool]] = {}
         self._heads: dict[int, int] = {}
@@ -212,14 +225,9 @@ class Side:
                     continue
                 last = None
             role = self._roles.get((table, chain.name, position), 0)
-            key = (self._head(rule), asked, last, role)
+            key = (structure.piece(_head(rule)), asked, last, role)
             rules.append(structure.rule_number(key, partial(_normalized, rule, matches, last, role)))
         return structure.chain(tuple(rules))
-
-    def _head(self, rule: Rule) -> int:
-        return self._structure.piece(
-            (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment)
-        )
 
     def _effective(self, matches: tuple[Match, ...]) -> tuple[tuple[Match, ...], int, bool]:
         """The matches that count, a number for them, and whether being asked changes something."""
@@ -230,8 +238,8 @@ class Side:
                 continue
             if isinstance(match, RecentMatch):
                 acts = acts or match.action.value != "rcheck"
-                if match.name in self.lists:
-                    match = dataclasses.replace(match, name=self.lists[match.name])
+                if (name := self._lists.get(match.name, match.name)) != match.name:
+                    match = dataclasses.replace(match, name=name)
             kept.append(match)
         result = tuple(kept)
         return result, self._structure.piece(result), acts
@@ -244,116 +252,32 @@ def _normalized(rule: Rule, matches: tuple[Match, ...], last: Call | Target | No
     return NormalizedRule((rule, *matches, *([] if last is None else [last])), role)
 
 
-def contexts_of(structure: Structure, table: IptablesTable, reached: list[Chain]) -> dict[tuple[str, str], int]:
-    """For each chain a number for where packets come to it from: the conditions of the jumps on the way, names and
-    chances apart. Chains that play the same part on both sides have the same number."""
-    calls: dict[str, set[tuple[int, int]]] = {chain.name: set() for chain in reached}
-    result: dict[tuple[str, str], int] = {}
-    for chain in reversed(reached):
-        inside = chain.name if chain.policy is not None or chain.name in BUILTIN_CHAINS[table.name] else ""
-        own = structure.piece(("context", table.name, inside, tuple(sorted(calls[chain.name]))))
-        result[table.name, chain.name] = own
-        for rule in chain.rules:
-            if isinstance(rule.target, Jump):
-                head = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol)
-                kept = tuple(
-                    dataclasses.replace(match, name="") if isinstance(match, RecentMatch) else match
-                    for match in rule.matches
-                    if not isinstance(match, (*IDLE_MATCHES, StatisticMatch))
-                )
-                if not kept and head == (None,) * len(head) and not inside:
-                    calls[rule.target.chain] |= calls[chain.name]  # a chain in between changes nothing
-                else:
-                    calls[rule.target.chain].add((own, structure.piece((head, kept))))
-    return result
+Rates = dict[tuple[str, str, int], int]
 
 
-Part = tuple[object, ...]
+def _rate_rules(structure: Structure, rulesets: Iterable[Reached]) -> Rates:
+    """The rules with a rate limit of their own, by position: what they ask."""
+    return {
+        (table, chain.name, position): structure.piece((table, _head(rule), _asked(rule.matches)))
+        for _, reached in rulesets
+        for table, chains in reached.items()
+        for chain in chains
+        for position, rule in enumerate(chain.rules)
+        if any(isinstance(match, LimitMatch) for match in rule.matches)
+    }
 
 
-def list_parts(
-    ruleset: Ruleset, reached: dict[str, list[Chain]], contexts: dict[tuple[str, str], int]
-) -> dict[str, Part]:
-    """For each list of `-m recent`, the part it plays: where it is asked, how, and which destinations follow."""
-    parts: dict[str, list[tuple[str, ...]]] = {}
-    for table in ruleset.tables:
-        for chain in reached[table.name]:
-            for rule in chain.rules:
-                for match in rule.matches:
-                    if isinstance(match, RecentMatch):
-                        plain = dataclasses.replace(match, name="").to_save()
-                        parts.setdefault(match.name, []).append(
-                            (str(contexts[table.name, chain.name]), plain, *_destinations(table, chain, rule))
-                        )
-    return {name: tuple(sorted(found)) for name, found in parts.items()}
-
-
-def _destinations(table: IptablesTable, chain: Chain, rule: Rule) -> list[str]:
-    callee = table.chain(rule.target.chain) if isinstance(rule.target, Jump) else chain
-    rules = () if callee is None else callee.rules
-    return [str(item.target.to_destination) for item in rules if isinstance(item.target, DnatTarget)]
-
-
-def match_lists(ours: dict[str, Part], theirs: dict[str, Part]) -> dict[str, str]:
-    """Which of our lists each of their lists is: same part first, then same name. Lists left over keep apart."""
-    result: dict[str, str] = {}
-    taken: set[str] = set()
-    by_part: dict[Part, list[str]] = {}
-    for name, part in sorted(ours.items()):
-        by_part.setdefault(part, []).append(name)
-    for name, part in sorted(theirs.items()):
-        if name in by_part.get(part, ()):
-            result[name] = name
-            taken.add(name)
-    for name, part in sorted(theirs.items()):
-        if name not in result:
-            found = next((other for other in by_part.get(part, ()) if other not in taken), None)
-            if found is not None:
-                result[name] = found
-                taken.add(found)
-    for name in sorted(theirs):
-        if name not in result:
-            alone = name if name in ours and name not in taken else f"{name} (of the second)"
-            result[name] = alone
-            taken.add(alone)
-    return result
-
-
-Roles = dict[tuple[str, str, int], Hashable]
-Rates = dict[tuple[str, str, int], tuple[int, int]]
-
-
-def rate_rules(
-    structure: Structure, ruleset: Ruleset, reached: dict[str, list[Chain]], contexts: dict[tuple[str, str], int]
-) -> Rates:
-    """The rules with a rate limit of their own, by position: what they ask, and where packets come to them from."""
-    found = {}
-    for table in ruleset.tables:
-        for chain in reached[table.name]:
-            for position, rule in enumerate(chain.rules):
-                if any(isinstance(match, LimitMatch) for match in rule.matches):
-                    kept = tuple(match for match in rule.matches if not isinstance(match, IDLE_MATCHES))
-                    head = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol)
-                    asked = structure.piece((table.name, head, kept))
-                    found[table.name, chain.name, position] = asked, contexts[table.name, chain.name]
-    return found
-
-
-def match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
-    """Which rate-limited rule of one side is which of the other: those that ask the same in the same circumstances,
-    then in a chain of the same name, then in the same order."""
+def _match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
+    """Which rate-limited rule of one side is which of the other: those that ask the same in a chain of the same name,
+    then in the same order."""
     roles: tuple[Roles, Roles] = ({}, {})
-    for fits in (
-        lambda position, rate: (rate, 0),
-        lambda position, rate: (rate[0], position[1]),
-        lambda position, rate: (rate[0], 0),
-    ):
+    for named in (True, False):
         waiting: dict[Hashable, list[tuple[str, str, int]]] = {}
-        for position, rate in ours.items():
+        for position, asked in ours.items():
             if position not in roles[0]:
-                waiting.setdefault(fits(position, rate), []).append(position)
-        for position, rate in theirs.items():
-            candidates = waiting.get(fits(position, rate), [])
+                waiting.setdefault((asked, named and position[1]), []).append(position)
+        for position, asked in theirs.items():
+            candidates = waiting.get((asked, named and position[1]), [])
             if position not in roles[1] and candidates:
                 mine = candidates.pop(0)
                 roles[0][mine] = roles[1][position] = mine
@@ -363,43 +287,22 @@ def match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:
     return roles
 
 
-def reduce_both(one: Sequence[Ruleset], other: Sequence[Ruleset]) -> tuple[Structure, list[Side], list[Side]]:
-    """The rule sets of both sides over one structure.
+def reduce_both(
+    one: Sequence[Ruleset], other: Sequence[Ruleset], lists: Sequence[Mapping[str, str]]
+) -> tuple[Structure, list[Side], list[Side]]:
+    """The rule sets of both sides over one structure; `lists` renames each side's lists of `-m recent`.
 
     Raises:
         DataplaneError: see `ordered_chains`.
     """
     structure = Structure()
-    found = tuple(
+    found = [
         [(ruleset, {table.name: _reached(table) for table in ruleset.tables}) for ruleset in rulesets]
         for rulesets in (one, other)
-    )
-    lists: dict[str, str] = {}
-    roles: tuple[Roles, Roles] = ({}, {})
-    if any(_has_state_by_name(reached) for rulesets in found for _, reached in rulesets):
-        parts: list[dict[str, Part]] = [{}, {}]
-        rates: list[Rates] = [{}, {}]
-        for number, rulesets in enumerate(found):
-            for ruleset, reached in rulesets:
-                contexts: dict[tuple[str, str], int] = {}
-                for table in ruleset.tables:
-                    contexts |= contexts_of(structure, table, reached[table.name])
-                parts[number] |= list_parts(ruleset, reached, contexts)
-                rates[number] |= rate_rules(structure, ruleset, reached, contexts)
-        lists = match_lists(parts[0], parts[1])
-        roles = match_rates(rates[0], rates[1])
+    ]
+    roles = _match_rates(*(_rate_rules(structure, rulesets) for rulesets in found))
     ours, theirs = (
-        [Side(structure, ruleset, reached, names, roles[number]) for ruleset, reached in rulesets]
-        for number, (rulesets, names) in enumerate(zip(found, ({}, lists), strict=True))
+        [Side(structure, ruleset, reached, lists[number], roles[number]) for ruleset, reached in rulesets]
+        for number, rulesets in enumerate(found)
     )
     return structure, ours, theirs
-
-
-def _has_state_by_name(reached: dict[str, list[Chain]]) -> bool:
-    return any(
-        isinstance(match, (RecentMatch, LimitMatch))
-        for chains in reached.values()
-        for chain in chains
-        for rule in chain.rules
-        for match in rule.matches
-    )

@@ -118,18 +118,13 @@ class NftSide:
     """The native rules of one side. `base_chains` has the number and policy of each, by table and name; `lists` the
     names of the sets that are state, by table and set."""
 
-    def __init__(
-        self, structure: Structure, tables: Iterable[Table], lists: Mapping[tuple[str, str], str] | None = None
-    ) -> None:
+    def __init__(self, structure: Structure, tables: Iterable[Table], lists: Mapping[tuple[str, str], str]) -> None:
         self._structure = structure
         self.lists: dict[tuple[str, str], str] = {}
         self.base_chains: dict[tuple[str, str], tuple[int, str]] = {}
         self.tables = tuple(tables)
         for table in self.tables:
-            state = {
-                name: (lists or {}).get((table_name(table), name), f"{table_name(table)} {name}")
-                for name in changed_sets(table)
-            }
+            state = {name: lists[table_name(table), name] for name in changed_sets(table)}
             self.lists |= {(table_name(table), name): alias for name, alias in state.items()}
             numbers: dict[str, int] = {}
             base = [chain for chain in table.chains if chain.base is not None]
