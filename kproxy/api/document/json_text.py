@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from kproxy.api.document.tree import Document, DocumentError, Duplicate
+from kproxy.api.document.yaml_text import read_yaml
 
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _OFFSET: Final = re.compile(r" ?\(byte (\d+)\)$")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
-_TOKEN: Final = re.compile(r'[ \t\r\n]*([][{},:]|"|[^][{},:" \t\r\n]+)')
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 @dataclass(slots=True)
@@ -31,7 +30,7 @@ class JsonDocument(Document):
     text: str = ""
 
     def line_of(self, path: Sequence[str | int]) -> int:
-        return JsonLines(self.text).line(path)
+        return with_lines(self.text).line_of(path)
 
 
 def read_json(text: str) -> Document:
@@ -111,79 +110,10 @@ def line_and_column(data: bytes, offset: int) -> tuple[int, int]:
     return before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1
 
 
-class JsonLines:
-    """The lines of the fields of one JSON document.
-
-    Remembers where the entries of arrays and objects start, so that the thousandth error of a long List is found as
-    fast as the first.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._breaks = [match.start() for match in re.finditer("\n", text)]
-        self._seen: dict[int, tuple[dict[str | int, tuple[int, int]], Iterator[tuple[str | int, int, int]]]] = {}
-
-    def line(self, path: Sequence[str | int]) -> int:
-        """The line, from 1, of the field at `path`, or of the deepest part of the path that exists."""
-        value, field = 0, 0
-        for step in path:
-            found = self._entry(value, step)
-            if found is None and isinstance(step, str):
-                # The API server writes spec.LoadBalancerSourceRanges.
-                found = self._entry(value, step[:1].lower() + step[1:])
-            if found is None:
-                break
-            value, field = found
-        match = _TOKEN.match(self._text, field)
-        return bisect_left(self._breaks, match.start(1) if match else field) + 1
-
-    def _entry(self, container: int, step: str | int) -> tuple[int, int] | None:
-        """Where the value of a key or item starts, and where the key or item does; None if it is not there."""
-        seen, left = self._seen.setdefault(container, ({}, self._entries(container)))
-        while step not in seen:
-            try:
-                key, value, start = next(left)
-            except (StopIteration, JSONDecodeError):
-                return None
-            seen.setdefault(key, (value, start))
-        return seen[step]
-
-    def _entries(self, container: int) -> Iterator[tuple[str | int, int, int]]:
-        """The key or number of each entry of the object or array at `container`, its value's start and its own."""
-        text = self._text
-        opening = _TOKEN.match(text, container)
-        if opening is None or opening[1] not in "[{":
-            return
-        key: str | int = -1
-        token: re.Match[str] | None = opening
-        while token is not None and token[1] in "[{,":
-            start = value = token.end()
-            first = _TOKEN.match(text, start)
-            if first is None or first[1] in "]}":
-                return
-            key = key + 1 if isinstance(key, int) else key
-            if opening[1] == "{":
-                key, end = scanstring(text, first.end())
-                colon = _TOKEN.match(text, end)
-                if first[1] != '"' or colon is None or colon[1] != ":":
-                    return
-                value = colon.end()
-            yield key, value, start
-            token = _TOKEN.match(text, _skip_value(text, value))
-
-
-def _skip_value(text: str, position: int) -> int:
-    """Where the value at `position` ends, or the text. Raises JSONDecodeError."""
-    depth = 0
-    while match := _TOKEN.match(text, position):
-        position = match.end()
-        token = match[1]
-        if token == '"':
-            _, position = scanstring(text, position)
-        elif token in "[{":
-            depth += 1
-        elif token in "]}":
-            depth -= 1
-        if depth <= 0 and token not in ",:":
-            break
-    return position
+def with_lines(text: str) -> Document:
+    """A JSON document with its lines, read as YAML, which it is; what YAML cannot read has one line. A pair of
+    surrogates is two characters that YAML refuses."""
+    try:
+        return next(read_yaml(_SURROGATE.sub(r"\\u0020", text)))
+    except (DocumentError, StopIteration):
+        return Document(None, 1)

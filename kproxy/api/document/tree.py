@@ -43,26 +43,24 @@ class Duplicate(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One value. `plain` is the text of a YAML scalar that is not a string; `line` counts from 1 (0: unknown)."""
+    """One value. `line` counts from 1 (0: unknown)."""
 
     value: Value
     line: int = 0
-    plain: str | None = None
 
 
 @dataclass(slots=True)
 class Document:
     """One document. `line` is the one it starts on, `root_line` that of its value; JSON has no lines.
 
-    `lines[id(mapping)][key]` is the line of that key, `lines[id(sequence)][index]` that of the item; `plain` holds the
-    text of those scalars that are not strings in the same way. The identities hold as long as `value` does.
+    `lines[id(mapping)][key]` is the line of that key, `lines[id(sequence)][index]` that of the item. The identities
+    hold as long as `value` does.
     """
 
     value: Value
     line: int = 0
     root_line: int = 0
     lines: dict[int, dict[str, int] | list[int]] = field(default_factory=dict)
-    plain: dict[int, dict[str | int, str] | None] = field(default_factory=dict)
     duplicates: list[Duplicate] = field(default_factory=list)
 
     @property
@@ -79,11 +77,7 @@ class Document:
         return [self._node(sequence, index, value) for index, value in enumerate(sequence)]
 
     def _node(self, container: dict[str, Value] | list[Value], key: str | int, value: Value) -> Node:
-        return Node(value, self._line(container, key) or 0, (self.plain.get(id(container)) or {}).get(key))
-
-    def duplicates_of(self, mapping: dict[str, Value]) -> list[tuple[str, int]]:
-        """The keys of one mapping that came more than once, each with the line of the later one."""
-        return [(found.key, found.line) for found in self.duplicates if found.mapping is mapping]
+        return Node(value, self._line(container, key) or 0)
 
     def line_of(self, path: Sequence[str | int]) -> int:
         """The line of the field at `path`, or of the deepest part of the path that exists."""

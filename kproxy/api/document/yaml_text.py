@@ -90,14 +90,13 @@ _MERGE: Final = _Merge()
 class _Open:
     """A mapping or sequence that is being built."""
 
-    __slots__ = ("anchor", "key", "line", "lines", "merges", "plain", "size", "value")
+    __slots__ = ("anchor", "key", "line", "lines", "merges", "size", "value")
 
     def __init__(self, value: Value, anchor: str | None, line: int) -> None:
         self.value = value
         self.anchor = anchor
         self.line = line
         self.lines: dict[str, int] | list[int] = {} if isinstance(value, dict) else []
-        self.plain: dict[str | int, str] | None = None
         self.key: tuple[str | _Merge, int] | None = None
         self.merges: list[Value] = []
         self.size = 1
@@ -109,16 +108,14 @@ class _Builder:
     def __init__(self, line: int) -> None:
         self.document = Document(None, line)
         self.stack: list[_Open] = []
-        self.anchors: dict[str, tuple[Value, int, str | None]] = {}
+        self.anchors: dict[str, tuple[Value, int]] = {}
         self.expanded = 0
         self.done = False
 
     def feed(self, event: yaml.Event) -> None:
         line = _line(event)
         if isinstance(event, ScalarEvent):
-            value = self._scalar(event)
-            plain = None if value.__class__ is str else event.value
-            self._add(value, line, 1, event.anchor, plain)
+            self._add(self._scalar(event), line, 1, event.anchor)
         elif isinstance(event, MappingStartEvent | SequenceStartEvent):
             if len(self.stack) >= MAX_DEPTH:
                 raise DocumentError(f"nested more than {MAX_DEPTH} levels deep", line)
@@ -130,15 +127,15 @@ class _Builder:
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             closed = self.stack.pop()
             self._close(closed)
-            self._add(closed.value, closed.line, closed.size, closed.anchor, None)
+            self._add(closed.value, closed.line, closed.size, closed.anchor)
         elif isinstance(event, AliasEvent):
             if event.anchor not in self.anchors:
                 raise DocumentError(f"unknown anchor {event.anchor!r}", line)
-            value, size, plain = self.anchors[event.anchor]
+            value, size = self.anchors[event.anchor]
             self.expanded += size
             if self.expanded > MAX_EXPANDED:
                 raise DocumentError(f"aliases stand for more than {MAX_EXPANDED} values", line)
-            self._add(value, line, size, None, plain)
+            self._add(value, line, size, None)
 
     def _scalar(self, event: ScalarEvent) -> Value:
         text: str = event.value
@@ -150,9 +147,9 @@ class _Builder:
             return _MERGE
         return plain_scalar(text)
 
-    def _add(self, value: Value, line: int, size: int, anchor: str | None, plain: str | None) -> None:
+    def _add(self, value: Value, line: int, size: int, anchor: str | None) -> None:
         if anchor is not None:
-            self.anchors[anchor] = (value, size, plain)
+            self.anchors[anchor] = (value, size)
         if not self.stack:
             self.document.value = value
             self.document.root_line = line
@@ -160,9 +157,7 @@ class _Builder:
             return
         top = self.stack[-1]
         top.size += size
-        key: str | int
         if isinstance(top.lines, list):
-            key = len(top.lines)
             top.value.append(value)
             top.lines.append(line)
         elif top.key is None:
@@ -176,26 +171,19 @@ class _Builder:
                 return
             if name in top.lines:
                 self.document.duplicates.append(Duplicate(top.value, name, key_line))
-            key = name
             top.value[name] = value
             top.lines[name] = key_line
-        if plain is not None:
-            if top.plain is None:
-                top.plain = {}
-            top.plain[key] = plain
 
     def _close(self, closed: _Open) -> None:
         for merged in closed.merges:
             for source in merged if isinstance(merged, list) else [merged]:
                 self._merge(closed, source)
         self.document.lines[id(closed.value)] = closed.lines
-        self.document.plain[id(closed.value)] = closed.plain
 
     def _merge(self, closed: _Open, source: Value) -> None:
         """Adds to a mapping the keys of another that it does not have."""
         if not isinstance(source, dict):
             raise DocumentError("map merge requires map or sequence of maps as the value", closed.line)
-        plain = self.document.plain[id(source)] or {}
         lines = self.document.lines[id(source)]
         assert isinstance(lines, dict)
         assert isinstance(closed.lines, dict)
@@ -203,8 +191,6 @@ class _Builder:
             if key not in closed.value:
                 closed.value[key] = value
                 closed.lines[key] = lines[key]
-                if key in plain:
-                    closed.plain = (closed.plain or {}) | {key: plain[key]}
 
 
 def _line(event: yaml.Event) -> int:

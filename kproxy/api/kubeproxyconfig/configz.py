@@ -24,6 +24,7 @@ from kproxy.api.kubeproxyconfig.types import (
     MODE_IPVS,
     MODE_NFTABLES,
     KubeProxyConfiguration,
+    Quantity,
 )
 
 CONFIGZ_KEY: Final = "kubeproxy.config.k8s.io"
@@ -68,7 +69,7 @@ def _only_mode_in_use(config: KubeProxyConfiguration) -> KubeProxyConfiguration:
 
 
 def _printed(value: object) -> Any:
-    if isinstance(value, Duration):
+    if isinstance(value, Duration | Quantity):
         return str(value)
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)

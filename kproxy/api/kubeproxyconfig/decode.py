@@ -1,8 +1,7 @@
 """Read a KubeProxyConfiguration from a file: text, tree, typed value, defaults, validation.
 
-The fields and their names come from `types.py`: `_Decoder` walks a type and the tree of the text side by
-side. It reports every fault with file, line and field, lets the default stand for a value it could not read, and goes
-on, so that validation sees the rest.
+The fields and their names come from `types.py`. Every fault is reported with file, line and field; what has values of
+the wrong types is not validated.
 
 kube-proxy first decodes strictly and, when that finds unknown fields or repeated keys, logs the finding and decodes
 again leniently (loadConfig in its command package). Hence these are warnings here: an unknown field counts for nothing,
@@ -20,32 +19,16 @@ A field that is absent or null takes kube-proxy's default, and so does a zero wh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_args, get_origin
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.api.document.json_text import read_json
-from kproxy.api.document.tree import Document, DocumentError, Node, path_steps
-from kproxy.api.document.yaml_text import read_yaml
+from kproxy.api.document.read import read_documents
+from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.fielderror import FieldError, Problem, ProblemError, required, unknown_field
 from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
-from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
-from kproxy.api.kubeproxyconfig.scalars import (
-    NULLABLE,
-    RefusedError,
-    is_default_when_zero,
-    is_zero,
-    mistyped,
-    read_bool,
-    read_duration,
-    read_float32,
-    read_integer,
-    read_quantity,
-    read_string,
-)
 from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
     CONFIG_KEYS,
@@ -66,16 +49,23 @@ from kproxy.api.kubeproxyconfig.validate import (
     validate_config,
 )
 from kproxy.api.octets import read_octets
+from kproxy.api.validation.types import mistyped, type_errors, unknown_fields
 from kproxy.errors import Location
 from kproxy.family import join_host_port
 
-_READERS: Final[Mapping[Any, Callable[[Node, str], Any]]] = {
-    str: read_string,
-    bool: read_bool,
-    int: read_integer,
-    float: read_float32,
-    Duration: read_duration,
-}
+NULLABLE: Final = frozenset(
+    {
+        "iptables.masqueradeBit",
+        "iptables.localhostNodePorts",
+        "nftables.masqueradeBit",
+        "oomScoreAdj",
+        "conntrack.maxPerCore",
+        "conntrack.min",
+        "conntrack.tcpEstablishedTimeout",
+        "conntrack.tcpCloseWaitTimeout",
+    }
+)
+"""The fields that kube-proxy's type holds by pointer: null is absence, and zero is a value of its own."""
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -123,31 +113,36 @@ def decode_document(
         number: which document of the file it is, for messages; 0: the only one.
         inside: the path of the field that holds the configuration, which there need not say its apiVersion and kind.
     """
-    root = document.root
+    root: Any = document.value
     for name in inside:
-        root = document.entries(root.value)[name]
-    decoder = _Decoder(document)
-    decoder.lines[""] = root.line
+        root = root[name]
 
-    def location(path: str) -> Location:
-        full = ".".join((*inside, path)) if path else ".".join(inside)
-        line = _line(path, decoder.lines) or (document.line_of(path_steps(full)) if number else 0)
-        return Location(file, number, full if inside else field_path(path), line)
+    def problem(error: FieldError) -> Problem:
+        full = ".".join((*inside, error.path) if error.path else inside)
+        line = max(document.line_of(path_steps(full)), document.root_line)
+        return Problem(Location(file, number, full if inside else field_path(full), line), error.message)
 
-    if not isinstance(root.value, dict):
-        decoder.errors.append(mistyped("", root, "an object").error)
-    elif decoder.check_kind(document.entries(root.value), required_=not inside):
-        config = _complete(decoder.struct(KubeProxyConfiguration, root, ""), decoder.given)
+    errors = [mistyped("", root, "a map")] if not isinstance(root, dict) else _kind_errors(root, required_=not inside)
+    if not errors:
+        given = _without_nulls({name: value for name, value in root.items() if name not in ("apiVersion", "kind")})
+        errors = type_errors(given, KubeProxyConfiguration)
+    if not errors:
+        read = msgspec.convert(given, KubeProxyConfiguration, dec_hook=lambda kind, value: kind.of(value))
+        config = _complete(_with_defaults(read), given)
         if mode is not None:
             config = msgspec.structs.replace(config, mode=mode)
-        broken = {error.path for error in decoder.errors}
-        decoder.errors.extend(error for error in validate_config(config) if not _covered(error.path, broken))
-        if not decoder.errors:
-            warnings = (*decoder.warnings, *_remarks(config))
-            located = tuple(f"{location(each.path)._replace(field='')}: {each.message}" for each in warnings)
-            return LoadedConfig(config, located, root.value)
-    problems = [Problem(location(one.path), one.message) for one in decoder.errors]
-    raise ConfigError(tuple(sorted(problems, key=lambda problem: problem.location.line)))
+        errors = list(validate_config(config))
+        if not errors:
+            found = [
+                problem(each) for each in (*unknown_fields(given, KubeProxyConfiguration, _unknown), *_remarks(config))
+            ]
+            found += [
+                Problem(Location(file, number, line=each.line), f"{each.message}: the last one counts")
+                for each in document.duplicates
+            ]
+            warnings = tuple(f"{each.location._replace(field='')}: {each.message}" for each in found)
+            return LoadedConfig(config, warnings, root)
+    raise ConfigError(sorted(map(problem, errors), key=lambda each: each.location.line))
 
 
 def _in_config_map(document: Document, file: str) -> str | None:
@@ -188,19 +183,10 @@ def _parse(data: bytes, file: str) -> Document:
     if status not in (None, 200):
         raise refuse(f"an answer with HTTP status {status}, not a {KIND}")
     try:
-        if text.lstrip().startswith("{"):
-            return read_json(text)
-    except DocumentError as json_error:
-        # It may be YAML in flow style; if it is not, the user meant JSON.
-        try:
-            documents = _documents(text)
-        except DocumentError:
-            raise refuse(f"not JSON: {_at_column(json_error)}", json_error.line) from json_error
-    else:
-        try:
-            documents = _documents(text)
-        except DocumentError as error:
-            raise refuse(f"not YAML: {_at_column(error)}", error.line) from error
+        documents = [document for document in read_documents(text) if document.value is not None]
+    except DocumentError as error:
+        column = f"column {error.column}: " if error.column else ""
+        raise refuse(f"neither YAML nor JSON: {column}{error}", error.line) from error
     if not documents:
         raise refuse(f"holds no {KIND}: it is empty")
     if len(documents) > 1:
@@ -208,122 +194,47 @@ def _parse(data: bytes, file: str) -> Document:
     return documents[0]
 
 
-def _documents(text: str) -> list[Document]:
-    """The documents of YAML that are not empty."""
-    return [document for document in read_yaml(text) if document.value is not None]
+def _unknown(prefix: str, name: str, known: Collection[str], _given: object) -> list[FieldError]:
+    return [unknown_field(prefix, name, known)]
 
 
-def _at_column(error: DocumentError) -> str:
-    return f"column {error.column}: {error}" if error.column else str(error)
+def _kind_errors(root: Mapping[str, Any], *, required_: bool) -> list[FieldError]:
+    """What is wrong if this is no KubeProxyConfiguration of the version that kproxy reads."""
+    errors = []
+    for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        value = root.get(name)
+        if not value and required_:
+            errors.append(required(name, f"must be {json.dumps(expected)}"))
+        elif value and value != expected:
+            errors.append(unsupported(name, value, (expected,)))
+    return errors
 
 
-class _Decoder:
-    """Walks types and tree; gathers errors, warnings, the line of every field seen, and which were given."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.errors: list[FieldError] = []
-        self.warnings: list[FieldError] = []
-        self.lines: dict[str, int] = {}
-        self.given: set[str] = set()
-
-    def check_kind(self, entries: Mapping[str, Node], required_: bool) -> bool:
-        """Whether this is a KubeProxyConfiguration of the version that kproxy reads."""
-        for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-            node = entries.get(name, Node(None))
-            self.lines[name] = node.line
-            try:
-                value = read_string(node, name)
-            except RefusedError as refused:
-                self.errors.append(refused.error)
-                continue
-            if not value and required_:
-                self.errors.append(required(name, f"must be {json.dumps(expected)}"))
-            elif value and value != expected:
-                self.errors.append(unsupported(name, value, (expected,)))
-        return not self.errors
-
-    def struct(self, kind: type[_T], node: Node, path: str) -> _T:
-        """A value of the type `kind`, from an object or from null."""
-        if node.value is None:
-            return kind()
-        if not isinstance(node.value, dict):
-            self.errors.append(mistyped(path, node, "an object").error)
-            return kind()
-        prefix = f"{path}." if path else ""
-        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        self._strict_findings(node, prefix, {*fields} if path else {*fields, "apiVersion", "kind"})
-        values = {}
-        for name, child in self.document.entries(node.value).items():
-            field = fields.get(name)
-            if field is None:
-                continue
-            child_path = prefix + name
-            value = self._value(field.type, child, child_path)
-            absent = is_default_when_zero(field.type) and is_zero(value) and child_path not in NULLABLE
-            if value is not None and not absent:
-                values[field.name] = value
-                self.given.add(child_path)
-        return kind(**values)
-
-    def _strict_findings(self, node: Node, prefix: str, known: set[str]) -> None:
-        """What kube-proxy's strict decoding reports before it decodes again leniently."""
-        assert isinstance(node.value, dict)
-        for name, line in self.document.duplicates_of(node.value):
-            self.lines[prefix + name] = line
-            message = f"duplicate field {_quoted(prefix + name)}: the last one counts"
-            self.warnings.append(FieldError(prefix + name, message))
-        for name, child in self.document.entries(node.value).items():
-            if name not in known:
-                self.lines[prefix + name] = child.line
-                self.warnings.append(unknown_field(prefix, name, known))
-
-    def _value(self, kind: Any, node: Node, path: str) -> Any:
-        """A value of type `kind`; None where the default is to stand."""
-        self.lines[path] = node.line
-        try:
-            if path.endswith(".infoBufferSize"):
-                return read_quantity(node, path)
-            if kind in _READERS:
-                return _READERS[kind](node, path)
-        except RefusedError as refused:
-            self.errors.append(refused.error)
-            return None
-        if get_origin(kind) is tuple:
-            return self._list(get_args(kind)[0], node, path)
-        if get_origin(kind) is Mapping:
-            return self._gates(node, path)
-        return self.struct(kind, node, path)
-
-    def _list(self, kind: Any, node: Node, path: str) -> tuple[Any, ...] | None:
-        if node.value is None:
-            return None
-        if not isinstance(node.value, list):
-            self.errors.append(mistyped(path, node, "a list").error)
-            return None
-        items = [
-            self._value(kind, child, f"{path}[{index}]") for index, child in enumerate(self.document.items(node.value))
-        ]
-        return tuple(kind() if item is None else item for item in items)
-
-    def _gates(self, node: Node, path: str) -> Mapping[str, bool] | None:
-        if node.value is None:
-            return None
-        if not isinstance(node.value, dict):
-            self.errors.append(mistyped(path, node, "an object").error)
-            return None
-        self._strict_findings(node, f"{path}.", set(node.value))
-        entries = self.document.entries(node.value)
-        gates = {name: bool(self._value(bool, child, f"{path}.{name}")) for name, child in entries.items()}
-        return MappingProxyType(gates)
+def _without_nulls(value: Any) -> Any:
+    """A value without the fields that are null, which are absent to Go."""
+    if not isinstance(value, dict):
+        return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+    return {name: _without_nulls(child) for name, child in value.items() if child is not None}
 
 
-def _complete(config: KubeProxyConfiguration, given: set[str]) -> KubeProxyConfiguration:
+def _with_defaults(part: _T, prefix: str = "") -> _T:
+    """A part with the defaults in place of the zeros that Go cannot tell from absent fields."""
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(part):
+        value, path = getattr(part, field.name), prefix + field.encode_name
+        if isinstance(value, msgspec.Struct):
+            changes[field.name] = _with_defaults(value, f"{path}.")
+        elif not value and not isinstance(value, bool) and path not in NULLABLE:
+            changes[field.name] = field.default
+    return msgspec.structs.replace(part, **changes)
+
+
+def _complete(config: KubeProxyConfiguration, given: Mapping[str, Any]) -> KubeProxyConfiguration:
     """Defaults that depend on another field, and ports added to addresses (SetDefaults_KubeProxyConfiguration)."""
     bind = parse_ip(config.bind_address)
     everywhere, loopback = ("0.0.0.0", "127.0.0.1") if bind is not None and bind.version == 4 else ("[::]", "[::1]")
-    healthz = config.healthz_bind_address if "healthzBindAddress" in given else f"{everywhere}:{HEALTHZ_PORT}"
-    metrics = config.metrics_bind_address if "metricsBindAddress" in given else f"{loopback}:{METRICS_PORT}"
+    healthz = config.healthz_bind_address if given.get("healthzBindAddress") else f"{everywhere}:{HEALTHZ_PORT}"
+    metrics = config.metrics_bind_address if given.get("metricsBindAddress") else f"{loopback}:{METRICS_PORT}"
     return msgspec.structs.replace(
         config,
         healthz_bind_address=_with_port(healthz, HEALTHZ_PORT),
@@ -352,23 +263,3 @@ def _remarks(config: KubeProxyConfiguration) -> list[FieldError]:
             message = f"{setting}. It will be removed in a future release."
             remarks.append(FieldError(f"featureGates.{name}", message))
     return remarks
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _covered(path: str, broken: set[str]) -> bool:
-    """Whether a fault at or above `path` is already known, so that what validation saw there is only the default."""
-    return any(path == known or path.startswith((f"{known}.", f"{known}[")) for known in broken)
-
-
-def _line(path: str, lines: Mapping[str, int]) -> int:
-    """The line of the field at `path`, or of the nearest field above it."""
-    if not path:
-        return lines.get("", 0)
-    while path:
-        if lines.get(path):
-            return lines[path]
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return 0

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
-
 _UNITS: Final = {
     "ns": 1,
     "us": 1_000,
@@ -27,23 +25,35 @@ _MAX: Final = 2**63 - 1
 _PART: Final = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.]*)")
 
 
-class Duration(msgspec.Struct, frozen=True, order=True):
+class Duration(int):
     """A signed span of time in nanoseconds."""
-
-    nanoseconds: int = 0
 
     @property
     def seconds(self) -> float:
         """The span in seconds."""
-        return self.nanoseconds / 1_000_000_000
+        return self / 1_000_000_000
 
     def __str__(self) -> str:
-        return format_duration(self.nanoseconds)
+        return format_duration(self)
 
     @classmethod
-    def of(cls, text: str) -> Duration:
-        """The duration that `text` denotes; ValueError as `parse_duration`."""
-        return cls(parse_duration(text))
+    def of(cls, value: object) -> Duration:
+        """The duration that a text denotes; ValueError as `parse_duration`, and for what is no text."""
+        if not isinstance(value, str):
+            raise ValueError('must be a duration such as "30s"')
+        return cls(parse_duration(value))
+
+
+class FlushFrequency(Duration):
+    """The only duration that may also be a number, of nanoseconds (TimeOrMetaDuration in component-base)."""
+
+    @classmethod
+    def of(cls, value: object) -> Duration:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return super().of(value)
+        if not -_MAX - 1 <= value <= _MAX:
+            raise ValueError("must be nanoseconds in 64 bits")
+        return cls(value)
 
 
 def parse_duration(text: str) -> int:

@@ -12,14 +12,15 @@ iptables.minSyncPeriod is 1s. They are applied where a file is read; a value bui
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from kproxy.api.addresses import canonical_cidr
-from kproxy.api.kubeproxyconfig.duration import Duration
+from kproxy.api.kubeproxyconfig.duration import Duration, FlushFrequency
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"
@@ -59,6 +60,33 @@ def json_name(field: str) -> str:
     return _IRREGULAR.get(field) or first + "".join(word.capitalize() for word in others)
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+UInt32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
+Float32 = Annotated[float, msgspec.Meta(ge=-3.4028234663852886e38, le=3.4028234663852886e38)]
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?"
+)
+
+
+class Quantity(str):
+    """A resource quantity such as "64Ki", as it was written."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, value: object) -> Quantity:
+        """The quantity of a text or a number. Raises ValueError."""
+        if isinstance(value, bool) or _QUANTITY.fullmatch(str(value)) is None:
+            raise ValueError('must be a quantity such as "64Ki"')
+        return cls(value)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is zero, whatever its unit."""
+        match = _QUANTITY.fullmatch(self)
+        return match is not None and not match["number"].strip("+-0.")
+
+
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -72,22 +100,22 @@ class ClientConnection(_Part, frozen=True):
     kubeconfig: str = ""
     accept_content_types: str = ""
     content_type: str = "application/vnd.kubernetes.protobuf"
-    qps: float = 5.0
-    burst: int = 10
+    qps: Float32 = 5.0
+    burst: Int32 = 10
 
 
 class VModuleItem(_Part, frozen=True):
     """The log verbosity of the source files that `file_pattern` matches."""
 
     file_pattern: str = ""
-    verbosity: int = 0
+    verbosity: UInt32 = 0
 
 
 class OutputRouting(_Part, frozen=True):
     """Where a log format's lines go. `info_buffer_size` is a resource quantity as it was written ("0" when unset)."""
 
     split_stream: bool = False
-    info_buffer_size: str = "0"
+    info_buffer_size: Quantity = Quantity("0")
 
 
 class LoggingOptions(_Part, frozen=True):
@@ -101,8 +129,8 @@ class Logging(_Part, frozen=True):
     """LoggingConfiguration of k8s.io/component-base; `format` is "text" or "json"."""
 
     format: str = "text"
-    flush_frequency: Duration = Duration(5_000_000_000)
-    verbosity: int = 0
+    flush_frequency: FlushFrequency = FlushFrequency(5_000_000_000)
+    verbosity: UInt32 = 0
     vmodule: tuple[VModuleItem, ...] = ()
     options: LoggingOptions = LoggingOptions()
 
@@ -110,7 +138,7 @@ class Logging(_Part, frozen=True):
 class IPTables(_Part, frozen=True):
     """KubeProxyIPTablesConfiguration; `masquerade_bit` is a bit number in 0..31 of the packet mark."""
 
-    masquerade_bit: int = 14
+    masquerade_bit: Int32 = 14
     masquerade_all: bool = False
     localhost_node_ports: bool = True
     sync_period: Duration = Duration(30_000_000_000)
@@ -133,7 +161,7 @@ class IPVS(_Part, frozen=True):
 class NFTables(_Part, frozen=True):
     """KubeProxyNFTablesConfiguration."""
 
-    masquerade_bit: int = 14
+    masquerade_bit: Int32 = 14
     masquerade_all: bool = False
     sync_period: Duration = Duration(30_000_000_000)
     min_sync_period: Duration = Duration(1_000_000_000)
@@ -159,8 +187,8 @@ class DetectLocal(_Part, frozen=True):
 class Conntrack(_Part, frozen=True):
     """KubeProxyConntrackConfiguration; a timeout of zero and `max_per_core` 0 leave the kernel's value alone."""
 
-    max_per_core: int = 32 * 1024
-    min: int = 128 * 1024
+    max_per_core: Int32 = 32 * 1024
+    min: Int32 = 128 * 1024
     tcp_established_timeout: Duration = Duration(24 * 3_600_000_000_000)
     tcp_close_wait_timeout: Duration = Duration(3_600_000_000_000)
     tcp_be_liberal: bool = False
@@ -196,7 +224,7 @@ class KubeProxyConfiguration(_Part, frozen=True):
     detect_local: DetectLocal = DetectLocal()
     cluster_cidr: str = ""
     node_port_addresses: tuple[str, ...] = ()
-    oom_score_adj: int = -999
+    oom_score_adj: Int32 = -999
     conntrack: Conntrack = Conntrack()
     config_sync_period: Duration = Duration(15 * 60_000_000_000)
     port_range: str = ""

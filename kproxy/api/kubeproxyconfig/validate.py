@@ -51,9 +51,6 @@ _INT32_MAX: Final = 2**31 - 1
 _ONE_OR_PAIR: Final = (
     "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. [10.100.0.0/16, fde4:8dba:82e1::/48]"
 )
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?"
-)
 _PORT_RANGE: Final = re.compile(r"(?P<low>[0-9]+)(?:(?P<separator>[-+])(?P<second>[0-9]+))?")
 
 
@@ -88,7 +85,7 @@ def _feature_gates(gates: Mapping[str, bool]) -> Iterator[FieldError]:
     unknown = [f"unrecognized feature gate: {name}" for name in sorted(gates) if name not in STAGES]
     if unknown:
         detail = ", ".join(unknown)
-        yield invalid("featureGates", gates, detail if len(unknown) == 1 else f"[{detail}]")
+        yield invalid("featureGates", dict(sorted(gates.items())), detail if len(unknown) == 1 else f"[{detail}]")
 
 
 def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[FieldError]:
@@ -110,13 +107,13 @@ def _sync_periods(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     else:
         part, name = config.iptables, "iptables"
     period, minimum = part.sync_period, part.min_sync_period
-    if period.nanoseconds <= 0:
-        yield invalid(f"{name}.syncPeriod", period, "must be greater than 0")
-    if minimum.nanoseconds < 0:
-        yield invalid(f"{name}.minSyncPeriod", minimum, "must be greater than or equal to 0")
+    if period <= 0:
+        yield invalid(f"{name}.syncPeriod", str(period), "must be greater than 0")
+    if minimum < 0:
+        yield invalid(f"{name}.minSyncPeriod", str(minimum), "must be greater than or equal to 0")
     if minimum > period:
         bound = field_path(f"{name}.minSyncPeriod")
-        yield invalid(f"{name}.syncPeriod", minimum, f"must be greater than or equal to {bound}")
+        yield invalid(f"{name}.syncPeriod", str(minimum), f"must be greater than or equal to {bound}")
 
 
 def _ipvs(config: KubeProxyConfiguration) -> Iterator[FieldError]:
@@ -130,8 +127,9 @@ def _ipvs(config: KubeProxyConfiguration) -> Iterator[FieldError]:
 def _not_negative(part: str, section: msgspec.Struct, *fields: str) -> Iterator[FieldError]:
     for field in fields:
         value = getattr(section, field)
-        if (value.nanoseconds if isinstance(value, Duration) else value) < 0:
-            yield invalid(f"{part}.{json_name(field)}", value, "must be greater than or equal to 0")
+        if value < 0:
+            shown = str(value) if isinstance(value, Duration) else value
+            yield invalid(f"{part}.{json_name(field)}", shown, "must be greater than or equal to 0")
 
 
 def _single_values(config: KubeProxyConfiguration) -> Iterator[FieldError]:
@@ -141,8 +139,8 @@ def _single_values(config: KubeProxyConfiguration) -> Iterator[FieldError]:
         detail = "must be iptables, ipvs, nftables or blank (blank means the best-available proxy [currently iptables])"
         yield invalid("mode", config.mode, detail)
     yield from _not_negative("clientConnection", config.client_connection, "burst")
-    if config.config_sync_period.nanoseconds <= 0:
-        yield invalid("configSyncPeriod", config.config_sync_period, "must be greater than 0")
+    if config.config_sync_period <= 0:
+        yield invalid("configSyncPeriod", str(config.config_sync_period), "must be greater than 0")
     if not is_port_range(config.port_range):
         yield invalid("portRange", config.port_range, "must be a valid port range (e.g. 300-2000)")
     version = config.show_hidden_metrics_for_version
@@ -232,19 +230,8 @@ def _logging(logging: Logging, gates: Mapping[str, bool]) -> Iterator[FieldError
         disabled = "Feature LoggingAlphaOptions is disabled"
         if options.split_stream:
             yield forbidden(f"logging.options.{name}.splitStream", disabled)
-        if not is_zero_quantity(options.info_buffer_size):
+        if not options.info_buffer_size.is_zero:
             yield forbidden(f"logging.options.{name}.infoBufferSize", disabled)
-
-
-def is_quantity(text: str) -> bool:
-    """Whether `text` is a resource quantity such as "64Ki"."""
-    return _QUANTITY.fullmatch(text) is not None
-
-
-def is_zero_quantity(text: str) -> bool:
-    """Whether `text` is a resource quantity of zero, whatever its unit."""
-    match = _QUANTITY.fullmatch(text)
-    return match is not None and not match["number"].strip("+-0.")
 
 
 def parse_ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.document.json_text import JsonLines, line_and_column, split_json, split_message
+from kproxy.api.document.json_text import line_and_column, split_json, split_message, with_lines
 from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
@@ -25,7 +25,7 @@ from kproxy.api.validation.networking import validate_service_cidr
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import spelling_errors, strict_warnings
-from kproxy.api.validation.types import misspelt_fields, overlap, type_errors, without_fields
+from kproxy.api.validation.types import misspelt, type_errors, unknown_fields
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import Object, convert
 from kproxy.errors import Location
@@ -57,12 +57,6 @@ _VALIDATORS: Final[dict[str, Callable[[Any], list[FieldError]]]] = {
     "Node": validate_node,
     "ServiceCIDR": validate_service_cidr,
 }
-
-_DECIDING: Final = frozenset(
-    {"type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "externalTrafficPolicy"}
-    | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs", "cidrs"}
-)
-"""Fields that decide what others may hold."""
 
 
 class Reader:
@@ -135,14 +129,10 @@ class Reader:
 
     def _json(self, file: str, number: int, line: int, piece: bytes) -> None:
         """One JSON document that starts on line `line`."""
-        lines: JsonLines | None = None
+        lines = cache(lambda: with_lines(piece.decode("utf-8")))
 
         def find(path: str) -> int:
-            nonlocal lines
-            if b"\n" not in piece:
-                return line
-            lines = lines or JsonLines(piece.decode("utf-8"))
-            return line - 1 + lines.line(path_steps(path))
+            return line if b"\n" not in piece else line - 1 + lines().line_of(path_steps(path))
 
         source = SourceLocation(file, number, line, "", find)
         try:
@@ -258,33 +248,14 @@ class Reader:
                 self._value(item, source.item(index), inherited, depth + 1)
 
     def _convert(self, value: dict[str, Any], struct: type[structs.WireObject], source: SourceLocation) -> None:
-        for warning in misspelt_fields(value, struct):
+        for warning in unknown_fields(value, struct, misspelt):
             self.warnings.append(f"{source.at(warning.path)}: {warning.message}")
         try:
             spelled = msgspec.convert(value, struct)
         except BROKEN as error:
-            found = type_errors(value, struct) or [FieldError("", str(error))]
-            self._report(source, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
+            self._report(source, type_errors(value, struct) or [FieldError("", str(error))])
         else:
             self._accept(spelled, source)
-
-    def _other_errors(
-        self, value: dict[str, Any], struct: type[structs.WireObject], wrong: list[str]
-    ) -> list[FieldError]:
-        """What else is wrong in an object that has fields of wrong types: those are left out and the rest validated.
-
-        Nothing, where a field of a wrong type decides what other fields may hold.
-        """
-        if any(path == "" or path.rpartition(".")[2] in _DECIDING for path in wrong):
-            return []
-        try:
-            spelled = msgspec.convert(without_fields(value, [path_steps(path) for path in wrong]), struct)
-        except BROKEN:
-            return []
-        _, _, errors = self._validated(spelled)
-        # Fields of one list item depend on one another (targetPort defaults to port), so the item is one thing here.
-        scopes = [parent if parent.endswith("]") else path for path in wrong for parent in [path.rpartition(".")[0]]]
-        return [error for error in errors if not any(overlap(error.path, scope) for scope in scopes)]
 
     # Objects
 

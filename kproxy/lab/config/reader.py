@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TypeVar
 
 from kproxy.api.document.tree import Document, Node, path_steps
 from kproxy.api.fielderror import FieldError, Problem, invalid, not_supported, printable, unknown_field
 from kproxy.api.kubeproxyconfig.duration import Duration
-from kproxy.api.kubeproxyconfig.scalars import RefusedError, mistyped, read_bool, read_integer, read_string
+from kproxy.api.validation.types import mistyped
 from kproxy.errors import Location
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class DocumentReader:
     def fields(self, node: Node, path: str, known: Collection[str]) -> dict[str, Node]:
         """The fields of a mapping that are not null; others than the known ones are reported."""
         if not isinstance(node.value, dict):
-            self.report(mistyped(path, node, "an object").error)
+            self.report(mistyped(path, node.value, "a map"))
             return {}
         found = self.document.entries(node.value)
         for name in found:
@@ -48,12 +48,12 @@ class DocumentReader:
     def items(self, node: Node, path: str) -> list[Node]:
         """The items of a list."""
         if not isinstance(node.value, list):
-            self.report(mistyped(path, node, "a list").error)
+            self.report(mistyped(path, node.value, "a list"))
             return []
         return self.document.items(node.value)
 
     def text(self, node: Node | None, path: str) -> str | None:
-        return self._read(read_string, node, path)
+        return self._read(str, "a string", node, path)
 
     def choice(self, node: Node | None, path: str, known: Collection[str]) -> str | None:
         """One of several words."""
@@ -65,11 +65,11 @@ class DocumentReader:
 
     def boolean(self, node: Node | None, path: str) -> bool | None:
         """true or false."""
-        return self._read(read_bool, node, path)
+        return self._read(bool, "a boolean", node, path)
 
     def integer(self, node: Node | None, path: str, low: int, high: int) -> int | None:
         """A number from `low` to `high`."""
-        found = self._read(read_integer, node, path)
+        found = self._read(int, "an integer", node, path)
         if found is not None and not low <= found <= high:
             self.report(invalid(path, found, f"must be from {low} to {high}"))
             return None
@@ -89,18 +89,16 @@ class DocumentReader:
                 self.report(invalid(path, value, str(error)))
                 return None
         else:
-            self.report(mistyped(path, node, 'a duration such as "2m", or a number of seconds').error)
+            self.report(mistyped(path, value, 'a duration such as "2m", or a number of seconds'))
             return None
         if not low <= found < float("inf"):
             self.report(invalid(path, value, f"must be at least {low:g} s"))
             return None
         return found
 
-    def _read(self, read: Callable[[Node, str], T | None], node: Node | None, path: str) -> T | None:
-        if node is None:
-            return None
-        try:
-            return read(node, path)
-        except RefusedError as refused:
-            self.report(refused.error)
-            return None
+    def _read(self, kind: type[T], expected: str, node: Node | None, path: str) -> T | None:
+        value = None if node is None else node.value
+        if value is None or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+            return value
+        self.report(mistyped(path, value, expected))
+        return None

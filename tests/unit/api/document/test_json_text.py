@@ -74,18 +74,18 @@ TEXT = """{
     ],
 )  # fmt: skip
 def test_lines(path: tuple[str | int, ...], line: int) -> None:
-    assert json_text.JsonLines(TEXT).line(path) == line
+    assert json_text.with_lines(TEXT).line_of(path) == line
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a', '{"a"', '{"a":', '{"a":}', "[", "[1", "[1 2]", "}", "{1:2}", "\x00"])
 def test_broken_text_has_a_line(text: str) -> None:
     for path in ((), ("a",), (1,), ("a", "b")):
-        assert json_text.JsonLines(text).line(path) == 1
+        assert json_text.with_lines(text).line_of(path) == 1
 
 
 def test_many_items_of_a_long_list_are_found_quickly() -> None:
     """Each line is looked up from where the last one was found: scanning from the start would take minutes."""
     count = 20_000
-    lines = json_text.JsonLines(json.dumps({"items": [{"a": n} for n in range(count)]}, indent=0))
-    found = [lines.line(("items", n, "a")) for n in range(count)]
+    lines = json_text.with_lines(json.dumps({"items": [{"a": n} for n in range(count)]}, indent=0))
+    found = [lines.line_of(("items", n, "a")) for n in range(count)]
     assert found == [4 + 3 * n for n in range(count)]

@@ -44,7 +44,7 @@ def test_the_answer_itself_is_a_configuration(end: str) -> None:
 
 def test_what_is_wrong_in_an_answer_is_told_by_its_field() -> None:
     text = recorded_body().replace('"masqueradeBit":14', '"masqueradeBit":99')
-    with pytest.raises(ConfigError, match=r"^configz: kubeproxy\.config\.k8s\.io\.iptables\.masqueradeBit: "):
+    with pytest.raises(ConfigError, match=r"^configz: line 1: kubeproxy\.config\.k8s\.io\.iptables\.masqueradeBit: "):
         decode_config(text.encode(), "configz")
 
 

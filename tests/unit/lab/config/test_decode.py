@@ -205,7 +205,7 @@ name: no_name
         (f"{LAB}---\n{PROXY}mode: ipvs\n", "document 2: line 6: mode: mode ipvs: a lab has iptables or nftables"),
         (f"{LAB}nodes: 0\n", "lab.yaml: document 1: line 3: nodes: Invalid value: 0: must be from 1 to 100"),
         (f"{LAB}nodes: []\n", "lab.yaml: document 1: line 3: nodes: Invalid value: 0: must be from 1 to 100 nodes"),
-        (f"{LAB}nodes: [{{labels: 3}}]\n", "nodes[0].labels: Invalid value: 3: must be an object, not a number"),
+        (f"{LAB}nodes: [{{labels: 3}}]\n", "nodes[0].labels: Invalid value: 3: must be a map, not an integer"),
         (f"{LAB}timeout: 0\n", "timeout: Invalid value: 0: must be at least 1 s"),
         (f"{LAB}timeout: true\n", "timeout: Invalid value: true: must be a duration such as"),
         (
@@ -219,7 +219,7 @@ name: no_name
         (f"{LAB}networking: {{podSubnet: 'fd00:1::/48'}}\n", "is IPv6, which networking.ipFamily leaves out"),
         (f"{LAB}networking: {{podSubnet: '10.1.0.0/16,10.2.0.0/16'}}\n", "has two ranges of IPv4"),
         (f"{LAB}networking: {{podSubnet: 10.1.0.1/16}}\n", "must be a range such as 10.244.0.0/16"),
-        ("a: [", "lab.yaml: line 2: not YAML: column 1:"),
+        ("a: [", "lab.yaml: line 2: neither YAML nor JSON: column 1:"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_lab(text: str, message: str) -> None:
@@ -231,7 +231,7 @@ def test_json_has_lines_too() -> None:
     lab = {"apiVersion": "kproxy/v1", "kind": "Lab", "nodes": "3", "proxy": {"config": {"mode": 3}}}
     assert problems(json.dumps(lab, indent=1)) == [
         'lab.yaml: document 1: line 4: nodes: Invalid value: "3": must be an integer, not a string',
-        "lab.yaml: document 1: line 7: proxy.config.mode: Invalid value: 3: must be a string, not a number",
+        "lab.yaml: document 1: line 7: proxy.config.mode: Invalid value: 3: must be a string, not an integer",
     ]
 
 
