@@ -86,6 +86,7 @@ def _printed(value: object) -> Any:
 
 def _float32(value: float) -> int | float:
     """The shortest decimal that is `value` in 32 bits, whole numbers without a point: what Go's encoder prints."""
+    (value,) = struct.unpack("f", struct.pack("f", value))
     for digits in range(1, 9):
         shorter = float(f"{value:.{digits}g}")
         if struct.pack("f", shorter) == struct.pack("f", value):
