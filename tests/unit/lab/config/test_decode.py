@@ -117,7 +117,8 @@ def test_a_kubeproxyconfiguration_alone_beside_or_inside() -> None:
         assert found.spec.nodes == (3 if found is alone else 2)
     assert decode(PROXY + fields, mode="iptables").spec.mode == "iptables"
     assert problems("kind: KubeProxyConfiguration\n") == [
-        'lab.yaml: line 1: KubeProxyConfiguration.apiVersion: Required value: must be "kubeproxy.config.k8s.io/v1alpha1"'
+        "lab.yaml: line 1: KubeProxyConfiguration.apiVersion: Required value: "
+        'must be "kubeproxy.config.k8s.io/v1alpha1"'
     ]
     assert problems(f"{PROXY}mode: ipvs\n") == ["lab.yaml: mode ipvs: a lab has iptables or nftables"]
     (warning,) = decode(f"{LAB}---\n{PROXY}masqerade: 1\n").warnings
