@@ -300,25 +300,24 @@ RESET: Final = "tcp-reset"
 
 
 class Answer(NamedTuple):
-    """An answer of ICMP with which a packet is refused: iptables' name and short name, and its code."""
+    """An answer of ICMP with which a packet is refused: iptables' name and its code."""
 
     name: str
-    short: str
     code: int
 
 
 ANSWERS: Final = MappingProxyType(
     {
         Family.IPV4: (
-            Answer("icmp-net-unreachable", "net-unreach", 0), Answer("icmp-host-unreachable", "host-unreach", 1),
-            Answer("icmp-proto-unreachable", "proto-unreach", 2), Answer("icmp-port-unreachable", "port-unreach", 3),
-            Answer("icmp-net-prohibited", "net-prohib", 9), Answer("icmp-host-prohibited", "host-prohib", 10),
-            Answer("icmp-admin-prohibited", "admin-prohib", 13),
+            Answer("icmp-net-unreachable", 0), Answer("icmp-host-unreachable", 1),
+            Answer("icmp-proto-unreachable", 2), Answer("icmp-port-unreachable", 3),
+            Answer("icmp-net-prohibited", 9), Answer("icmp-host-prohibited", 10),
+            Answer("icmp-admin-prohibited", 13),
         ),
         Family.IPV6: (
-            Answer("icmp6-no-route", "no-route", 0), Answer("icmp6-adm-prohibited", "adm-prohibited", 1),
-            Answer("icmp6-addr-unreachable", "addr-unreach", 3), Answer("icmp6-port-unreachable", "port-unreach", 4),
-            Answer("icmp6-policy-fail", "policy-fail", 5), Answer("icmp6-reject-route", "reject-route", 6),
+            Answer("icmp6-no-route", 0), Answer("icmp6-adm-prohibited", 1),
+            Answer("icmp6-addr-unreachable", 3), Answer("icmp6-port-unreachable", 4),
+            Answer("icmp6-policy-fail", 5), Answer("icmp6-reject-route", 6),
         ),
     }
 )  # fmt: skip

@@ -55,3 +55,24 @@ PROTOCOL_NUMBERS: Final = MappingProxyType(
 def protocol_name(number: int) -> str:
     """A protocol as iptables-save prints it."""
     return PROTOCOL_NAMES.get(number) or str(number)
+
+
+ICMP_TYPES: Final = {
+    Family.IPV4: {
+        0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
+        9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem",
+        13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply",
+        17: "address-mask-request", 18: "address-mask-reply",
+    },
+    Family.IPV6: {
+        1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem",
+        128: "echo-request", 129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report",
+        132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit",
+        136: "nd-neighbor-advert", 137: "nd-redirect", 138: "router-renumbering", 141: "ind-neighbor-solicit",
+        142: "ind-neighbor-advert", 143: "mld2-listener-report",
+    },
+}  # fmt: skip
+"""The types of ICMP that have a name in nft, most of them the same in iptables."""
+
+ICMP_NUMBERS: Final = {family: {name: number for number, name in ICMP_TYPES[family].items()} for family in ICMP_TYPES}
+"""Their numbers by name."""

@@ -1,4 +1,4 @@
-"""Netfilter's hooks, what hangs on them at which priority, and the verdicts of rules.
+"""Netfilter's hooks, and what hangs on them at which priority.
 
 A base chain hangs on one hook at a priority; the kernel calls what hangs there in ascending order of priority. Both
 variants of iptables and native nftables hang their chains on the same hooks, so this module is what they share:
@@ -6,7 +6,7 @@ variants of iptables and native nftables hang their chains on the same hooks, so
 * `Hook`: the hooks, by iptables' names (`PREROUTING`), with nft's (`prerouting`) as `nft_name`.
 * `Table` and `IPTABLES_PRIORITIES`: iptables' tables, and where each variant hangs them.
 * `PRIORITY_NAMES`: the names that nft takes and prints instead of numbers, by family.
-* `ChainType`: nft's chain types; `Verdict`: what a rule may decide.
+* `ChainType`: nft's chain types.
 
 Sources: include/uapi/linux/netfilter_ipv4.h (enum nf_ip_hook_priorities), netfilter_bridge.h, nft(8), and what
 iptables 1.8.9 loads into the kernel.
@@ -83,18 +83,6 @@ class ChainType(StrEnum):
     FILTER = "filter"
     NAT = "nat"
     ROUTE = "route"
-
-
-class Verdict(StrEnum):
-    """What a rule may decide about a packet, as nft names it."""
-
-    ACCEPT = "accept"
-    DROP = "drop"
-    CONTINUE = "continue"
-    RETURN = "return"
-    JUMP = "jump"
-    GOTO = "goto"
-    QUEUE = "queue"
 
 
 # Priorities of what hangs on the hooks of IPv4 and IPv6.

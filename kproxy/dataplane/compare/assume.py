@@ -16,7 +16,6 @@ from kproxy.netfilter.iptables.matches import (
     Match,
     OpaqueMatch,
     PhysdevMatch,
-    SctpMatch,
     SetMatch,
     TcpMatch,
 )
@@ -76,9 +75,6 @@ def _assumed(match: Match, answers: Mapping[str, bool]) -> tuple[Match | None, b
         answer = answers.get(f"TCP option {match.option.value}")
         rest = dataclasses.replace(match, option=None)
         return rest, None if answer is None else answer != match.option.negated
-    if isinstance(match, SctpMatch) and match.chunks is not None:
-        answer = answers.get(f"SCTP chunks {match.chunks.value.text()}")
-        return dataclasses.replace(match, chunks=None), None if answer is None else answer != match.chunks.negated
     if isinstance(match, HashlimitMatch):
         answer = answers.get(match.to_save().replace("--hashlimit-above", "--hashlimit-upto"))
         return None, None if answer is None else answer != (match.above is not None)

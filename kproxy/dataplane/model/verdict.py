@@ -7,7 +7,7 @@ from typing import Final
 
 
 class FinalVerdict(StrEnum):
-    """What becomes of a packet. What a rule may decide is another enum: `kproxy.netfilter.hooks.Verdict`."""
+    """What becomes of a packet."""
 
     ACCEPT = "ACCEPT"
     DROP = "DROP"

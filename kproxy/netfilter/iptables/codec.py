@@ -11,7 +11,7 @@ from kproxy.netfilter.address import Address, AddressRange, Network
 from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
 from kproxy.netfilter.field import UINT32 as UINT32
 from kproxy.netfilter.iptables.lexer import quote
-from kproxy.netfilter.iptables.option import Codec, Option
+from kproxy.netfilter.iptables.option import Codec
 
 UINT8: Final = 0xFF
 UINT16: Final = 0xFFFF
@@ -102,24 +102,6 @@ def masked(most: int = UINT32, *, short: bool = False, form: str = "0x{:x}") -> 
         return shown if short and value.mask == most else f"{shown}/{form.format(value.mask)}"
 
     return Codec(parse, text)
-
-
-def bit_options(field: str, suffix: str, most: int = UINT32) -> tuple[Option, ...]:
-    """`--and-SUFFIX`, `--or-SUFFIX` and `--xor-SUFFIX`, each with a number, which are input for a value and its mask:
-    the bits of the mask are cleared, then the value is xored."""
-    meanings: dict[str, Callable[[int], Masked]] = {
-        "or": lambda bits: Masked(bits, bits),
-        "and": lambda bits: Masked(0, bits ^ most),
-        "xor": lambda bits: Masked(bits, 0),
-    }
-
-    def codec(meaning: Callable[[int], Masked]) -> Codec[Masked]:
-        return Codec(lambda words, _family: meaning(parse_uint(words[0], most)), str)
-
-    return tuple(
-        Option(f"--{word}-{suffix}", field, codec(meaning), printed=False, listed=f"{word} {{}}")
-        for word, meaning in meanings.items()
-    )
 
 
 def names(known: Sequence[str], what: str) -> Codec[frozenset[str]]:

@@ -1,4 +1,4 @@
-"""The operations of restore input: each reads itself from one line and does itself to a table.
+"""The operations of restore input, each done to a table.
 
 A `TableState` is a table that operations may change. It refuses what the kernel refuses, with a `RefusedError`; the
 message is the reason. Whether a refusal comes at the line or at COMMIT makes no difference, since a table changes as a
@@ -7,7 +7,7 @@ whole or not at all. Where iptables-nft and iptables-legacy disagree, the strict
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,72 +22,38 @@ class RefusedError(Exception):
 
 
 class TableState:
-    """A table while operations work on it."""
+    """A table while operations work on it: its chains, whose rules are in `_rules` once they are asked for."""
 
-    def __init__(self, name: str, table: Table | None, *, flush: bool, counters: bool = False) -> None:
-        self.name = name
-        self.counters = counters
-        self.builtin = BUILTIN_CHAINS[name]
-        self.comments = () if table is None else table.comments
-        self.chains: dict[str, Chain] = {chain: Chain(chain, "ACCEPT") for chain in self.builtin}
-        for chain in () if table is None else table.chains:
-            if not flush:
-                self.chains[chain.name] = chain
-            elif chain.name in self.chains:
-                self.chains[chain.name] = replace(chain, rules=())
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.builtin = BUILTIN_CHAINS[table.name]
+        self.chains = {chain: Chain(chain, "ACCEPT") for chain in self.builtin}
+        self.chains |= {chain.name: chain for chain in table.chains}
         self._rules: dict[str, list[Rule]] = {}
-
-    def chain(self, name: str) -> Chain:
-        """The chain of that name. Raises RefusedError."""
-        if name not in self.chains:
-            raise RefusedError(f"no chain {name}")
-        return self.chains[name]
 
     def rules(self, name: str) -> list[Rule]:
         """The rules of a chain, to be changed in place. Raises RefusedError."""
         rules = self._rules.get(name)
         if rules is None:
-            rules = self._rules[name] = list(self.chain(name).rules)
+            if name not in self.chains:
+                raise RefusedError(f"no chain {name}")
+            rules = self._rules[name] = list(self.chains[name].rules)
         return rules
 
-    def place(self, name: str, number: int) -> int:
-        """The index of a chain's rule by its number, from 1. Raises RefusedError."""
-        if not 1 <= number <= len(self.rules(name)):
-            raise RefusedError(f"no rule {number} in chain {name}")
-        return number - 1
-
-    def names(self, name: str | None) -> list[str]:
-        """The chain of that name, or all chains. Raises RefusedError."""
-        return list(self.chains) if name is None else [self.chain(name).name]
-
-    def set_rules(self, name: str, rules: Iterable[Rule]) -> None:
-        """Replace the rules of an existing chain."""
-        self._rules[name] = list(rules)
-
-    def referenced(self, name: str) -> bool:
+    def is_used(self, name: str) -> bool:
         """Whether a rule of this table jumps to the chain."""
-        return any(
-            isinstance(rule.target, Jump) and rule.target.chain == name
-            for chain in self.chains
-            for rule in self._current(chain)
-        )
-
-    def _current(self, name: str) -> Iterable[Rule]:
-        return self._rules.get(name, self.chains[name].rules)
-
-    def make(self, name: str) -> None:
-        """Put an empty user-defined chain into the table. Raises RefusedError."""
-        if name in VERDICTS:
-            raise RefusedError(f"a chain called {name}, like the verdict")
-        self.chains[name] = Chain(name)
+        rules = (self._rules.get(chain.name, chain.rules) for chain in self.chains.values())
+        return any(isinstance(rule.target, Jump) and rule.target.chain == name for some in rules for rule in some)
 
     def remove(self, name: str) -> None:
         """Take a chain out of the table."""
         del self.chains[name]
         self._rules.pop(name, None)
 
-    def check_target(self, rule: Rule) -> None:
-        """Refuse a jump to a chain that is missing or built in, and a target that iptables 1.8.9 does not have."""
+    def checked(self, rule: Rule | None) -> Rule:
+        """A rule to be added, unless it jumps to a chain that is missing or built in, or has a target that iptables
+        1.8.9 does not have. Raises RefusedError."""
+        assert rule is not None
         target = rule.target
         if isinstance(target, OpaqueTarget) and target.name not in TARGETS and target.name not in OPAQUE_TARGETS:
             raise RefusedError(f"no target extension {target.name}")
@@ -96,154 +62,92 @@ class TableState:
                 raise RefusedError(f"jump to the built-in chain {target.chain}")
             if target.chain not in self.chains:
                 raise RefusedError(f"no chain {target.chain}")
-
-    def counted(self, rules: tuple[Rule, ...], counters: Counters | None) -> tuple[Rule, ...]:
-        """The rules with counters in square brackets, if these are to be restored."""
-        if counters is None or not self.counters:
-            return rules
-        return tuple(replace(rule, counters=counters) for rule in rules)
+        return rule
 
     def table(self) -> Table:
         """The result, with its chains in the order of iptables-save."""
         chains = (
-            Chain(name, chain.policy, chain.counters, tuple(self._rules[name])) if name in self._rules else chain
+            replace(chain, rules=tuple(self._rules[name])) if name in self._rules else chain
             for name, chain in self.chains.items()
         )
-        return Table(self.name, tuple(chains), self.comments).in_save_order()
+        return Table(self._table.name, tuple(chains), self._table.comments).in_save_order()
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One line of restore input.
 
-    `command` is its short name (`-A`), or `:` for a declaration. `chain` is None for all chains. `rules` are several
-    where addresses stand in lists; `number` is that of a rule, from 1 (0: none). `name` is the chain's new name after
-    `-E`, the policy after `-P` and `:` (None: `-`). `counters` are those in square brackets. `line` counts from 1 and
-    takes no part in comparisons.
+    `command` is `-A`, `-D`, `-F`, `-I`, `-X`, or `:` for a declaration, whose `policy` is None for `-`. `number` is
+    where to insert, or the rule to delete, from 1 (0: not given). `line` counts from 1 and takes no part in
+    comparisons.
     """
 
     command: str
-    chain: str | None = None
-    rules: tuple[Rule, ...] = ()
+    chain: str
+    rule: Rule | None = None
     number: int = 0
-    name: str | None = None
-    counters: Counters | None = None
+    policy: str | None = None
     line: int = field(default=0, compare=False, kw_only=True)
 
     def apply(self, table: TableState) -> None:
         """Change the table. Raises RefusedError."""
-        _CHANGES[self.command](table, self, self.chain or "")
+        _CHANGES[self.command](table, self, self.chain)
 
 
 def _declare(table: TableState, operation: Operation, name: str) -> None:
-    """A user-defined chain is made, or emptied if it is there; a built-in chain keeps its rules and gets the policy,
-    and counters of 0 unless they are to be restored. A policy of `-` changes nothing there."""
-    policy = operation.name
+    """A user-defined chain is made, or emptied if it is there; a built-in chain keeps its rules and gets the policy. A
+    policy of `-` changes nothing there."""
+    policy = operation.policy
     if name in table.builtin:
-        chain = table.chain(name)
+        if policy not in (None, "ACCEPT", "DROP"):
+            raise RefusedError(f"policy {policy}")
         if policy is not None:
-            if policy not in ("ACCEPT", "DROP"):
-                raise RefusedError(f"policy {policy}")
-            counters = operation.counters if table.counters else None
-            table.chains[name] = replace(chain, policy=policy, counters=counters or Counters())
+            table.chains[name] = replace(table.chains[name], policy=policy, counters=Counters())
     elif policy is not None:
         raise RefusedError(f"a policy for {name}, which is no built-in chain")
     elif name in table.chains:
-        table.set_rules(name, ())
+        table.rules(name).clear()
+    elif name in VERDICTS:
+        raise RefusedError(f"a chain called {name}, like the verdict")
     else:
-        table.make(name)
+        table.chains[name] = Chain(name)
 
 
 def _append(table: TableState, operation: Operation, name: str) -> None:
-    for rule in operation.rules:
-        table.check_target(rule)
-    table.rules(name).extend(table.counted(operation.rules, operation.counters))
+    table.rules(name).append(table.checked(operation.rule))
 
 
 def _insert(table: TableState, operation: Operation, name: str) -> None:
-    """In front of the rule of that number. Each is inserted at the same place, so the last comes to stand first."""
+    """In front of the rule of that number, or of all."""
     rules, number = table.rules(name), operation.number or 1
     if number > len(rules) + 1:
         raise RefusedError(f"no place {number} in chain {name}")
-    for rule in operation.rules:
-        table.check_target(rule)
-    rules[number - 1 : number - 1] = reversed(table.counted(operation.rules, operation.counters))
-
-
-def _replace(table: TableState, operation: Operation, name: str) -> None:
-    place = table.place(name, operation.number)
-    table.check_target(operation.rules[0])
-    table.rules(name)[place] = operation.rules[0]
+    rules.insert(number - 1, table.checked(operation.rule))
 
 
 def _delete(table: TableState, operation: Operation, name: str) -> None:
-    """The rule of that number, or the first rule that is equal (counters do not count)."""
-    rules = table.rules(name)
-    if operation.number:
-        del rules[table.place(name, operation.number)]
-    for rule in operation.rules:
-        if rule not in rules:
-            raise RefusedError(f"no such rule in chain {name}")
-        rules.remove(rule)
+    """The rule of that number, or the first that is equal (counters do not count)."""
+    rules, number = table.rules(name), operation.number
+    if number > len(rules) or (operation.rule is not None and operation.rule not in rules):
+        raise RefusedError(f"no such rule in chain {name}")
+    del rules[number - 1 if operation.rule is None else rules.index(operation.rule)]
 
 
-def _new_chain(table: TableState, _operation: Operation, name: str) -> None:
-    if name in table.chains:
-        raise RefusedError(f"chain {name} exists")
-    table.make(name)
+def _flush(table: TableState, _operation: Operation, name: str) -> None:
+    table.rules(name).clear()
 
 
-def _flush(table: TableState, operation: Operation, _name: str) -> None:
-    for name in table.names(operation.chain):
-        table.set_rules(name, ())
-
-
-def _delete_chain(table: TableState, operation: Operation, name: str) -> None:
-    """An empty user-defined chain that nothing jumps to, or all user-defined chains."""
+def _delete_chain(table: TableState, _operation: Operation, name: str) -> None:
+    """An empty user-defined chain that nothing jumps to."""
     if name in table.builtin:
         raise RefusedError(f"chain {name} is built in")
-    names = [name for name in table.names(operation.chain) if name not in table.builtin]
-    for name in names:
-        if table.rules(name):
-            raise RefusedError(f"chain {name} is not empty")
-        if table.referenced(name):
-            raise RefusedError(f"chain {name} is in use")
-    for name in names:
-        table.remove(name)
-
-
-def _rename(table: TableState, operation: Operation, old: str) -> None:
-    """Jumps follow the chain."""
-    chain, new = table.chain(old), operation.name or ""
-    if old in table.builtin:
-        raise RefusedError(f"chain {old} is built in")
-    if new in table.chains:
-        raise RefusedError(f"chain {new} exists")
-    rules = table.rules(old)
-    table.remove(old)
-    table.chains[new] = replace(chain, name=new)
-    table.set_rules(new, rules)
-    for name in table.chains:
-        changed = table.rules(name)
-        for index, rule in enumerate(changed):
-            if isinstance(rule.target, Jump) and rule.target.chain == old:
-                changed[index] = replace(rule, target=Jump(new, rule.target.goto), spelling=None)
-
-
-def _set_policy(table: TableState, operation: Operation, name: str) -> None:
-    if name not in table.builtin or operation.name not in ("ACCEPT", "DROP"):
-        raise RefusedError(f"policy {operation.name} for chain {name}")
-    table.chains[name] = replace(table.chain(name), policy=operation.name)
-
-
-def _zero(table: TableState, operation: Operation, _name: str) -> None:
-    """The counters of one chain and its rules, or of all."""
-    for name in table.names(operation.chain):
-        table.set_rules(name, [replace(rule, counters=None) for rule in table.rules(name)])
-        table.chains[name] = replace(table.chains[name], counters=Counters())
+    if table.rules(name):
+        raise RefusedError(f"chain {name} is not empty")
+    if table.is_used(name):
+        raise RefusedError(f"chain {name} is in use")
+    table.remove(name)
 
 
 _CHANGES: Final[Mapping[str, Callable[[TableState, Operation, str], None]]] = {
-    ":": _declare, "-A": _append, "-I": _insert, "-R": _replace, "-D": _delete, "-N": _new_chain, "-F": _flush,
-    "-X": _delete_chain, "-E": _rename, "-P": _set_policy, "-Z": _zero,
+    ":": _declare, "-A": _append, "-I": _insert, "-D": _delete, "-F": _flush, "-X": _delete_chain,
 }  # fmt: skip

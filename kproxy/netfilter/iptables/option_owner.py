@@ -33,8 +33,6 @@ _HEAD_OPTIONS: Final = {
 }  # fmt: skip
 _FLAGS: Final = {"-m": "-m", "--match": "-m", "-j": "-j", "--jump": "-j", "-g": "-g", "--goto": "-g"}
 _FRAGMENT: Final = frozenset({"-f", "--fragment", "--fragments"})
-_COUNTERS: Final = frozenset({"-c", "--set-counters"})
-_FAMILIES: Final = {"-4": Family.IPV4, "--ipv4": Family.IPV4, "-6": Family.IPV6, "--ipv6": Family.IPV6}
 
 _NAMES: Final = (
     frozenset(MATCHES)
@@ -45,10 +43,6 @@ _NAMES: Final = (
     | frozenset(PROTOCOL_NUMBERS)
 )
 """Words that matter to the layout although they are not options."""
-
-
-class OtherFamilyError(Exception):
-    """The rule is marked, with `-4` or `-6`, as one for the other family; iptables-restore skips it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +85,17 @@ class Part:
 @dataclass(slots=True)
 class Layout:
     """Where everything stands in lines of one shape. `head` maps the fields of the fixed part to the index of their
-    value and the negation; `counters` is the index of the two numbers after `-c`. `general` is False if words that the
-    shape does not hold mattered too, so that the layout is good for this line only."""
+    value and the negation. `general` is False if words that the shape does not hold mattered too, so that the layout is
+    good for this line only."""
 
     head: dict[str, tuple[int, bool]] = field(default_factory=dict)
     fragment: bool | None = None
-    counters: int | None = None
     parts: list[Part] = field(default_factory=list)
     general: bool = True
 
     def only_part(self) -> Part | None:
         """The part, if there is one and nothing else."""
-        alone = len(self.parts) == 1 and not self.head and self.fragment is None and self.counters is None
+        alone = len(self.parts) == 1 and not self.head and self.fragment is None
         return self.parts[0] if alone else None
 
 
@@ -119,7 +112,6 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
 
     Raises:
         ValueError: iptables would refuse the line; the message says what was expected.
-        OtherFamilyError: see there.
     """
     layout = Layout()
     index, count, negated = 0, len(raw), False
@@ -150,14 +142,6 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
             if family is Family.IPV6 or layout.fragment is not None:
                 raise ValueError("-f only once expected, and only in IPv4")
             layout.fragment = not negated
-        elif word in _COUNTERS and not negated:
-            if index + 2 > count:
-                raise ValueError("packets and bytes expected after -c")
-            layout.counters = index
-            index += 2
-        elif word in _FAMILIES and not negated:
-            if _FAMILIES[word] is not family:
-                raise OtherFamilyError
         else:
             index = _option(layout, raw, index, negated)
         negated = False

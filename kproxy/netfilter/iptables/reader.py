@@ -23,11 +23,11 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import VERDICTS, Family
-from kproxy.netfilter.iptables.codec import INTERFACE, parse_protocol, parse_uint
+from kproxy.netfilter.iptables.codec import INTERFACE, parse_protocol
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.matches import CommentMatch, Match, OpaqueMatch
 from kproxy.netfilter.iptables.option import Extension, Negatable, UnsupportedError
-from kproxy.netfilter.iptables.option_owner import Layout, OtherFamilyError, Part, lay_out, shape_of
+from kproxy.netfilter.iptables.option_owner import Layout, Part, lay_out, shape_of
 from kproxy.netfilter.iptables.rule import Counters, Head, Rule
 from kproxy.netfilter.iptables.targets import OPAQUE_TARGETS, TARGETS, DnatTarget, Jump, OpaqueTarget, Target, Verdict
 
@@ -41,7 +41,6 @@ _CHAIN_NAME: Final = re.compile(r"[0-9A-Za-z_][-0-9A-Za-z_]*")
 _NO_CHAINS: Final = frozenset(TARGETS) | OPAQUE_TARGETS | VERDICTS
 
 _NO_HEAD: Final = Head()
-_MAX_COUNT: Final = (1 << 64) - 1
 
 
 class RuleReader:
@@ -61,7 +60,6 @@ class RuleReader:
 
         Raises:
             ValueError: the text is not a rule; the message says what was expected.
-            OtherFamilyError: see there.
         """
         if not self.keep_spelling:
             return self._read_words(split_words(text), counters)
@@ -91,7 +89,7 @@ class RuleReader:
             head = self._heads.get(head_text) or self._saved_head(head_text)
             for piece in found:
                 parts.append(pieces.get(piece) or self._saved_piece(piece))
-        except (ValueError, OtherFamilyError):
+        except ValueError:
             return None
         target = None if piece[1] == "m" else parts.pop()
         for piece in found[: len(parts)]:
@@ -108,7 +106,7 @@ class RuleReader:
         raw = split_words(text)
         plan = self._plan(raw)
         head = self._head(plan, raw)
-        if plan.parts or plan.layout.counters is not None or head.text() != text:
+        if plan.parts or head.text() != text:
             raise ValueError("the fixed part of a rule expected")
         self._heads[text] = head
         return head
@@ -173,9 +171,6 @@ class RuleReader:
                 matches.append(built)
             else:
                 target = built
-        at = plan.layout.counters
-        if at is not None:
-            counters = Counters(parse_uint(raw[at], _MAX_COUNT), parse_uint(raw[at + 1], _MAX_COUNT))
         return Rule(*self._head(plan, raw), tuple(matches), target, counters)
 
     def _head(self, plan: _Plan, raw: list[str]) -> Head:

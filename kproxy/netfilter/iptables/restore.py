@@ -1,39 +1,29 @@
-"""Restore input: what one writes for iptables-restore, read into operations and applied to a rule set.
+"""Restore input: what kube-proxy writes for iptables-restore, read into operations and applied to a rule set.
 
 `parse_restore` reads the text into a `TableRestore` per `*table` ... `COMMIT`; `apply_restore` does to a `Ruleset` what
 the kernel would do; `canonical_ruleset` does both from nothing, which gives the rule set in the form in which
-iptables-save would print it once loaded.
+iptables-save would print it once loaded. Of iptables' commands these are `-A`, `-D`, `-F`, `-I` and `-X`.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
+from kproxy.netfilter.family import BUILTIN_CHAINS, Family
 from kproxy.netfilter.iptables.check import find_loop
 from kproxy.netfilter.iptables.errors import RestoreError
-from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.operation import Operation, RefusedError, TableState
-from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
-from kproxy.netfilter.iptables.rule import Counters
 from kproxy.netfilter.iptables.ruleset import Ruleset, Table
 from kproxy.netfilter.iptables.save import TableParser, collector_paused, detect_family, parse_declaration
 
-_COUNTED: Final = re.compile(r"\[([0-9]{1,20}):([0-9]{1,20})\] *(-.*)", re.DOTALL)
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_COMMAND: Final = re.compile(
+    r"(?:\[[0-9]{1,20}:[0-9]{1,20}\][ \t]*)?(-[ADFIX])[ \t]+([^\s\"!-]\S*)(?:[ \t]+([1-9][0-9]{0,8})(?![^ \t]))?(.*)"
+)
 _MAX_CHAIN_NAME: Final = 28
-
-_COMMANDS: Final = {
-    "-A": "-A", "--append": "-A", "-I": "-I", "--insert": "-I", "-R": "-R", "--replace": "-R",
-    "-D": "-D", "--delete": "-D", "-N": "-N", "--new-chain": "-N", "--new": "-N", "-F": "-F", "--flush": "-F",
-    "-X": "-X", "--delete-chain": "-X", "-E": "-E", "--rename-chain": "-E", "-P": "-P", "--policy": "-P",
-    "-Z": "-Z", "--zero": "-Z",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ def parse_restore(text: str, source: str = "-", *, family: Family | None = None)
     """Read restore input.
 
     Without `family` the text decides, and IPv4 if it does not. The same table may come several times. Empty input
-    gives an empty result.
+    gives an empty result. Counters in square brackets are ignored.
 
     Raises:
         RuleSyntaxError: a line is not restore input, a table is unknown, or a COMMIT is missing.
@@ -59,27 +49,19 @@ def parse_restore(text: str, source: str = "-", *, family: Family | None = None)
         return parser.parse(text)
 
 
-def apply_restore(
-    ruleset: Ruleset,
-    operations: Sequence[TableRestore],
-    *,
-    noflush: bool = True,
-    counters: bool = False,
-    source: str = "-",
-) -> Ruleset:
-    """Do to a rule set what `iptables-restore [--noflush] [--counters]` does to the kernel's.
+def apply_restore(ruleset: Ruleset, operations: Sequence[TableRestore], *, source: str = "-") -> Ruleset:
+    """Do to a rule set what `iptables-restore --noflush` does to the kernel's.
 
-    Without `noflush`, each named table is emptied first. Without `counters`, those in square brackets are ignored. A
-    table that is not there yet starts with its built-in chains and the policy ACCEPT. Tables that are named come out
+    A table that is not there yet starts with its built-in chains and the policy ACCEPT. Tables that are named come out
     in the order of iptables-save inside; the others stay as they are.
 
     Raises:
-        RestoreError: the kernel would refuse a table: a chain that is missing, exists already or is in use, a rule to
-            delete that is not there, a loop of jumps. Tables before it have been applied, see the error's `applied`.
+        RestoreError: the kernel would refuse a table: a chain that is missing or is in use, a rule to delete that is
+            not there, a loop of jumps. Tables before it have been applied, see the error's `applied`.
     """
     current = ruleset
     for part in operations:
-        state = TableState(part.table, current.table(part.table), flush=not noflush, counters=counters)
+        state = TableState(current.table(part.table) or Table(part.table))
         line = part.line
         try:
             for operation in part.operations:
@@ -91,15 +73,9 @@ def apply_restore(
                 raise RefusedError(f"a loop of jumps: {' → '.join(loop)}")
         except RefusedError as error:
             raise RestoreError(str(error), table=part.table, line=line, source=source, applied=current) from error
-        current = _with_table(current, changed)
+        tables = {table.name: table for table in current.tables} | {part.table: changed}
+        current = Ruleset(current.family, tuple(tables.values()), current.comments)
     return current
-
-
-def _with_table(ruleset: Ruleset, table: Table) -> Ruleset:
-    tables = [table if old.name == table.name else old for old in ruleset.tables]
-    if ruleset.table(table.name) is None:
-        tables.append(table)
-    return Ruleset(ruleset.family, tuple(tables), ruleset.comments)
 
 
 def canonical_ruleset(text: str, family: Family, source: str = "-") -> Ruleset:
@@ -114,9 +90,8 @@ def canonical_ruleset(text: str, family: Family, source: str = "-") -> Ruleset:
     """
     operations = parse_restore(text, source, family=family)
     with collector_paused():
-        loaded = apply_restore(Ruleset(family), operations, noflush=True, source=source)
-    tables = [table for name in BUILTIN_CHAINS for table in loaded.tables if table.name == name]
-    return Ruleset(family, tuple(tables))
+        loaded = apply_restore(Ruleset(family), operations, source=source)
+    return Ruleset(family, tuple(table for name in BUILTIN_CHAINS if (table := loaded.table(name)) is not None))
 
 
 class _RestoreParser(TableParser):
@@ -131,28 +106,13 @@ class _RestoreParser(TableParser):
     def parse(self, text: str) -> tuple[TableRestore, ...]:
         for self._line, line in enumerate(text.split("\n"), 1):
             self._text = line
-            if not line.startswith("-A ") or not self._table:
-                self._other(line)
-                continue
-            _, chain, *rest = line.split(" ", 2)
-            spec = rest[0] if rest else ""
-            if '"' in chain or not chain or "\t" in chain or "," in spec or spec[:1] == " ":
-                self._command(line, None)
-                continue
-            try:
-                rule = self._reader.read(spec)
-            except ValueError as error:
-                self._fail(str(error))
-            except OtherFamilyError:
-                continue
-            self._operations.append(Operation("-A", chain, (rule,), line=self._line))
+            if line.strip() and not line.startswith("#"):
+                self._read(line)
         self._text = ""
         self._check_committed()
         return tuple(self._parts)
 
-    def _other(self, line: str) -> None:
-        if not line.strip() or line.startswith("#"):
-            return
+    def _read(self, line: str) -> None:
         if line.startswith("*"):
             name = line[1:].strip()
             self._check_opened(name)
@@ -163,81 +123,23 @@ class _RestoreParser(TableParser):
             self._parts.append(TableRestore(self._table, tuple(self._operations), self._started))
             self._table, self._operations = "", []
         elif line.startswith(":"):
-            name, policy, counters = parse_declaration(line, self._fail)
-            self._check_name(name)
-            self._operations.append(Operation(":", name, name=policy, counters=counters, line=self._line))
+            name, policy, _ = parse_declaration(line, self._fail)
+            if not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_CHAIN_NAME or name[0] in "-!":
+                self._fail(f"a chain name of at most {_MAX_CHAIN_NAME} bytes expected, not {name!r}")
+            self._operations.append(Operation(":", name, policy=policy, line=self._line))
         else:
-            counted = _COUNTED.fullmatch(line)
-            if counted is None:
-                self._command(line, None)
-            else:
-                self._command(counted[3], Counters(int(counted[1]), int(counted[2])))
+            self._operations.append(self._command(line))
 
-    def _check_name(self, name: str) -> None:
-        if not 0 < len(name.encode("utf-8", "surrogateescape")) <= _MAX_CHAIN_NAME or name[0] in "-!":
-            self._fail(f"a chain name of at most {_MAX_CHAIN_NAME} bytes expected, not {name!r}")
-
-    def _command(self, line: str, counters: Counters | None) -> None:
+    def _command(self, line: str) -> Operation:
+        found = _COMMAND.fullmatch(line)
+        if found is None:
+            self._fail("a chain declaration, a command (-A, -D, -F, -I or -X) with its chain, or COMMIT expected")
+        command, chain, number, text = found.groups()
+        alone = command in ("-F", "-X") or (command == "-D" and number is not None)
+        if (number is not None and command not in ("-D", "-I")) or (alone and text.strip()):
+            self._fail(f"{command} CHAIN {'' if alone else 'and a rule '}expected")
         try:
-            words = split_words(line)
-            operation = self._operation(words, counters)
+            rule = None if alone else self._reader.read(text)
         except ValueError as error:
             self._fail(str(error))
-        except OtherFamilyError:
-            return
-        self._operations.append(operation)
-
-    def _operation(self, words: list[str], counters: Counters | None) -> Operation:
-        command = _COMMANDS.get(words[0])
-        if command is None:
-            raise ValueError("a chain declaration, a command (-A, -D, -I, ...) or COMMIT expected")
-        names = list(map(unquote, itertools.takewhile(lambda word: word[0] not in "-!", words[1:])))
-        rest = words[1 + len(names) :]
-        chain = names[0] if names else ""
-        line = self._line
-        if command in ("-F", "-X", "-Z") and len(names) <= 1 and not rest:
-            return Operation(command, chain or None, line=line)
-        if not chain:
-            raise ValueError(f"a chain expected after {command}")
-        if command == "-N" and len(names) == 1 and not rest:
-            self._check_name(chain)
-            return Operation(command, chain, line=line)
-        if command in ("-E", "-P") and len(names) == 2 and not rest:
-            if command == "-E":
-                self._check_name(names[1])
-            elif names[1] not in POLICIES:
-                raise ValueError(f"a policy expected, not {names[1]}")
-            return Operation(command, chain, name=names[1], line=line)
-        number = 0
-        if len(names) == 2 and command in ("-I", "-R", "-D") and _NUMBER.fullmatch(names[1]):
-            number = int(names[1])
-            if number == 0:
-                raise ValueError("a rule number from 1 expected")
-        elif len(names) != 1:
-            raise ValueError(f"an option expected, not {names[1]}")
-        by_number = command == "-D" and number > 0 and not rest
-        rules = () if by_number else tuple(self._reader.read(" ".join(words)) for words in expand_addresses(rest))
-        one_rule = command == "-R" and number > 0 and len(rules) == 1
-        if not (by_number or one_rule or command in ("-A", "-I") or (command == "-D" and not number)):
-            raise ValueError(f"{command} CHAIN {'NUMBER ' if command == '-R' else ''}and one rule expected")
-        return Operation(command, chain, rules, number, counters=counters, line=line)
-
-
-def expand_addresses(words: list[str]) -> list[list[str]]:
-    """`-s A,B -d C,D` as the rules that iptables makes of it: one per pair, sources outermost. Raises ValueError."""
-    lists: list[tuple[int, list[str]]] = []
-    for index, word in enumerate(words[:-1]):
-        if word in ("-s", "--source", "--src", "-d", "--destination", "--dst") and "," in words[index + 1]:
-            if index and words[index - 1] == "!":
-                raise ValueError("one address expected after !")
-            lists.append((index + 1, unquote(words[index + 1]).split(",")))
-    if not lists:
-        return [words]
-    lists.sort(key=lambda item: words[item[0] - 1] in ("-d", "--destination", "--dst"))
-    expanded = []
-    for choice in itertools.product(*(addresses for _, addresses in lists)):
-        copy = list(words)
-        for (index, _), address in zip(lists, choice, strict=True):
-            copy[index] = address
-        expanded.append(copy)
-    return expanded
+        return Operation(command, chain, rule, int(number or 0), line=self._line)

@@ -16,7 +16,6 @@ from typing import Final, NoReturn
 
 from kproxy.netfilter.family import BUILTIN_CHAINS, POLICIES, Family
 from kproxy.netfilter.iptables.errors import RuleSyntaxError
-from kproxy.netfilter.iptables.option_owner import OtherFamilyError
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
@@ -51,7 +50,7 @@ def parse_rule(text: str, *, family: Family = Family.IPV4, source: str = "") -> 
     """Read one rule, in save or restore form, with or without `-A CHAIN` and counters in front.
 
     Raises:
-        RuleSyntaxError: it is not a rule, or a rule marked as the other family's.
+        RuleSyntaxError: it is not a rule.
     """
     rest, counters = text.strip(" \t\n"), None
     counted = _COUNTED.fullmatch(rest)
@@ -65,8 +64,6 @@ def parse_rule(text: str, *, family: Family = Family.IPV4, source: str = "") -> 
         return RuleReader(family, keep_spelling=True).read(rest, counters)
     except ValueError as error:
         raise RuleSyntaxError(str(error), text=text, source=source) from error
-    except OtherFamilyError:
-        raise RuleSyntaxError(f"a rule of {family.value} expected", text=text, source=source) from None
 
 
 def canonicalize_rule(text: str, *, family: Family = Family.IPV4) -> str:
@@ -177,9 +174,9 @@ class _SaveParser(TableParser):
             if isinstance(rule.target, OpaqueTarget) and rule.target.name in self._rules:
                 raise ValueError(f"no options after -j {rule.target.name} expected, which is a chain")
             rules.append(rule)
-        except (ValueError, OtherFamilyError) as error:
+        except ValueError as error:
             self._text = whole
-            self._fail(str(error) or "a rule of this family expected")
+            self._fail(str(error))
 
     def _other(self, line: str) -> None:
         if not line or line.startswith("#"):

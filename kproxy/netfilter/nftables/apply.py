@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from kproxy.netfilter.nftables.command import ADDING, DELETING, Command
 from kproxy.netfilter.nftables.element import Element, Elements
 from kproxy.netfilter.nftables.errors import NftApplyError
-from kproxy.netfilter.nftables.flowtable import Flowtable
 from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table
@@ -31,7 +30,6 @@ class _TableDraft:
         self.items: dict[tuple[str, str], Any] = {("chain", item.name): item for item in table.chains}
         self.items |= {("set", item.name): item for item in table.sets}
         self.items |= {(item.kind, item.name): item for item in table.objects}
-        self.items |= {("flowtable", item.name): item for item in table.flowtables}
         self.rules = {chain.name: list(chain.rules) for chain in table.chains}
         self.elements: dict[str, dict[object, Element]] = {}
 
@@ -43,7 +41,7 @@ class _TableDraft:
 
     def freeze(self) -> Table:
         updated = updated_sets(rule for rules in self.rules.values() for rule in rules)
-        by_type: dict[type, list[Any]] = {kind: [] for kind in (Chain, Set, NamedObject, Flowtable)}
+        by_type: dict[type, list[Any]] = {kind: [] for kind in (Chain, Set, NamedObject)}
         for (_, name), item in self.items.items():
             if isinstance(item, Set):
                 if name in self.elements:
@@ -56,8 +54,8 @@ class _TableDraft:
             rules = self.rules[chain.name]
             settled = (settle_rule(rule, stateful) for rule in rules) if stateful else rules
             chains.append(dataclasses.replace(chain, rules=tuple(settled)))
-        sets, objects, flowtables = (tuple(by_type[kind]) for kind in (Set, NamedObject, Flowtable))
-        return dataclasses.replace(self.table, chains=tuple(chains), sets=sets, objects=objects, flowtables=flowtables)
+        sets, objects = (tuple(by_type[kind]) for kind in (Set, NamedObject))
+        return dataclasses.replace(self.table, chains=tuple(chains), sets=sets, objects=objects)
 
     def users(self, kind: str, name: str) -> Iterator[str]:
         """What refers to a chain or a set."""
@@ -124,7 +122,7 @@ class _Draft:
             del self.tables[key]
 
     def _named(self, table: _TableDraft, command: Command) -> None:
-        """A chain, set, object or flowtable."""
+        """A chain, set or object."""
         verb, name = command.verb, command.name
         kind = "set" if command.kind == "map" else command.kind
         found = table.items.get((kind, name))
@@ -149,8 +147,6 @@ class _Draft:
 
     def _add(self, table: _TableDraft, command: Command, kind: str, old: Any) -> None:
         item, name = command.item, command.name
-        if item is None:
-            self.fail(command, f"the flowtable {name} has no hook")
         if old is None:
             if isinstance(item, Chain):
                 if item.base is not None and item.base.policy is None:

@@ -45,7 +45,6 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
         return NftProblem(family, table.name, where, message, line)
 
     known = {("set", item.name) for item in table.sets} | {(item.kind, item.name) for item in table.objects}
-    known |= {("flowtable", item.name) for item in table.flowtables}
     for chain in table.chains:
         for number, rule in enumerate(chain.rules, 1):
             found = references_of(rule)
@@ -56,11 +55,7 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
                     yield problem(where, f"jump to a chain that does not exist: {name}", rule.line)
                 elif target.base is not None:
                     yield problem(where, f"jump to a base chain: {name}", rule.line)
-            sets, flowtables = (
-                (("set", name) for name in found.sets),
-                (("flowtable", name) for name in found.flowtables),
-            )
-            for kind, name in (*sets, *found.objects, *flowtables):
+            for kind, name in (*(("set", name) for name in found.sets), *found.objects):
                 if (kind, name) not in known:
                     yield problem(where, f"a {kind} that does not exist: {name}", rule.line)
     for item in table.sets:

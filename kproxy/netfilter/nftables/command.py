@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kproxy.netfilter.nftables.element import Elements
-from kproxy.netfilter.nftables.flowtable import Flowtable
 from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
@@ -17,7 +16,7 @@ from kproxy.netfilter.nftables.sets import Set
 ADDING: Final = frozenset({"add", "create"})
 DELETING: Final = frozenset({"delete", "destroy"})
 
-Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject | Flowtable
+Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Command:
     """A command.
 
     `verb` is add, create, insert, delete, destroy, flush or reset. `kind` says what it is about: ruleset, table, chain,
-    rule, set, map, element, flowtable, or the kind of an object. `family` is None for `flush ruleset` of all families.
+    rule, set, map, element, or the kind of an object. `family` is None for `flush ruleset` of all families.
     `name` is the name of the chain, set or object, for a rule of its chain. `item` is what is added. `line` is where
     the command stands.
     """

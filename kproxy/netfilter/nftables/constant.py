@@ -7,7 +7,6 @@ function per type, kept in a table, because a rule set holds hundreds of thousan
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,20 +17,6 @@ from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
 from kproxy.netfilter.nftables.datatype import DataType, Form
 from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range, Single
 
-SERVICES: Final[Mapping[str, int]] = {
-    "ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23, "smtp": 25, "time": 37, "domain": 53, "bootps": 67,
-    "bootpc": 68, "tftp": 69, "gopher": 70, "finger": 79, "http": 80, "www": 80, "kerberos": 88, "pop3": 110,
-    "sunrpc": 111, "auth": 113, "nntp": 119, "ntp": 123, "epmap": 135, "netbios-ns": 137, "netbios-dgm": 138,
-    "netbios-ssn": 139,
-    "imap2": 143, "snmp": 161, "snmp-trap": 162, "bgp": 179, "irc": 194, "ldap": 389, "https": 443,
-    "microsoft-ds": 445, "isakmp": 500, "syslog": 514, "printer": 515, "submissions": 465, "submission": 587,
-    "ipp": 631, "ldaps": 636, "domain-s": 853, "rsync": 873, "ftps": 990, "imaps": 993, "pop3s": 995,
-    "openvpn": 1194, "ms-sql-s": 1433, "radius": 1812, "radius-acct": 1813, "nfs": 2049, "iscsi-target": 3260,
-    "mysql": 3306, "ipsec-nat-t": 4500, "sip": 5060, "sip-tls": 5061, "mdns": 5353, "postgresql": 5432, "x11": 6000,
-    "http-alt": 8080,
-}  # fmt: skip
-"""Services that a hand-written script may name, from Debian's /etc/services. nft prints numbers."""
-
 _OCTETS: Final = {str(number): number for number in range(256)}
 _NUMBER: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)")
 _DURATION: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
@@ -39,8 +24,6 @@ _UNITS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 _ETHER: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")
 _CLASS: Final = re.compile(r"([0-9a-fA-F]{0,4}):([0-9a-fA-F]{0,4})")
 _CLASS_NAMES: Final = {"none": 0, "root": 0xFFFFFFFF}
-_HOUR: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
-_DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?)")
 _PROTOCOL_ALIASES: Final = {"icmpv6": 58, "ipv6-icmp": 58}
 
 
@@ -114,24 +97,6 @@ def _read_class(text: str) -> int:
     return int(found[1] or "0", 16) << 16 | int(found[2] or "0", 16)
 
 
-def _read_hour(text: str) -> int:
-    found = _HOUR.fullmatch(unquote(text))
-    if found is None:
-        return read_number(unquote(text))
-    return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)
-
-
-def _read_date(text: str) -> int:
-    found = _DATE.fullmatch(unquote(text))
-    if found is None:
-        return read_number(unquote(text)) * 1_000_000_000
-    try:
-        moment = datetime.datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
-    except ValueError:
-        raise ValueError(f"a date expected, not {text}") from None
-    return int(moment.timestamp()) * 1_000_000_000
-
-
 def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = names.get(text)
@@ -149,8 +114,6 @@ def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
 
 
 _OTHER_NAMES: Final[Mapping[str, Mapping[str, int]]] = {
-    "inet_service": SERVICES,
-    "day": {"sunday": 0, "monday": 1, "tuesday": 2, "wednesday": 3, "thursday": 4, "friday": 5, "saturday": 6},
     "uid": {"root": 0},
     "gid": {"root": 0},
     "boolean": {"true": 1, "false": 0},
@@ -169,8 +132,6 @@ def _names_of(kind: DataType) -> dict[str, int]:
     if kind.name == "inet_proto":
         names = {**PROTOCOL_NUMBERS, **names, **_PROTOCOL_ALIASES}
         del names["all"]
-    elif kind.name == "day":
-        names |= {name[:3]: number for name, number in names.items()}
     return names
 
 
@@ -243,14 +204,14 @@ def read_range(first: str, last: str, kind: DataType) -> Single:
         raise ValueError(f"flags expected, not the range {first}-{last}")
     atom = atom_reader(kind)
     low, high = atom(first), atom(last)
-    if low > high and kind.form is not Form.HOUR:
+    if low > high:
         raise ValueError(f"a range with its lower end first expected, not {first}-{last}")
     _fits(max(low, high), kind.mask if kind.bits else None, kind, last)
     return low if low == high else Range(low, high)
 
 
 def _fits(number: int, most: int | None, kind: DataType, text: str) -> None:
-    if most is not None and number > most and kind.form not in (Form.DATE, Form.TIME):
+    if most is not None and number > most and kind.form is not Form.TIME:
         raise ValueError(f"a value of type {kind.name} expected (at most {most}), not {text!r}")
 
 
@@ -270,20 +231,6 @@ def _write_hex(kind: DataType) -> Callable[[int], str]:
 
 def _write_class(number: int) -> str:
     return {0: "none", 0xFFFFFFFF: "root"}.get(number) or f"{number >> 16:x}:{number & 0xFFFF:x}"
-
-
-def _write_hour(number: int) -> str:
-    hours, rest = divmod(number, 3600)
-    minutes, seconds = divmod(rest, 60)
-    return f'"{hours:02}:{minutes:02}:{seconds:02}"' if seconds else f'"{hours:02}:{minutes:02}"'
-
-
-def _write_date(number: int) -> str:
-    seconds = number // 1_000_000_000
-    try:
-        return f'"{datetime.datetime.fromtimestamp(seconds, datetime.UTC):%Y-%m-%d %H:%M:%S}"'
-    except (OverflowError, ValueError):
-        return str(seconds)
 
 
 def _write_ether(number: int) -> str:
@@ -310,8 +257,6 @@ _FORMS: Final[Mapping[Form, tuple[Callable[[str], int], Callable[[int], str]]]] 
     Form.IPV6: (lambda text: parse_address(text, Family.IPV6), lambda number: format_address(number, Family.IPV6)),
     Form.ETHER: (_read_ether, _write_ether),
     Form.TIME: (read_duration, write_duration),
-    Form.DATE: (_read_date, _write_date),
-    Form.HOUR: (_read_hour, _write_hour),
     Form.CLASSID: (_read_class, _write_class),
 }
 """What reads a number of a form, and what writes it; of the other forms names decide."""
@@ -325,8 +270,7 @@ def atom_writer(kind: DataType, separator: str = ",") -> Callable[[int], str]:
     plain: Callable[[int], str] = _write_hex(kind) if kind.form is Form.HEX else _FORMS.get(kind.form, (None, str))[1]
     if not kind.names:
         return plain
-    shown = {number: f'"{name}"' if kind.name == "day" else name for number, name in kind.names.items()}
-    return lambda number: shown.get(number) or plain(number)
+    return lambda number: kind.names.get(number) or plain(number)
 
 
 def write_constant(value: Single, kind: DataType, *, separator: str = ",") -> str:

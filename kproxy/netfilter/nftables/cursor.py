@@ -41,7 +41,7 @@ class Cursor:
         self.data_types: Callable[[str], Sequence[DataType]] = lambda name: ()
         self.counted = 0
         self.line = 1
-        self.joined = source.positions is not None or "\\\n" in source.text
+        self.joined = "\\\n" in source.text
 
     def peek(self) -> str:
         """The next token."""
@@ -125,6 +125,16 @@ class Cursor:
         """Whether the statement ends here."""
         token = self.tokens[self.i]
         return token in STOPS or token[0] == "#"
+
+    def rest(self) -> str:
+        """The text up to the end of the statement or line; braces inside belong to it. Raises UnexpectedError."""
+        start, depth = self.i, 0
+        while (token := self.tokens[self.i]) != END and (depth or not self.at_stop()):
+            depth += (token == "{") - (token == "}")
+            self.i += 1
+        if depth:
+            self.fail("a closing } expected")
+        return self.source.between(start, self.i)
 
     def line_here(self) -> int:
         """The line of the next token; called in the order of the text, it costs little."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.netfilter.family import PROTOCOL_NAMES
+from kproxy.netfilter.family import ICMP_TYPES, PROTOCOL_NAMES, Family
 
 
 class Form(enum.Enum):
@@ -32,10 +32,6 @@ class Form(enum.Enum):
     """A string in quotes: an interface name, a helper's name."""
     TIME = "time"
     """A duration; the value counts milliseconds."""
-    DATE = "date"
-    """A point in time; the value counts nanoseconds since 1970."""
-    HOUR = "hour"
-    """A time of day; the value counts seconds since midnight UTC."""
     CLASSID = "classid"
     """A traffic class, `major:minor`, or `none`, `root`."""
     VERDICT = "verdict"
@@ -76,19 +72,6 @@ _CT_EVENT: Final = {
     1 << 6: "helper", 1 << 7: "mark", 1 << 8: "seqadj", 1 << 9: "secmark", 1 << 10: "label",
 }  # fmt: skip
 _TCP_FLAGS: Final = {1: "fin", 2: "syn", 4: "rst", 8: "psh", 16: "ack", 32: "urg", 64: "ecn", 128: "cwr"}
-_ICMP: Final = {
-    0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
-    9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem",
-    13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply", 17: "address-mask-request",
-    18: "address-mask-reply",
-}  # fmt: skip
-_ICMPV6: Final = {
-    1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request",
-    129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done",
-    133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit", 136: "nd-neighbor-advert",
-    137: "nd-redirect", 138: "router-renumbering", 141: "ind-neighbor-solicit", 142: "ind-neighbor-advert",
-    143: "mld2-listener-report",
-}  # fmt: skip
 _ICMP_CODE: Final = {
     0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable", 9: "net-prohibited",
     10: "host-prohibited", 13: "admin-prohibited", 4: "frag-needed",
@@ -128,9 +111,9 @@ _TYPES: Final = (
     }),
     DataType("inet_proto", 8, Form.NUMBER, PROTOCOL_NAMES),
     DataType("inet_service", 16, Form.NUMBER),
-    DataType("icmp_type", 8, Form.NUMBER, _ICMP),
+    DataType("icmp_type", 8, Form.NUMBER, ICMP_TYPES[Family.IPV4]),
     DataType("icmp_code", 8, Form.NUMBER, _ICMP_CODE),
-    DataType("icmpv6_type", 8, Form.NUMBER, _ICMPV6),
+    DataType("icmpv6_type", 8, Form.NUMBER, ICMP_TYPES[Family.IPV6]),
     DataType("icmpv6_code", 8, Form.NUMBER, _ICMPV6_CODE),
     DataType("icmpx_code", 8, Form.NUMBER, _ICMPX_CODE),
     DataType("igmp_type", 8, Form.NUMBER, {
@@ -138,16 +121,6 @@ _TYPES: Final = (
         34: "membership-report-v3",
     }),
     DataType("tcp_flag", 8, Form.FLAGS, _TCP_FLAGS),
-    DataType("dccp_pkttype", 4, Form.NUMBER, {
-        0: "request", 1: "response", 2: "data", 3: "ack", 4: "dataack", 5: "closereq", 6: "close", 7: "reset",
-        8: "sync", 9: "syncack",
-    }),
-    DataType("mh_type", 8, Form.NUMBER, {
-        0: "binding-refresh-request", 1: "home-test-init", 2: "careof-test-init", 3: "home-test", 4: "careof-test",
-        5: "binding-update", 6: "binding-acknowledgement", 7: "binding-error", 8: "fast-binding-update",
-        9: "fast-binding-acknowledgement", 10: "fast-binding-advertisement", 11: "experimental-mobility-header",
-        12: "home-agent-switch-message",
-    }),
     DataType("time", 32, Form.TIME),
     DataType("mark", 32, Form.HEX),
     DataType("iface_index", 32, Form.STRING),
@@ -171,16 +144,11 @@ _TYPES: Final = (
     DataType("fib_addrtype", 32, Form.NUMBER, _ADDRTYPE),
     DataType("dscp", 6, Form.HEX, _DSCP),
     DataType("ecn", 2, Form.NUMBER, {0: "not-ect", 1: "ect1", 2: "ect0", 3: "ce"}),
-    DataType("day", 8, Form.NUMBER, {
-        0: "Sunday", 1: "Monday", 2: "Tuesday", 3: "Wednesday", 4: "Thursday", 5: "Friday", 6: "Saturday",
-    }),
-    DataType("time_abs", 64, Form.DATE),
-    DataType("hour", 32, Form.HOUR),
     DataType("osf_name", 128, Form.STRING),
 )  # fmt: skip
 
 DATATYPES: Final[Mapping[str, DataType]] = MappingProxyType({item.name: item for item in _TYPES})
-"""Every data type by nft's name. `meta time` has nft's unnamed type, `time_abs` here, since `time` is a duration."""
+"""Every data type by nft's name."""
 
 INTEGER: Final = DATATYPES["integer"]
 STRING: Final = DATATYPES["string"]

@@ -184,18 +184,17 @@ def _object(statement: nft.ObjectReference, _family: str, text: Callable[[nft.St
     if statement.kind in ("limit", "quota"):
         return statement
     if statement.kind == "synproxy":
-        return _unknown(nft.Synproxy(), "", lambda _: text(statement))
+        return effect.Unknown("synproxy", text(statement))
     did = f"{statement.kind} {statement.name}"
     return Told(did) if statement.kind == "counter" else Told(did, text(statement))
 
 
-def _unknown(
-    statement: nft.OpaqueStatement | nft.Xt | nft.Synproxy | nft.Fwd, _family: str, text: Callable[[nft.Statement], str]
-) -> object:
+def _unknown(statement: nft.OpaqueStatement | nft.Xt, _family: str, text: Callable[[nft.Statement], str]) -> object:
     """It does what its words say; what does not start as an expression may do anything."""
     said = getattr(statement, "text", "")
     name = said or getattr(statement, "name", "") or type(statement).__name__.lower()
-    words, anything = set(_WORD.findall(said)), not is_expression(said.partition(" ")[0])
+    words, first = set(_WORD.findall(said)), said.partition(" ")[0]
+    anything = first not in ("dup", "reset") and not is_expression(first)
     may = {kind for kind in ("accept", "drop", "reject") if anything or kind in words} | words & {"return"}
     if anything or words & {"dnat", "snat", "masquerade", "redirect"}:
         may.add("translate")
@@ -209,9 +208,7 @@ def _tproxy(statement: nft.Tproxy, _family: str, _text: object) -> object:
 
 _ROWS: Final[dict[type, Effect | Callable[[Any, str, Any], object]]] = {
     Counter: Told(""),
-    nft.Dup: lambda statement, _, text: Told("sends a copy elsewhere", text(statement), stays=True),
     nft.FlowAdd: lambda statement, _, text: Told("offloads the connection", text(statement), stays=True),
-    nft.Fwd: _unknown,
     Last: Told(""),
     nft.Log: Told("log"),
     nft.Mangle: _mangle,
@@ -221,8 +218,6 @@ _ROWS: Final[dict[type, Effect | Callable[[Any, str, Any], object]]] = {
     nft.OpaqueStatement: _unknown,
     nft.Queue: effect.Queue("queue", "QUEUE: user space decides"),
     nft.Reject: _reject,
-    nft.ResetOption: lambda statement, _, text: Told("takes a TCP option out", text(statement)),
-    nft.Synproxy: _unknown,
     nft.Tproxy: _tproxy,
     Verdict: lambda item, *_: verdict(item),
     nft.Xt: _unknown,

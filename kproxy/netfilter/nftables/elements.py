@@ -82,27 +82,9 @@ def read_single(cursor: Cursor, kind: DataType) -> Single:
     try:
         return constant_reader(kind)(token)
     except UnknownNameError:
-        if not _split_colon(cursor, index):
-            raise
+        raise
     except ValueError as error:
-        if not _split_colon(cursor, index):
-            raise UnexpectedError(str(error), index) from None
-    return read_single(cursor, kind)
-
-
-def _split_colon(cursor: Cursor, index: int) -> bool:
-    """Divide a word such as `22:accept` in two and stand before it again."""
-    token = cursor.tokens[index]
-    head, colon, tail = token.partition(":")
-    if not colon or not head or token[0] == '"':
-        return False
-    positions = cursor.source.positions
-    found = list(range(len(cursor.tokens))) if positions is None else list(positions)
-    parts = [head, ":", tail] if tail else [head, ":"]
-    cursor.source.positions = found[:index] + [found[index]] * len(parts) + found[index + 1 :]
-    cursor.tokens[index : index + 1] = parts
-    cursor.i = index
-    return True
+        raise UnexpectedError(str(error), index) from None
 
 
 def _read_joined(cursor: Cursor, kind: DataType, token: str, joint: str) -> Single:
@@ -154,10 +136,7 @@ def read_elements(
         cursor.skip_lines()
         if (elements or types[0].form is not Form.TIME) and cursor.accept("}"):
             return Elements(elements)
-        if cursor.accept("{"):  # a variable that holds a set itself
-            elements += read_elements(cursor, types, data_types, objects=objects)
-        else:
-            elements.append(_read_element(cursor, types, data_types, objects=objects))
+        elements.append(_read_element(cursor, types, data_types, objects=objects))
         cursor.skip_lines()
         if not cursor.accept(",") and cursor.peek() != "}":
             cursor.fail(", or } expected")

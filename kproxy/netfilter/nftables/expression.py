@@ -98,11 +98,8 @@ class RawPayload:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionField:
-    """A field of an IPv6 extension header or of a TCP, IP or SCTP option: `tcp option maxseg size`, `frag
-    more-fragments`.
-
-    Without a field it asks whether the header is there (1) or not (0).
-    """
+    """A field of an IPv6 extension header or of a TCP option: `tcp option maxseg size`, `frag more-fragments`; `kind`
+    is `ip6` or `tcp option`. Without a field it asks whether the header is there (1) or not (0)."""
 
     kind: str
     header: str
@@ -111,7 +108,7 @@ class ExtensionField:
     @property
     def row(self) -> HeaderField | None:
         """The field's offset, width and type, or None without a field."""
-        return None if self.field is None else EXTENSION_HEADERS[self.kind, self.header].fields[self.field]
+        return None if self.field is None else EXTENSION_HEADERS[self.kind, self.header][self.field]
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,40 +403,40 @@ def _read_payload(cursor: Cursor) -> Expression:
     if field in fields:
         cursor.i += 1
         return _PAYLOADS[protocol, field]
-    if (protocol, field) in (("ip", "option"), ("tcp", "option"), ("sctp", "chunk")):
-        return _read_option(cursor, protocol)
+    if (protocol, field) == ("tcp", "option"):
+        return _read_option(cursor)
     raise unknown_name(cursor)
 
 
-def _read_option(cursor: Cursor, kind: str) -> Expression:
+def _read_option(cursor: Cursor) -> Expression:
     cursor.i += 1
-    name = cursor.peek()
-    name = _OPTION_ALIASES.get(name, name) if kind == "tcp" else name
-    header = _take(cursor, EXTENSION_HEADERS, (kind, name))
+    name = _OPTION_ALIASES.get(cursor.peek(), cursor.peek())
+    fields = _take(cursor, EXTENSION_HEADERS, ("tcp option", name))
     field = cursor.peek()
-    if field in header.fields:
+    if field in fields:
         cursor.i += 1
-        return ExtensionField(kind, name, field)
+        return ExtensionField("tcp option", name, field)
     if field in ("exists", "missing", "==", "!=", "0", "1"):
-        return ExtensionField(kind, name)
+        return ExtensionField("tcp option", name)
     raise unknown_name(cursor)
 
 
 def _read_extension(cursor: Cursor) -> Expression:
     name = cursor.take()
-    return ExtensionField("ip6", name, _take(cursor, EXTENSION_HEADERS["ip6", name].fields, cursor.peek()).name)
+    return ExtensionField("ip6", name, _take(cursor, EXTENSION_HEADERS["ip6", name], cursor.peek()).name)
 
 
 def _read_exthdr(cursor: Cursor) -> Expression:
     cursor.i += 1
-    return ExtensionField("ip6", _take(cursor, EXTENSION_HEADERS, ("ip6", cursor.peek())).name)
+    name = cursor.peek()
+    _take(cursor, EXTENSION_HEADERS, ("ip6", name))
+    return ExtensionField("ip6", name)
 
 
 def _extension_text(item: ExtensionField, _scope: Scope) -> str:
-    header = EXTENSION_HEADERS[item.kind, item.header]
-    if item.field is None:
-        return f"exthdr {header.name}" if item.kind == "ip6" else header.keyword
-    return f"{header.keyword} {item.field}"
+    if item.kind == "ip6":
+        return f"exthdr {item.header}" if item.field is None else f"{item.header} {item.field}"
+    return f"tcp option {item.header}{'' if item.field is None else f' {item.field}'}"
 
 
 def _read_meta(cursor: Cursor) -> Expression:
@@ -449,7 +446,7 @@ def _read_meta(cursor: Cursor) -> Expression:
 
 
 def _read_rt(cursor: Cursor) -> Expression:
-    if cursor.tokens[cursor.i + 1] in EXTENSION_HEADERS["ip6", "rt"].fields:
+    if cursor.tokens[cursor.i + 1] in EXTENSION_HEADERS["ip6", "rt"]:
         return _read_extension(cursor)
     return Rt(**Rt.GRAMMAR.read(cursor))
 

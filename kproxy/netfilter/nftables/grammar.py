@@ -116,23 +116,6 @@ def literal(word: str, expected: str = "") -> Own:
     return Own(read, lambda item, scope: word)
 
 
-def members(field: str, *words: str) -> tuple[Own, ...]:
-    """Rows for words that are members of the set of words in a field, as `timestamp` of synproxy's flags. The first
-    prints all of them."""
-
-    def reader(word: str) -> Callable[[Cursor, dict[str, Any]], None]:
-        def read(_cursor: Cursor, values: dict[str, Any]) -> None:
-            values[field] = values.get(field, frozenset()) | {word}
-
-        return read
-
-    def text(item: Any, _scope: Scope) -> str:
-        return " ".join(word for word in words if word in getattr(item, field))
-
-    first, *rest = words
-    return (Own(reader(first), text, (first,)), *(Own(reader(word), words=(word,)) for word in rest))
-
-
 class AnyOrder:
     """Rows that may come in any order, up to a word that none of them has. Printed in their own order."""
 

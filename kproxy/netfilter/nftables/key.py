@@ -25,7 +25,7 @@ META_KEYS: Final = _keys({
     "skuid": "uid", "skgid": "gid", "nftrace": "integer/1", "rtclassid": "realm", "nfproto": "nf_proto",
     "l4proto": "inet_proto", "pkttype": "pkt_type", "cpu": "integer/32", "iifgroup": "devgroup", "oifgroup": "devgroup",
     "cgroup": "integer/32", "random": "integer/32", "ipsec": "boolean", "iifkind": "ifname", "oifkind": "ifname",
-    "sdif": "iface_index", "sdifname": "ifname", "time": "time_abs", "day": "day", "hour": "hour",
+    "sdif": "iface_index", "sdifname": "ifname",
     "secpath": "boolean", "ibrname": "ifname", "obrname": "ifname", "ibrpvid": "integer/16",
     "ibrvproto": "ether_type", "broute": "integer/1",
 })  # fmt: skip
@@ -35,8 +35,7 @@ SHORT_META: Final = frozenset({"iif", "iifname", "iiftype", "oif", "oifname", "o
 """Keys that nft prints without `meta`."""
 
 BARE_META: Final = SHORT_META | {
-    "mark", "skuid", "skgid", "nftrace", "rtclassid", "pkttype", "cpu", "cgroup", "ibrname", "obrname", "time", "day",
-    "hour",
+    "mark", "skuid", "skgid", "nftrace", "rtclassid", "pkttype", "cpu", "cgroup", "ibrname", "obrname",
 }  # fmt: skip
 """Keys that nft takes without `meta`."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -44,16 +43,14 @@ def _is_kept(token: str) -> bool:
 
 
 class Source:
-    """A text with its tokens; `name` is what messages call it. `positions` are, after variables were put in, the
-    indexes of the original tokens."""
+    """A text with its tokens; `name` is what messages call it."""
 
-    __slots__ = ("_lines", "_offsets", "name", "positions", "text", "tokens")
+    __slots__ = ("_lines", "_offsets", "name", "text", "tokens")
 
     def __init__(self, text: str, name: str = "") -> None:
         self.text = text
         self.name = name
         self.tokens = tokenize(text)
-        self.positions: Sequence[int] | None = None
         self._offsets: list[tuple[int, int]] | None = None
         self._lines: list[int] | None = None
 
@@ -64,19 +61,19 @@ class Source:
             self._offsets.append((len(self.text), len(self.text)))
         return self._offsets
 
-    def _original(self, index: int) -> int:
-        index = index if self.positions is None else self.positions[min(index, len(self.positions) - 1)]
-        return min(index, len(self._spans()) - 1)
+    def _offset(self, index: int) -> int:
+        spans = self._spans()
+        return spans[min(index, len(spans) - 1)][0]
 
     def line_of(self, index: int) -> int:
         """The line, counted from 1, of a token."""
         if self._lines is None:
             self._lines = [match.start() for match in re.finditer("\n", self.text)]
-        return bisect_right(self._lines, self._spans()[self._original(index)][0] - 1) + 1
+        return bisect_right(self._lines, self._offset(index) - 1) + 1
 
     def line_text(self, index: int) -> str:
         """The whole line of a token, without blanks around it."""
-        offset = self._spans()[self._original(index)][0]
+        offset = self._offset(index)
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
         return self.text[start : None if end < 0 else end].strip()
@@ -85,7 +82,5 @@ class Source:
         """The text of the tokens from `first` up to, without, `stop`, as it was written."""
         if first >= stop:
             return ""
-        if self.positions is not None:
-            return " ".join(self.tokens[first:stop])
         spans = self._spans()
         return self.text[spans[first][0] : spans[stop - 1][1]]

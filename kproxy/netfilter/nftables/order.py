@@ -19,8 +19,7 @@ from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, R
 _HOST_ORDER: Final = frozenset(
     {
         "mark", "iface_index", "uid", "gid", "realm", "classid", "ct_state", "ct_status", "fib_addrtype", "devgroup",
-        "ct_id", "nf_proto", "ct_dir", "iface_type", "pkt_type", "time", "ct_event", "ct_label", "hour", "day",
-        "cgroupsv2", "time_abs",
+        "ct_id", "nf_proto", "ct_dir", "iface_type", "pkt_type", "time", "ct_event", "ct_label", "cgroupsv2",
     }
 )  # fmt: skip
 """Types that the kernel keeps in the machine's byte order."""

@@ -2,7 +2,7 @@
 
 One row serves the reader, the printer, JSON and the engines. `HEADERS` holds the protocols of payload expressions (`ip
 saddr`), by the layer whose start the offsets count from; `EXTENSION_HEADERS` those that have to be looked for: IPv6
-extension headers, TCP, IP and SCTP options. Offsets and widths are in bits, as in the headers' RFCs.
+extension headers and TCP options. Offsets and widths are in bits, as in the headers' RFCs.
 
 A payload expression of a protocol also wants the packet to be of that protocol: nft adds the comparison itself (`tcp
 dport 22` matches no UDP packet, and `tcp dport != 22` neither). `th` has no such condition, besides a transport header.
@@ -100,7 +100,7 @@ _HEADERS: Final = (
     Header("udp", Layer.TRANSPORT, 17, _fields(*_PORTS, ("length", 32, 16), ("checksum", 48, 16))),
     Header("udplite", Layer.TRANSPORT, 136, _fields(*_PORTS, ("csumcov", 32, 16), ("checksum", 48, 16))),
     Header("sctp", Layer.TRANSPORT, 132, _fields(*_PORTS, ("vtag", 32, 32), ("checksum", 64, 32))),
-    Header("dccp", Layer.TRANSPORT, 33, _fields(*_PORTS, ("type", 67, 4, "dccp_pkttype"))),
+    Header("dccp", Layer.TRANSPORT, 33, _fields(*_PORTS)),
     Header("ah", Layer.TRANSPORT, 51, _fields(
         ("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8), ("reserved", 16, 16), ("spi", 32, 32),
         ("sequence", 64, 32),
@@ -114,82 +114,26 @@ HEADERS: Final[Mapping[str, Header]] = MappingProxyType({header.name: header for
 """The headers of payload expressions by nft's name. `arp saddr ip` is the field `saddr ip` of `arp`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionHeader:
-    """A header or option that the kernel looks for in the packet. `kind` is `ip6`, `tcp`, `ip` or `sctp`; `number` the
-    IPv6 next header, TCP option kind, IP option type or SCTP chunk type; `keyword` what stands before the name in a
-    rule."""
+_NEXT: Final = (("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8))
+_KIND: Final = (("kind", 0, 8), ("length", 8, 8))
 
-    name: str
-    kind: str
-    number: int
-    fields: Mapping[str, HeaderField]
-
-    @property
-    def keyword(self) -> str:
-        """The words before the field: `frag`, `tcp option maxseg`, `ip option lsrr`, `sctp chunk data`."""
-        return {"ip6": "", "tcp": "tcp option ", "ip": "ip option ", "sctp": "sctp chunk "}[self.kind] + self.name
-
-
-def _option(name: str, number: int, *rows: tuple[str, int, int]) -> ExtensionHeader:
-    return ExtensionHeader(name, "tcp", number, _fields(("kind", 0, 8), *rows))
-
-
-def _chunk(name: str, number: int, *rows: tuple[str, int, int]) -> ExtensionHeader:
-    return ExtensionHeader(name, "sctp", number, _fields(("type", 0, 8), ("flags", 8, 8), ("length", 16, 16), *rows))
-
-
-_LENGTH: Final = ("length", 8, 8)
-_IP_OPTION: Final = _fields(
-    ("copied", 0, 1), ("class", 1, 2), ("number", 3, 5), ("type", 0, 8), _LENGTH, ("value", 16, 16), ("ptr", 16, 8),
-    ("addr", 24, 32, "ipv4_addr"),
-)  # fmt: skip
-_INIT: Final = (
-    ("init-tag", 32, 32), ("a-rwnd", 64, 32), ("num-outbound-streams", 96, 16), ("num-inbound-streams", 112, 16),
-    ("init-tsn", 128, 32),
-)  # fmt: skip
-
-_EXTENSION_HEADERS: Final = (
-    ExtensionHeader("hbh", "ip6", 0, _fields(("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8))),
-    ExtensionHeader("rt", "ip6", 43, _fields(
-        ("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8), ("type", 16, 8), ("seg-left", 24, 8),
-    )),
-    ExtensionHeader("frag", "ip6", 44, _fields(
+EXTENSION_HEADERS: Final[Mapping[tuple[str, str], Mapping[str, HeaderField]]] = MappingProxyType({
+    ("ip6", "hbh"): _fields(*_NEXT),
+    ("ip6", "rt"): _fields(*_NEXT, ("type", 16, 8), ("seg-left", 24, 8)),
+    ("ip6", "frag"): _fields(
         ("nexthdr", 0, 8, "inet_proto"), ("reserved", 8, 8), ("frag-off", 16, 13), ("reserved2", 29, 2),
         ("more-fragments", 31, 1), ("id", 32, 32),
-    )),
-    ExtensionHeader("dst", "ip6", 60, _fields(("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8))),
-    ExtensionHeader("mh", "ip6", 135, _fields(
-        ("nexthdr", 0, 8, "inet_proto"), ("hdrlength", 8, 8), ("type", 16, 8, "mh_type"), ("reserved", 24, 8),
-        ("checksum", 32, 16),
-    )),
-    _option("eol", 0),
-    _option("nop", 1),
-    _option("maxseg", 2, _LENGTH, ("size", 16, 16)),
-    _option("window", 3, _LENGTH, ("count", 16, 8)),
-    _option("sack-perm", 4, _LENGTH),
-    _option("sack", 5, _LENGTH, ("left", 16, 32), ("right", 48, 32)),
-    _option("timestamp", 8, _LENGTH, ("tsval", 16, 32), ("tsecr", 48, 32)),
-    _option("fastopen", 34, _LENGTH),
-    _option("md5sig", 19, _LENGTH),
-    _option("mptcp", 30, _LENGTH, ("subtype", 16, 4)),
-    *(ExtensionHeader(name, "ip", number, _IP_OPTION)
-      for name, number in (("lsrr", 131), ("rr", 7), ("ssrr", 137), ("ra", 148))),
-    _chunk("data", 0, ("tsn", 32, 32), ("stream", 64, 16), ("ssn", 80, 16), ("ppid", 96, 32)),
-    _chunk("init", 1, *_INIT),
-    _chunk("init-ack", 2, *_INIT),
-    _chunk("sack", 3, ("cum-tsn-ack", 32, 32), ("a-rwnd", 64, 32), ("num-gap-ack-blocks", 96, 16),
-           ("num-dup-tsns", 112, 16)),
-    _chunk("shutdown", 7, ("cum-tsn-ack", 32, 32)),
-    _chunk("ecne", 12, ("lowest-tsn", 32, 32)),
-    _chunk("cwr", 13, ("lowest-tsn", 32, 32)),
-    *(_chunk(name, number) for name, number in (
-        ("heartbeat", 4), ("heartbeat-ack", 5), ("abort", 6), ("shutdown-ack", 8), ("error", 9), ("cookie-echo", 10),
-        ("cookie-ack", 11), ("shutdown-complete", 14),
-    )),
-)  # fmt: skip
-
-EXTENSION_HEADERS: Final[Mapping[tuple[str, str], ExtensionHeader]] = MappingProxyType(
-    {(header.kind, header.name): header for header in _EXTENSION_HEADERS}
-)
-"""Headers and options that have to be looked for, by kind and name."""
+    ),
+    ("ip6", "dst"): _fields(*_NEXT),
+    ("tcp option", "eol"): _fields(*_KIND[:1]),
+    ("tcp option", "nop"): _fields(*_KIND[:1]),
+    ("tcp option", "maxseg"): _fields(*_KIND, ("size", 16, 16)),
+    ("tcp option", "window"): _fields(*_KIND, ("count", 16, 8)),
+    ("tcp option", "sack-perm"): _fields(*_KIND),
+    ("tcp option", "sack"): _fields(*_KIND, ("left", 16, 32), ("right", 48, 32)),
+    ("tcp option", "timestamp"): _fields(*_KIND, ("tsval", 16, 32), ("tsecr", 48, 32)),
+    ("tcp option", "fastopen"): _fields(*_KIND),
+    ("tcp option", "md5sig"): _fields(*_KIND),
+    ("tcp option", "mptcp"): _fields(*_KIND, ("subtype", 16, 4)),
+})  # fmt: skip
+"""The fields of IPv6 extension headers and TCP options, which the kernel looks for in the packet, by kind and name."""

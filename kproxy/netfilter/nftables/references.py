@@ -26,12 +26,11 @@ from kproxy.netfilter.nftables.value import Verdict
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The names that a rule refers to; `objects` by kind and name."""
+    """The names that a rule refers to; `objects` by kind and name, flowtables among them."""
 
     chains: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     objects: tuple[tuple[str, str], ...] = ()
-    flowtables: tuple[str, ...] = ()
 
 
 def chains_of_elements(elements: Iterable[Element]) -> Iterator[str]:
@@ -79,7 +78,6 @@ def references_of(rule: Rule) -> References:
     chains: list[str] = []
     sets: list[str] = []
     objects: list[tuple[str, str]] = []
-    flowtables: list[str] = []
     for statement in rule.statements:
         match statement:
             case Verdict(_, chain):
@@ -88,7 +86,7 @@ def references_of(rule: Rule) -> References:
             case ObjectReference(kind, str() as name):
                 objects.append((kind, name))
             case FlowAdd(name):
-                flowtables.append(name)
+                objects.append(("flowtable", name))
             case SetUpdate():
                 sets.append(statement.set)
         for expression in expressions_of(statement):
@@ -99,4 +97,4 @@ def references_of(rule: Rule) -> References:
                     chains += chains_of_elements(inner.elements)
                     if isinstance(statement, ObjectReference) and isinstance(inner, AnonymousMap):
                         objects += [(statement.kind, str(element.data)) for element in inner.elements]
-    return References(tuple(chains), tuple(sets), tuple(objects), tuple(flowtables))
+    return References(tuple(chains), tuple(sets), tuple(objects))

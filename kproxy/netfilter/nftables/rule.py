@@ -23,7 +23,6 @@ from kproxy.netfilter.nftables.statement import (
     OpaqueStatement,
     Operator,
     Reject,
-    SetUpdate,
     Statement,
     VerdictMap,
     Xt,
@@ -51,9 +50,9 @@ _READERS: Final[Mapping[str, Callable[[Cursor], Statement]]] = MappingProxyType(
     {
         **_BY_WORD,
         **dict.fromkeys(("accept", "drop", "continue", "return", "jump", "goto"), read_verdict),
-        **{word: _object_or(_BY_WORD[word]) for word in ("counter", "quota", "limit", "synproxy")},
+        **{word: _object_or(_BY_WORD[word]) for word in ("counter", "quota", "limit")},
+        "synproxy": _object_or(read_expression_statement),
         "ct": _object_or(_read_ct),
-        "set": lambda cursor: SetUpdate(**SetUpdate.BEFORE_0_8_1.read(cursor)),
     }
 )
 """The readers of statements by the first word; all others start with an expression."""
@@ -166,17 +165,9 @@ def _is_tcp(statements: list[Statement]) -> bool:
 
 def _read_opaque(cursor: Cursor) -> tuple[OpaqueStatement, str | None]:
     """The rest of the rule as it stands, and the comment at its end."""
-    start, depth = cursor.i, 0
-    tokens = cursor.tokens
-    while (token := tokens[cursor.i]) != END:
-        if depth == 0 and cursor.at_stop():
-            break
-        depth += (token == "{") - (token == "}")
-        cursor.i += 1
-    if depth:
-        cursor.fail("a closing } expected")
-    stop, comment = cursor.i, None
+    tokens, start = cursor.tokens, cursor.i
+    text, stop, comment = cursor.rest(), cursor.i, None
     if stop - start > 2 and tokens[stop - 2] == "comment" and tokens[stop - 1][:1] == '"':
         comment = tokens[stop - 1][1:-1]
-        stop -= 2
-    return OpaqueStatement(tokens[start], cursor.source.between(start, stop)), comment
+        text = cursor.source.between(start, stop - 2)
+    return OpaqueStatement(tokens[start], text), comment

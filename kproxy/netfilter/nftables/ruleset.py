@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a trace of iptables' rules needs the families of tables, and nothing of what stands in rules
-    from kproxy.netfilter.nftables.flowtable import Flowtable
     from kproxy.netfilter.nftables.objects import NamedObject
     from kproxy.netfilter.nftables.sets import Set
     from kproxy.netfilter.nftables.statement import Statement
@@ -78,7 +77,7 @@ class Table:
     that holds the table open (flag owner).
 
     Raises:
-        ValueError: two chains, sets, flowtables, or objects of a kind, have the same name.
+        ValueError: two chains or sets have the same name.
     """
 
     family: TableFamily
@@ -86,7 +85,6 @@ class Table:
     chains: tuple[Chain, ...] = ()
     sets: tuple[Set, ...] = ()
     objects: tuple[NamedObject, ...] = ()
-    flowtables: tuple[Flowtable, ...] = ()
     flags: frozenset[str] = frozenset()
     comment: str | None = None
     managed_by: str | None = field(default=None, compare=False)
@@ -112,10 +110,6 @@ class Table:
     def set(self, name: str) -> Set | None:
         """The set or map of that name, or None."""
         return self._sets.get(name)
-
-    def object(self, kind: str, name: str) -> NamedObject | None:
-        """The object of that kind and name, or None."""
-        return next((item for item in self.objects if item.kind == kind and item.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)

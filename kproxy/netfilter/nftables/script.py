@@ -18,19 +18,27 @@ from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
 from kproxy.netfilter.nftables.element import Elements
 from kproxy.netfilter.nftables.elements import read_elements
 from kproxy.netfilter.nftables.errors import NftSyntaxError
-from kproxy.netfilter.nftables.flowtable import read_flowtable
 from kproxy.netfilter.nftables.grammar import read_block
 from kproxy.netfilter.nftables.lexer import END, Source
 from kproxy.netfilter.nftables.objects import OBJECTS, read_object
 from kproxy.netfilter.nftables.rule import read_rule
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set, read_set
-from kproxy.netfilter.nftables.variables import substitute
 
 _FAMILIES: Final = MappingProxyType({family.value: family for family in TableFamily})
 _VERBS: Final = frozenset({"add", "create", "insert", "delete", "destroy", "flush", "reset"})
 _MANAGED: Final = re.compile(r"# Warning: table (\S+) (\S+) is managed by ([^,]+), do not touch!")
-_ONLY_SHOWING: Final = frozenset({"list", "monitor", "describe", "export", "get"})
+_REFUSED: Final = {
+    ("list", "monitor", "describe", "export", "get"): "a command that changes rules expected",
+    ("replace", "rename"): "a command that adds or deletes expected",
+    (
+        "define",
+        "redefine",
+        "undefine",
+        "include",
+    ): "rules as nft lists them expected, without variables",
+}
+"""Commands that are not read, by their first word."""
 
 
 def read_script(text: str, source: str = "", base: NftRuleset | None = None) -> list[Command]:
@@ -44,7 +52,6 @@ def read_script(text: str, source: str = "", base: NftRuleset | None = None) -> 
     """
     lexed = Source(text, source)
     try:
-        substitute(lexed)
         return _Script(Cursor(lexed), base).read()
     except UnexpectedError as error:
         token = lexed.tokens[min(error.index, len(lexed.tokens) - 1)]
@@ -97,10 +104,9 @@ class _Script:
         cursor = self.cursor
         token = cursor.peek()
         verb = cursor.take() if token in _VERBS else "add"
-        if token in _ONLY_SHOWING:
-            cursor.fail("a command that changes rules expected")
-        if token in ("replace", "rename"):
-            cursor.fail("a command that adds or deletes expected")
+        for words, expected in _REFUSED.items():
+            if token in words:
+                cursor.fail(expected)
         kind = cursor.peek()
         if kind == "ct":
             cursor.i += 1
@@ -131,12 +137,10 @@ class _Script:
         return family, table
 
     def item(self, kind: str, name: str) -> Item:
-        """A chain, set, map, flowtable or object, behind its name. Raises UnexpectedError, UnknownNameError."""
+        """A chain, set, map or object, behind its name. Raises UnexpectedError, UnknownNameError."""
         cursor = self.cursor
         if kind == "chain":
             return read_chain(cursor, name)
-        if kind == "flowtable":
-            return read_flowtable(cursor, name)
         if kind in OBJECTS:
             return read_object(cursor, kind, name)
         found = self.known[name] = read_set(cursor, name, is_map=kind == "map")
@@ -168,7 +172,7 @@ def _read_table(script: _Script, verb: str, kind: str) -> None:
 
 
 def _read_member(script: _Script, family: TableFamily, table: str) -> None:
-    """A chain, set, map, flowtable or object inside a table's block."""
+    """A chain, set, map or object inside a table's block."""
     cursor = script.cursor
     line = cursor.line_here()
     kind = cursor.take()
@@ -176,7 +180,7 @@ def _read_member(script: _Script, family: TableFamily, table: str) -> None:
         kind = f"ct {cursor.take()}"
     name = cursor.name("a name")
     if kind not in _NAMED:
-        cursor.fail("chain, set, map, flowtable or an object expected", cursor.i - 2)
+        cursor.fail("chain, set, map or an object expected", cursor.i - 2)
     if cursor.peek() != "{":
         cursor.fail("{ expected")
     script.commands.append(Command("add", kind, family, table, name, script.item(kind, name), line=line))
@@ -195,9 +199,9 @@ def _read_named(script: _Script, verb: str, kind: str) -> None:
     name = cursor.name(f"the name of a {kind}")
     item: Item | None = None
     if verb in ADDING:
-        if cursor.peek() == "{" or kind not in ("chain", "flowtable"):
+        if cursor.peek() == "{" or kind != "chain":
             item = script.item(kind, name)
-        elif kind == "chain":
+        else:
             item = Chain(name, line=line)
     elif verb in DELETING and kind == "chain" and cursor.peek() == "{":
         read_chain(cursor, name)
@@ -242,7 +246,7 @@ def _elements_of(cursor: Cursor, found: Set, *, optional_data: bool) -> Elements
     return read_elements(cursor, found.types)
 
 
-_NAMED: Final = ("chain", "set", "map", "flowtable", *OBJECTS)
+_NAMED: Final = ("chain", "set", "map", *OBJECTS)
 _KINDS: Final[Mapping[str, Callable[[_Script, str, str], None]]] = MappingProxyType(
     {"table": _read_table, "rule": _read_rule, "element": _read_element, **dict.fromkeys(_NAMED, _read_named)}
 )

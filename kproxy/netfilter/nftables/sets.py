@@ -29,7 +29,7 @@ from kproxy.netfilter.nftables.style import Scope
 _OF_OBJECTS: Final = frozenset({"counter", "quota", "limit", "synproxy", "secmark"})
 _FIVE_A_LINE: Final = frozenset(
     {
-        "nf_proto", "integer", "arp_op", "inet_proto", "inet_service", "tcp_flag", "dccp_pkttype", "mark",
+        "nf_proto", "integer", "arp_op", "inet_proto", "inet_service", "tcp_flag", "mark",
         "iface_index", "classid", "uid", "gid", "ct_dir",
     }
 )  # fmt: skip

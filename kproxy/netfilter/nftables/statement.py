@@ -1,7 +1,7 @@
 """Statements: what a rule does, in order, until one of them does not hold or gives a verdict.
 
 `Match` holds or not; `Verdict` and `VerdictMap` end the rule; the others do something and go on, apart from those that
-end the packet's way through the base chain as well: nat, reject, queue, tproxy, synproxy, dup's neighbour fwd (`Fwd`).
+end the packet's way through the base chain as well: nat, reject, queue, tproxy.
 Each that does not start with an expression (`matches.py`) has its grammar beside it.
 Stateful ones (counter, limit, quota, ct count, last) are in `stateful.py`.
 """
@@ -16,7 +16,6 @@ from kproxy.netfilter.nftables.constant import UnknownNameError, atom_reader, co
 from kproxy.netfilter.nftables.cursor import Cursor
 from kproxy.netfilter.nftables.datatype import (
     DATATYPES,
-    IFNAME,
     INET_SERVICE,
     INTEGER,
     IPV4_ADDR,
@@ -43,10 +42,11 @@ from kproxy.netfilter.nftables.grammar import (
     AnyOrder,
     Codec,
     Grammar,
+    Many,
     Own,
     Row,
+    flags_of,
     literal,
-    members,
     named,
     one_of,
     quoted,
@@ -108,11 +108,6 @@ class Mangle:
 
     target: Meta | Ct | Payload | RawPayload | ExtensionField
     value: Expression
-
-
-_INTERFACE: Final = Codec(
-    lambda cursor: read_argument(cursor, IFNAME), lambda value, scope: argument_text(value, scope, IFNAME)
-)
 
 
 def _read_family(cursor: Cursor) -> str | None:
@@ -311,27 +306,14 @@ DEFAULT_REJECTS: Final = {
 _LOG_LEVEL: Final = one_of(
     "a log level expected", "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit", default="warn"
 )
-_LOG_FLAGS: Final = ("tcp sequence", "tcp options", "ip options", "skuid", "ether")
+_PARTS: Final = flags_of("sequence", "options")
 
 
-def _read_log_flags(cursor: Cursor) -> frozenset[str]:
-    token = cursor.peek()
-    if token not in ("tcp", "ip", "skuid", "ether", "all"):
-        cursor.fail("tcp, ip, skuid, ether or all expected")
+def _read_log_flag(cursor: Cursor) -> str:
+    """`flags tcp sequence,options`, `flags ip options`, `flags skuid`, `flags ether`, `flags all`."""
     cursor.i += 1
-    if token == "all":
-        return frozenset(_LOG_FLAGS)
-    if token in _LOG_FLAGS:
-        return frozenset({token})
-    known = [flag.split()[1] for flag in _LOG_FLAGS if flag.startswith(f"{token} ")]
-    return frozenset(f"{token} {flag}" for flag in some_of(*known).read(cursor))
-
-
-def _log_flags_text(flags: frozenset[str], _scope: Scope) -> str:
-    if flags >= set(_LOG_FLAGS):
-        return "all"
-    tcp = ",".join(flag[4:] for flag in _LOG_FLAGS[:2] if flag in flags)
-    return " flags ".join(([f"tcp {tcp}"] if tcp else []) + [flag for flag in _LOG_FLAGS[2:] if flag in flags])
+    word = cursor.name("a flag")
+    return f"flags {word} {_PARTS.text(_PARTS.read(cursor), Scope())}" if word in ("tcp", "ip") else f"flags {word}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +322,7 @@ class Log:
 
     prefix: str | None = None
     level: str | None = None
-    flags: frozenset[str] = frozenset()
+    flags: tuple[str, ...] = ()
     group: int | None = None
     snaplen: int | None = None
     queue_threshold: int | None = None
@@ -351,7 +333,7 @@ class Log:
         Row("snaplen", "snaplen", NUMBER),
         Row("queue-threshold", "queue_threshold", NUMBER),
         Row("level", "level", _LOG_LEVEL),
-        Row("flags", "flags", Codec(_read_log_flags, _log_flags_text), omit=frozenset(), merged=True),
+        Many("flags", {"flags": _read_log_flag}, lambda value, scope: value),
     ))  # fmt: skip
 
 
@@ -389,7 +371,6 @@ def _set_data_text(update: SetUpdate, scope: Scope) -> str:
 
 
 _KEY: Final = Codec(read_expression, print_expression)
-_TIMEOUT: Final = Row("timeout", "timeout", DURATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,19 +396,14 @@ class SetUpdate:
         Row("", "set", reference("a set")),
         Row("{", "key", _KEY, required=True),
         AnyOrder(
-            _TIMEOUT, Row("comment", "comment", COMMENT), STATEFUL_OF_NEW, Own(_read_set_data, _set_data_text, (":",))
+            Row("timeout", "timeout", DURATION),
+            Row("comment", "comment", COMMENT),
+            STATEFUL_OF_NEW,
+            Own(_read_set_data, _set_data_text, (":",)),
         ),
         literal("}", "a closing } expected"),
         words=("add", "update", "delete"),
     )
-    BEFORE_0_8_1: ClassVar = Grammar(
-        "set",
-        Row("", "operation", one_of("add or update expected", "add", "update")),
-        Row("", "key", _KEY),
-        _TIMEOUT,
-        Row("", "set", reference("a set")),
-    )
-    """`set update KEY [timeout T] @name`, as nft wrote it then."""
 
 
 def _read_tproxy(cursor: Cursor, values: dict[str, Any]) -> None:
@@ -458,72 +434,6 @@ class Notrack:
     """`notrack`: no connection tracking for this packet."""
 
     GRAMMAR: ClassVar = Grammar("notrack")
-
-
-def _read_dup(cursor: Cursor, values: dict[str, Any]) -> None:
-    if cursor.family != "netdev":
-        values["address"] = read_argument(cursor, ADDRESS_TYPES.get(cursor.family, IPV4_ADDR))
-        if not cursor.accept("device"):
-            return
-    values["device"] = _INTERFACE.read(cursor)
-
-
-def _dup_text(dup: Dup, scope: Scope) -> str:
-    kind = ADDRESS_TYPES.get(scope.family, INTEGER)
-    address = "" if dup.address is None else argument_text(dup.address, scope, kind)
-    device = "" if dup.device is None else _INTERFACE.text(dup.device, scope)
-    return " device ".join(filter(None, (address, device)))
-
-
-@dataclass(frozen=True, slots=True)
-class Dup:
-    """`dup to ADDRESS [device IF]`: a copy to another host. In netdev tables `address` is None and `device` the
-    interface."""
-
-    address: Expression | None = None
-    device: Expression | None = None
-
-    GRAMMAR: ClassVar = Grammar("dup", literal("to"), Own(_read_dup, _dup_text))
-
-
-def _read_fwd(cursor: Cursor, values: dict[str, Any]) -> None:
-    family = cursor.take() if cursor.peek() in ADDRESS_TYPES else None
-    cursor.expect("to")
-    if family is not None:
-        values |= {"family": family, "address": read_argument(cursor, ADDRESS_TYPES[family])}
-        cursor.expect("device")
-    values["device"] = _INTERFACE.read(cursor)
-
-
-def _fwd_text(fwd: Fwd, scope: Scope) -> str:
-    device = _INTERFACE.text(fwd.device, scope)
-    if fwd.address is None or fwd.family is None:
-        return f"to {device}"
-    return f"{fwd.family} to {argument_text(fwd.address, scope, ADDRESS_TYPES[fwd.family])} device {device}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fwd:
-    """`fwd [ip|ip6] to ADDRESS device IF`: out of another interface, in netdev tables."""
-
-    device: Expression
-    address: Expression | None = None
-    family: str | None = None
-
-    GRAMMAR: ClassVar = Grammar("fwd", Own(_read_fwd, _fwd_text))
-
-
-@dataclass(frozen=True, slots=True)
-class Synproxy:
-    """`synproxy [mss N] [wscale N] [timestamp] [sack-perm]`: answers SYNs in place of the server."""
-
-    mss: int | None = None
-    wscale: int | None = None
-    flags: frozenset[str] = frozenset()
-
-    GRAMMAR: ClassVar = Grammar("synproxy", AnyOrder(
-        Row("mss", "mss", NUMBER), Row("wscale", "wscale", NUMBER), *members("flags", "timestamp", "sack-perm"),
-    ))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,15 +505,6 @@ class ObjectReference:
 
 
 @dataclass(frozen=True, slots=True)
-class ResetOption:
-    """`reset tcp option NAME`: takes a TCP option out."""
-
-    option: str
-
-    GRAMMAR: ClassVar = Grammar("reset tcp option", Row("", "option", named("a TCP option")))
-
-
-@dataclass(frozen=True, slots=True)
 class Xt:
     """An iptables match or target inside a table of iptables-nft, which only iptables-save can show: `xt match
     "addrtype"`.
@@ -634,7 +535,7 @@ class OpaqueStatement:
 
 
 Statement: TypeAlias = (
-    Match | Verdict | VerdictMap | Stateful | Mangle | Nat | Reject | Log | Queue | SetUpdate | Tproxy | Notrack | Dup
-    | Fwd | Synproxy | FlowAdd | ObjectReference | ResetOption | Xt | OpaqueStatement
+    Match | Verdict | VerdictMap | Stateful | Mangle | Nat | Reject | Log | Queue | SetUpdate | Tproxy | Notrack
+    | FlowAdd | ObjectReference | Xt | OpaqueStatement
 )  # fmt: skip
 """Everything that a rule does."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from kproxy.netfilter.nftables.apply import apply_commands
 from kproxy.netfilter.nftables.blocks import CHAIN_ROWS, TABLE_ROWS
-from kproxy.netfilter.nftables.flowtable import Flowtable
+from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.rule import RulePrinter
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 from kproxy.netfilter.nftables.script import read_script
@@ -54,19 +54,21 @@ def print_table(table: Table, style: Style = BOOKWORM) -> str:
 
 
 def _blocks(table: Table, printer: RulePrinter) -> Iterator[list[str]]:
-    for item in table.objects:
-        comment = [] if item.comment is None else [f'comment "{item.comment}"']
-        lines = [*comment, *item.body.GRAMMAR.lines(item.body, printer)]
-        yield _block(f"{item.kind} {item.name}", item.handle, lines, printer)
+    flowtables = [item for item in table.objects if item.kind == "flowtable"]
+    yield from (_object(item, printer) for item in table.objects if item not in flowtables)
     for found in table.sets:
         kind = "map" if found.is_map else "set"
         yield _block(f"{kind} {found.name}", found.handle, Set.ROWS.parts(found, printer), printer)
-    for flowtable in table.flowtables:
-        lines = Flowtable.ROWS.parts(flowtable, printer)
-        yield _block(f"flowtable {flowtable.name}", flowtable.handle, lines, printer)
+    yield from (_object(item, printer) for item in flowtables)
     for chain in table.chains:
         lines = [*CHAIN_ROWS.parts(chain, printer), *map(printer.rule, chain.rules)]
         yield _block(f"chain {chain.name}", chain.handle, lines, printer)
+
+
+def _object(item: NamedObject, printer: RulePrinter) -> list[str]:
+    comment = [] if item.comment is None else [f'comment "{item.comment}"']
+    lines = item.body if isinstance(item.body, tuple) else item.body.GRAMMAR.lines(item.body, printer)
+    return _block(f"{item.kind} {item.name}", item.handle, [*comment, *lines], printer)
 
 
 def _block(words: str, handle: int | None, lines: Iterable[str], printer: RulePrinter) -> list[str]:

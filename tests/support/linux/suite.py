@@ -165,8 +165,10 @@ class EngineSuite:
     def test_a_flushed_table_is_mended(self, executor: Executor, table: str) -> None:
         reconcile_rules(executor, wanted(8, executor.family))
         before = rules_of(executor)
-        chains = [chain for name, chain in owned_chains(read_dump(executor, counters=False)) if name == table]
-        executor.restore(f"*{table}\n-F\n{''.join(f'-X {chain}{chr(10)}' for chain in chains)}COMMIT\n")
+        dump = read_dump(executor, counters=False)
+        flushed = [f"-F {chain}\n" for chain in dump.tables[table]]
+        deleted = [f"-X {chain}\n" for name, chain in owned_chains(dump) if name == table]
+        executor.restore("".join([f"*{table}\n", *flushed, *deleted, "COMMIT\n"]))
         assert rules_of(executor) != before
         rules = wanted(8, executor.family)
         dump = read_dump(executor, counters=False)
@@ -337,7 +339,7 @@ def random_edit(rng: random.Random, dump: SaveText) -> str:
     if kind == "canary":
         lines = "-X KUBE-PROXY-CANARY"
     elif kind == "stale":
-        table, lines = "nat", f"-N KUBE-SVC-{rng.randrange(10**15):016}"
+        table, lines = "nat", f":KUBE-SVC-{rng.randrange(10**15):016} - [0:0]"
     elif kind == "delete":
         lines = f"-D {name} {number + 1}"
     elif kind == "duplicate":

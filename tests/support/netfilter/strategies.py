@@ -30,7 +30,6 @@ from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMa
 from kproxy.netfilter.iptables.matches.comment import CommentMatch
 from kproxy.netfilter.iptables.matches.conntrack import STATES, STATUSES, ConntrackMatch, StateMatch
 from kproxy.netfilter.iptables.matches.header import (
-    TOS_NAMES,
     DscpMatch,
     EcnMatch,
     HlMatch,
@@ -48,7 +47,7 @@ from kproxy.netfilter.iptables.matches.mark import ConnmarkMatch, MarkMatch
 from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
 from kproxy.netfilter.iptables.matches.recent import RecentMatch
 from kproxy.netfilter.iptables.matches.statistic import StatisticMatch
-from kproxy.netfilter.iptables.matches.transport import CHUNK_TYPES, ChunkTypes, SctpMatch, TcpFlags, TcpMatch, UdpMatch
+from kproxy.netfilter.iptables.matches.transport import SctpMatch, TcpFlags, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.option import Extension, UnsupportedError
 from kproxy.netfilter.iptables.targets.track import EVENTS
 
@@ -115,19 +114,10 @@ _icmp_types = st.one_of(
     numbers(254).map(IcmpType),
     st.builds(lambda kind, code: IcmpType(kind, Range(code, code)), numbers(254), numbers(255)),
 )
-_chunks = st.lists(st.sampled_from(list(CHUNK_TYPES)), unique=True, min_size=1).map(
-    lambda chosen: tuple((name, "") for name in CHUNK_TYPES if name in chosen)
-)
-_chunk_types = st.one_of(
-    st.builds(ChunkTypes, st.sampled_from(["all", "any", "only"]), _chunks),
-    st.builds(ChunkTypes, st.sampled_from(["all", "any", "only"]), st.just(()), st.booleans()),
-    st.just(ChunkTypes("all", (("DATA", "IuBe"), ("ABORT", "t")))),
-)
 _ports = negatable(ranges(65535)).filter(lambda port: port != Negatable(Range(0, 65535)))
 _port_lists = negatable(st.lists(ranges(65535), min_size=1, max_size=7).map(tuple))
 _flags = st.builds(TcpFlags, numbers(63), numbers(63)).filter(lambda flags: flags != TcpFlags(0, 0))
 _ids = negatable(ranges(UINT32 - 1))
-_periods = st.integers(1, 2_000_000_000)
 
 Fields = dict[str, st.SearchStrategy[Any]]
 
@@ -150,8 +140,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
         "tcp_ece": st.booleans(), "tcp_cwr": st.booleans(), "ip_ect": negatable(numbers(3)),
     },
     HashlimitMatch: lambda family: {
-        "name": names, "upto": st.builds(lambda rate, unit: Negatable((1_000_000 * unit // rate, unit)),
-                                         numbers(999, 1), st.sampled_from([1, 60, 3600])),
+        "name": names, "upto": st.sampled_from(["5/sec", "1/min"]),
         "burst": numbers(1000, 1), "mode": subsets(["srcip", "srcport", "dstip", "dstport"]),
         "htable_size": numbers(UINT32, 1), "htable_max": numbers(UINT32, 1), "htable_gcinterval": numbers(),
         "htable_expire": numbers(), "srcmask": numbers(family.bits - 1), "dstmask": numbers(family.bits - 1),
@@ -164,8 +153,7 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
     },
     LengthMatch: lambda family: {"length": negatable(ranges(65535))},
     LimitMatch: lambda family: {
-        "period": st.builds(lambda rate, unit: 10_000 * unit // rate, numbers(99, 1), st.sampled_from([1, 60, 3600])),
-        "burst": numbers(10_000, 1),
+        "limit": st.sampled_from(["5/sec", "3/hour", "1/day"]), "burst": numbers(10_000, 1),
     },
     MacMatch: lambda family: {
         "mac_source": negatable(st.binary(min_size=6, max_size=6).map(lambda octets: octets.hex(":")))
@@ -190,11 +178,11 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
     },
     RpfilterMatch: lambda family: dict.fromkeys(("loose", "validmark", "accept_local", "invert"), st.booleans()),
     SctpMatch: lambda family: {
-        "sport": negatable(ranges(65535)), "dport": negatable(ranges(65535)), "chunks": negatable(_chunk_types),
+        "sport": negatable(ranges(65535)), "dport": negatable(ranges(65535)),
     },
     SetMatch: lambda family: {
         "match_set": negatable(references), "return_nomatch": st.booleans(), "update_counters": st.just(False),
-        "update_subcounters": st.just(False), "packets_eq": negatable(numbers()), "bytes_gt": numbers(),
+        "update_subcounters": st.just(False),
     },
     StateMatch: lambda family: {"state": negatable(subsets(STATES))},
     StatisticMatch: lambda family: {"mode": st.just("random"), "probability": negatable(numbers(1 << 31))},
@@ -260,7 +248,6 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
 
 V4_ONLY = frozenset({IcmpMatch, TtlMatch, t.TtlTarget})
 V6_ONLY = frozenset({Icmp6Match, HlMatch, t.HlTarget})
-assert TOS_NAMES
 
 
 @st.composite

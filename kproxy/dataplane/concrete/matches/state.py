@@ -88,22 +88,16 @@ def set_key(packet: Packet, reference: SetReference) -> tuple[object, ...]:
 
 
 def ip_set(match: SetMatch, view: View) -> Answer:
-    """Membership, if the set's contents are given; counters are not known."""
+    """Membership, if the set's contents are given."""
     packet, reference = view.state.packet, match.match_set.value
     negated = match.match_set.negated
     why = f"the contents of set {reference.name} are not known"
-    asks_counters = any(
-        item is not None
-        for item in (
-            match.packets_eq, match.packets_lt, match.packets_gt, match.bytes_eq, match.bytes_lt, match.bytes_gt
-        )
-    )  # fmt: skip
     key = set_key(packet, reference)
     changed = (("changed-set", reference.name), True) in view.state.answers
     known = view.host.sets.get(reference.name)
     if known is not None and not known.entries and not changed:
         return negated
-    if asks_counters or match.return_nomatch:
+    if match.return_nomatch:
         return unknown(view, why)
     if changed or known is None or (key, True) in view.state.answers or (key, False) in view.state.answers:
         answer = open_question(view, key, why)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kproxy.netfilter.address import AddressRange
 from kproxy.netfilter.condition import Asks, Condition, In, Under, bits, equals, under, within
-from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import ADDRESS_RANGE, UINT8, UINT16, Masked, Range, masked, number, number_range
 from kproxy.netfilter.iptables.matches.base import Match
-from kproxy.netfilter.iptables.option import Codec, Negatable, Option
+from kproxy.netfilter.iptables.option import Negatable, Option
 
 _HOPS: Final = number(UINT8)
 
@@ -56,23 +54,7 @@ class HlMatch(TtlMatch):
     OPTIONS: ClassVar[tuple[Option, ...]] = _hops_options(NAME)
 
 
-DSCP_CLASSES: Final = (
-    {f"CS{n}": n * 8 for n in range(8)}
-    | {f"AF{n}{p}": n * 8 + p * 2 for n in range(1, 5) for p in range(1, 4)}
-    | {"BE": 0, "EF": 46}
-)
-"""The code points that have a name (RFC 2474, 2597, 3246)."""
-
-
-def parse_dscp_class(words: Sequence[str], _family: Family) -> int:
-    """Read the name of a code point in any case. Raises ValueError."""
-    if words[0].upper() not in DSCP_CLASSES:
-        raise ValueError(f"a DSCP class expected ({', '.join(DSCP_CLASSES)}), not {words[0]!r}")
-    return DSCP_CLASSES[words[0].upper()]
-
-
 DSCP: Final = number(63, form="0x{:02x}")
-DSCP_CLASS: Final = Codec(parse_dscp_class, "0x{:02x}".format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +66,10 @@ class DscpMatch(Match):
     NAME: ClassVar[str] = "dscp"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--dscp", "dscp", DSCP, negatable=True, asks=bits("tos", 0xFC, 2), listed="DSCP match !{}"),
-        Option("--dscp-class", "dscp", DSCP_CLASS, negatable=True, printed=False),
     )
 
 
-TOS_NAMES: Final = {
-    "minimize-delay": 0x10, "maximize-throughput": 0x08, "maximize-reliability": 0x04, "minimize-cost": 0x02,
-    "normal-service": 0x00,
-}  # fmt: skip
-_TOS_NUMBER: Final = masked(UINT8, form="0x{:02x}")
-
-
-def parse_tos(words: Sequence[str], family: Family) -> Masked:
-    """Read `value[/mask]`, or a name of `TOS_NAMES`, which counts under the mask 0x3f. Raises ValueError."""
-    if words[0].lower() in TOS_NAMES:
-        return Masked(TOS_NAMES[words[0].lower()], 0x3F)
-    return _TOS_NUMBER.parse(words, family)
-
-
-TOS: Final = Codec(parse_tos, _TOS_NUMBER.text)
+TOS: Final = masked(UINT8, form="0x{:02x}")
 
 
 @dataclass(frozen=True, slots=True)

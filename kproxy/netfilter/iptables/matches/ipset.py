@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import number
 from kproxy.netfilter.iptables.matches.base import Match
 from kproxy.netfilter.iptables.option import Codec, Negatable, Option
-
-_COUNTER: Final = number((1 << 64) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ SET_REFERENCE: Final = Codec(parse_reference, str, arity=2)
 
 @dataclass(frozen=True, slots=True)
 class SetMatch(Match):
-    """`--match-set` and what it may ask of the matching element's counters.
+    """`--match-set`. What asks for the counters of the element (`--packets-gt`) is left to `OpaqueMatch`.
 
     `update_counters` and `update_subcounters` are False when switched off with `!`, else None.
     """
@@ -49,27 +46,11 @@ class SetMatch(Match):
     return_nomatch: bool = False
     update_counters: bool | None = None
     update_subcounters: bool | None = None
-    packets_eq: Negatable[int] | None = None
-    packets_lt: int | None = None
-    packets_gt: int | None = None
-    bytes_eq: Negatable[int] | None = None
-    bytes_lt: int | None = None
-    bytes_gt: int | None = None
 
     NAME: ClassVar[str] = "set"
-    EXCLUSIVE: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("packets_eq", "packets_lt", "packets_gt"),
-        ("bytes_eq", "bytes_lt", "bytes_gt"),
-    )
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--match-set", "match_set", SET_REFERENCE, negatable=True, aliases=("--set",)),
         Option("--return-nomatch", "return_nomatch"),
         Option("--update-counters", "update_counters", negatable=True, omit=True),
         Option("--update-subcounters", "update_subcounters", negatable=True, omit=True),
-        Option("--packets-eq", "packets_eq", _COUNTER, negatable=True),
-        Option("--packets-lt", "packets_lt", _COUNTER),
-        Option("--packets-gt", "packets_gt", _COUNTER),
-        Option("--bytes-eq", "bytes_eq", _COUNTER, negatable=True),
-        Option("--bytes-lt", "bytes_lt", _COUNTER),
-        Option("--bytes-gt", "bytes_gt", _COUNTER),
     )

@@ -1,4 +1,4 @@
-"""`-m tcp`, `-m udp`, `-m sctp`: ports, TCP flags and options, SCTP chunks."""
+"""`-m tcp`, `-m udp`, `-m sctp`: ports, TCP flags and options."""
 
 from __future__ import annotations
 
@@ -114,78 +114,14 @@ class UdpMatch(Match):
     OPTIONS: ClassVar[tuple[Option, ...]] = _port_options(_ANY_PORT)
 
 
-CHUNK_TYPES: Final = {
-    "DATA": 0, "INIT": 1, "INIT_ACK": 2, "SACK": 3, "HEARTBEAT": 4, "HEARTBEAT_ACK": 5, "ABORT": 6, "SHUTDOWN": 7,
-    "SHUTDOWN_ACK": 8, "ERROR": 9, "COOKIE_ECHO": 10, "COOKIE_ACK": 11, "ECN_ECNE": 12, "ECN_CWR": 13,
-    "SHUTDOWN_COMPLETE": 14, "ASCONF_ACK": 128, "FORWARD_TSN": 192, "ASCONF": 193,
-}  # fmt: skip
-"""SCTP chunk types by the names that iptables prints, in its order."""
-
-_CHUNK_FLAGS: Final = {"DATA": "----IUBE", "ABORT": "-------T", "SHUTDOWN_COMPLETE": "-------T"}
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkTypes:
-    """`--chunk-types`: `mode` is all, any or only; `chunks` pairs each chunk name with its flag letters, upper case for
-    a flag that must be set, lower case for one that must not; `everything` stands for ALL."""
-
-    mode: str
-    chunks: tuple[tuple[str, str], ...] = ()
-    everything: bool = False
-
-    def text(self) -> str:
-        """As iptables-save prints it; `iptables -L -n` has the chunks' numbers, as `0x0004`."""
-        if self.everything or not self.chunks:
-            return f"{self.mode} {'ALL' if self.everything else 'NONE'}"
-        return f"{self.mode} {','.join(f'{name}:{flags}' if flags else name for name, flags in self.chunks)}"
-
-
-def _parse_chunk_flags(name: str, letters: str) -> str:
-    known = _CHUNK_FLAGS.get(name, "")
-    chosen: dict[str, str] = {}
-    for letter in letters:
-        if letter == "-" or letter.upper() not in known:
-            raise ValueError(f"flags of SCTP chunk {name} expected, not {letters!r}")
-        chosen.setdefault(letter.upper(), letter)
-        if letter.isupper():
-            chosen[letter] = letter
-    return "".join(chosen[flag] for flag in known if flag in chosen)
-
-
-def _parse_chunks(words: Sequence[str], _family: Family) -> ChunkTypes:
-    mode, listed = words[0].lower(), words[1]
-    if mode not in ("all", "any", "only"):
-        raise ValueError(f"all, any or only expected, not {words[0]!r}")
-    if listed.upper() in ("ALL", "NONE"):
-        return ChunkTypes(mode, everything=listed.upper() == "ALL")
-    chunks = {}
-    for word in listed.split(","):
-        name, _, letters = word.partition(":")
-        if name.upper() not in CHUNK_TYPES:
-            raise ValueError(f"SCTP chunk types expected, not {listed!r}")
-        chunks[name.upper()] = _parse_chunk_flags(name.upper(), letters)
-    return ChunkTypes(mode, tuple((name, chunks[name]) for name in CHUNK_TYPES if name in chunks))
-
-
-def _chunks(types: ChunkTypes) -> Condition:
-    return Open("header", f"SCTP chunks {types.text()}", "what SCTP chunks it has")
-
-
-_CHUNKS: Final = Codec(_parse_chunks, ChunkTypes.text, arity=2)
-
-
 @dataclass(frozen=True, slots=True)
 class SctpMatch(Match):
-    """Ports as in `TcpMatch`, except that 0:65535 is kept, and the chunk types of the packet."""
+    """Ports as in `TcpMatch`, except that 0:65535 is kept."""
 
     sport: Negatable[Range] | None = None
     dport: Negatable[Range] | None = None
-    chunks: Negatable[ChunkTypes] | None = None
 
     NAME: ClassVar[str] = "sctp"
     LISTED: ClassVar[str] = "sctp"
     PROTOCOLS: ClassVar[frozenset[int]] = frozenset({132})
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        *_port_options(),
-        Option("--chunk-types", "chunks", _CHUNKS, negatable=True, asks=_chunks, listed="! {}"),
-    )
+    OPTIONS: ClassVar[tuple[Option, ...]] = _port_options()

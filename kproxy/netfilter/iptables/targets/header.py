@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 from kproxy.netfilter import effect
 from kproxy.netfilter.effect import Effect
-from kproxy.netfilter.iptables.codec import UINT8, Masked, bit_options, number
-from kproxy.netfilter.iptables.matches.header import DSCP, DSCP_CLASS, TOS
+from kproxy.netfilter.iptables.codec import UINT8, Masked, number
+from kproxy.netfilter.iptables.matches.header import DSCP, TOS
 from kproxy.netfilter.iptables.option import Option
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -58,10 +58,7 @@ class DscpTarget(Target):
     dscp: int
 
     NAME: ClassVar[str] = "DSCP"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--set-dscp", "dscp", DSCP, listed="DSCP set {}"),
-        Option("--set-dscp-class", "dscp", DSCP_CLASS, printed=False),
-    )
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--set-dscp", "dscp", DSCP, listed="DSCP set {}"),)
 
     def effect(self) -> Effect:
         return effect.SetField("tos", tuple(old & 3 | self.dscp << 2 for old in range(256)), "sets the DSCP")
@@ -74,10 +71,7 @@ class TosTarget(Target):
     tos: Masked
 
     NAME: ClassVar[str] = "TOS"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--set-tos", "tos", TOS, listed="TOS set {}"),
-        *bit_options("tos", "tos", UINT8),
-    )
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--set-tos", "tos", TOS, listed="TOS set {}"),)
 
     def effect(self) -> Effect:
         values = tuple(old & ~self.tos.mask & UINT8 ^ self.tos.value for old in range(256))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from kproxy.netfilter import effect
 from kproxy.netfilter.effect import Effect, Term
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import UINT32, Masked, bit_options, masked, number
+from kproxy.netfilter.iptables.codec import UINT32, Masked, masked, number, parse_uint
 from kproxy.netfilter.iptables.option import Codec, Option
 from kproxy.netfilter.iptables.targets.base import Target
 
@@ -22,10 +22,17 @@ def _set(words: Sequence[str], family: Family) -> Masked:
     return Masked(value.value, value.mask | value.value)
 
 
+def _input(word: str, parse: Callable[[Sequence[str], Family], Masked]) -> Option:
+    """An option that the kernel keeps as `--set-xmark`."""
+    return Option(f"--{word}-mark", "xmark", Codec(parse, _XMARK.text), printed=False, listed=f"{word} {{}}")
+
+
 _XMARK_OPTIONS: Final = (
     Option("--set-xmark", "xmark", _XMARK, listed="xset {}"),
-    Option("--set-mark", "xmark", Codec(_set, _XMARK.text), printed=False, listed="set {}"),
-    *bit_options("xmark", "mark"),
+    _input("set", _set),
+    _input("or", lambda words, _: Masked(parse_uint(words[0]), parse_uint(words[0]))),
+    _input("and", lambda words, _: Masked(0, parse_uint(words[0]) ^ UINT32)),
+    _input("xor", lambda words, _: Masked(parse_uint(words[0]), 0)),
 )
 
 

@@ -7,15 +7,12 @@ from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.effect import ANSWERS, RESET, Effect, Reject
 from kproxy.netfilter.family import Family
-from kproxy.netfilter.iptables.codec import choice
+from kproxy.netfilter.iptables.codec import bare_name
 from kproxy.netfilter.iptables.option import Option, UnsupportedError
 from kproxy.netfilter.iptables.targets.base import Target
 
 _DEFAULT: Final = {Family.IPV4: "icmp-port-unreachable", Family.IPV6: "icmp6-port-unreachable"}
-_SHORT: Final = {family: {row.short: row.name for row in rows} for family, rows in ANSWERS.items()}
-_SHORT[Family.IPV4]["tcp-rst"] = RESET
-_TYPES: Final = tuple(dict.fromkeys(name for names in _SHORT.values() for name in names.values()))
-_INPUT: Final = {short: short for names in _SHORT.values() for short in names}
+_TYPES: Final = {family: (*(row.name for row in rows), RESET) for family, rows in ANSWERS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +22,15 @@ class RejectTarget(Target):
     reject_with: str
 
     NAME: ClassVar[str] = "REJECT"
-    OPTIONS: ClassVar[tuple[Option, ...]] = (
-        Option("--reject-with", "reject_with", choice(_TYPES, "a reject type", _INPUT)),
-    )
+    OPTIONS: ClassVar[tuple[Option, ...]] = (Option("--reject-with", "reject_with", bare_name(40)),)
 
     def protocols(self) -> frozenset[int]:
         return frozenset({6} if self.reject_with == RESET else ())
 
     @classmethod
     def complete(cls, values: dict[str, Any], family: Family) -> None:
-        names = _SHORT[family]
         answer = values.setdefault("reject_with", _DEFAULT[family])
-        values["reject_with"] = names.get(answer, answer)
-        if values["reject_with"] not in (*names.values(), RESET):
+        if answer not in _TYPES[family]:
             raise UnsupportedError(f"{answer} is not a reject type of {family.value}")
 
     def effect(self) -> Effect:

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.lexer import split_words
-from kproxy.netfilter.iptables.option_owner import Layout, OtherFamilyError, lay_out, shape_of
+from kproxy.netfilter.iptables.option_owner import Layout, lay_out, shape_of
 
 
 def layout(text: str, family: Family = Family.IPV4) -> Layout:
@@ -57,8 +57,6 @@ def test_owners(text: str, expected: list[tuple[str, list[str]]]) -> None:
         ("-j A -g B", "only one of -j and -g"),
         ("-g LOG", "a chain expected after -g"),
         ("-f -f", "-f only once"),
-        ("-c 1", "packets and bytes"),
-        ("! -c 1 2", "an option expected, not -c"),
         ("--dport 5 -p tcp", "a known option expected, not --dport"),
         ("--bogus", "a known option expected, not --bogus"),
         ("word", "an option expected, not word"),
@@ -76,10 +74,6 @@ def test_refused(text: str, expected: str) -> None:
 
 
 def test_families() -> None:
-    layout("-4 -j X")
-    layout("-6 -j X", Family.IPV6)
-    with pytest.raises(OtherFamilyError):
-        layout("-6 -j X")
     with pytest.raises(ValueError, match="only in IPv4"):
         layout("-f", Family.IPV6)
 
@@ -102,5 +96,5 @@ def test_shapes() -> None:
 
 def test_only_part() -> None:
     assert layout("-m tcp --dport 5").only_part() is not None
-    for text in ("-m tcp -m udp", "-s 1.1.1.1 -m tcp", "-f -m tcp", "-c 1 2 -m tcp", ""):
+    for text in ("-m tcp -m udp", "-s 1.1.1.1 -m tcp", "-f -m tcp", ""):
         assert layout(text).only_part() is None

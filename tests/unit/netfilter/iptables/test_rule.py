@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter import ACCEPT, Counters, Family, Rule, RuleSyntaxError, canonicalize_rule, parse_rule
+from kproxy.netfilter import ACCEPT, Family, Rule, RuleSyntaxError, canonicalize_rule, parse_rule
 
 
 def test_lines() -> None:
@@ -37,10 +37,9 @@ def test_head() -> None:
 def test_canonicalize() -> None:
     assert canonicalize_rule("-A X -j MARK --or-mark 0x4000") == "-j MARK --set-xmark 0x4000/0x4000"
     assert canonicalize_rule("-j REJECT", family=Family.IPV6) == "-j REJECT --reject-with icmp6-port-unreachable"
-    assert parse_rule("-c 1 2").counters == Counters(1, 2)
 
 
-@pytest.mark.parametrize("text", ["-j A\n-j B", "-A X -6 -j A", "-A X --bogus", "-B X", "[1:2] -I X"])
+@pytest.mark.parametrize("text", ["-j A\n-j B", "-c 1 2", "-A X --bogus", "-B X", "[1:2] -I X"])
 def test_refused(text: str) -> None:
     with pytest.raises(RuleSyntaxError) as caught:
         parse_rule(text, source="here")

@@ -100,7 +100,6 @@ def test_empty(text: str) -> None:
         ("*filter\n:X\nCOMMIT\n", 2, "a chain declaration"),
         ("*filter\n:X FROB [0:0]\nCOMMIT\n", 2, "a policy expected"),
         ("*filter\n:X - [0:0]\n-A X -j\nCOMMIT\n", 3, "a value expected after -j"),
-        ("*filter\n:X - [0:0]\n-A X -6 -j A\nCOMMIT\n", 3, "a rule of this family expected"),
         ("*filter\n:X - [0:0]\n[1:2] -A X --bogus\nCOMMIT\n", 3, "a known option expected, not --bogus"),
         ("*filter\n:X - [0:0]\n-D X -j A\nCOMMIT\n", 3, "a chain declaration, a rule (-A) or COMMIT expected"),
         ("*filter\n:X - [0:0]\n-A\nCOMMIT\n", 3, "a chain declaration, a rule (-A) or COMMIT expected"),

@@ -71,29 +71,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         return
 
 
-KEYS = (
-    *("match", "left", "right", "op", "payload", "protocol", "field", "meta", "key", "set", "range", "prefix", "map"),
-    *("vmap", "data", "accept", "jump", "target", "elem", "val", "concat", "|", "dnat", "addr"),
-)
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-1, 70000)
-    | st.sampled_from(["tcp", "ip", "10.0.0.1", "==", "in", "saddr"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYS),
-            inner,
-            max_size=3,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@pytest.mark.parametrize(("before", "brackets"), [("meta mark set ", "()"), ("ip saddr ", "{}")])
-def test_what_is_nested_too_deeply_is_an_error(before: str, brackets: str) -> None:
-    text = f"{before}{brackets[0] * 3000}1{brackets[1] * 3000}"
+def test_what_is_nested_too_deeply_is_an_error() -> None:
+    text = f"meta mark set {'(' * 3000}1{')' * 3000}"
     with pytest.raises(NftSyntaxError, match="line 1: fewer levels of nesting expected"):
         parse_nft(f"add rule ip x c {text}\n")

@@ -29,6 +29,7 @@ def rules(statement: str, table: str = "ip") -> NftRuleset:
         ("icmp type set 0", "tcp", ("DROP", "10.0.0.2:80")),
         ("tcp option maxseg size set rt mtu", "udp", ("ACCEPT", "10.0.0.2:80")),
         ("tcp option maxseg size set rt mtu", "tcp", ("DROP", "10.0.0.2:80")),
+        ("tcp option maxseg size set 1400 drop", "udp", ("ACCEPT", "10.0.0.2:80")),
         ("ip daddr set 10.0.0.9", "udp", ("ACCEPT", "10.0.0.9:80")),
     ],
 )
