@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from kproxy.netfilter.family import PROTOCOL_NUMBERS, VERDICTS, Family
 from kproxy.netfilter.iptables.codec import parse_protocol
@@ -61,7 +61,7 @@ class OptionSpan:
 class Part:
     """A match or target: `words` are the indexes of its words in the line, the name's first (-1: the match was loaded
     by itself, and `name` says which). `name` is None if it does not matter: for a chain. `opaque` parts are not read by
-    their `options`."""
+    their `options`. `known` is what a reader has read of the part by its words."""
 
     flag: str
     name: str | None
@@ -69,24 +69,27 @@ class Part:
     words: list[int]
     options: list[OptionSpan] = field(default_factory=list)
     opaque: bool = False
+    known: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    pick: Callable[[Sequence[str]], tuple[str, ...]] = tuple
+    """Takes this part's words, the name included, out of a line of the layout's shape."""
 
-    def pick(self) -> Callable[[Sequence[str]], tuple[str, ...]]:
-        """A function that takes this part's words, the name included, out of a line of the layout's shape."""
+    def finish(self) -> None:
+        """Make `pick`, once all words are there."""
         words = self.words
         if words[0] < 0:
             name, rest = self.name or "", words[1:]
-            return lambda raw: (name, *[raw[index] for index in rest])
-        if len(words) == 1:
-            only = words[0]
-            return lambda raw: (raw[only],)
-        return itemgetter(*words)
+            self.pick = lambda raw: (name, *[raw[index] for index in rest])
+        elif len(words) == 1:
+            self.pick = lambda raw: (raw[words[0]],)
+        else:
+            self.pick = itemgetter(*words)
 
 
 @dataclass(slots=True)
 class Layout:
     """Where everything stands in lines of one shape. `head` maps the fields of the fixed part to the index of their
-    value and the negation. `general` is False if words that the shape does not hold mattered too, so that the layout is
-    good for this line only."""
+    value and whether it is negated. `general` is False if words that the shape does not hold mattered too, so that the
+    layout is good for this line only."""
 
     head: dict[str, tuple[int, bool]] = field(default_factory=dict)
     fragment: bool | None = None
@@ -147,6 +150,8 @@ def lay_out(raw: Sequence[str], family: Family) -> Layout:
         negated = False
     if negated:
         raise ValueError("an option expected after !")
+    for part in layout.parts:
+        part.finish()
     return layout
 
 

@@ -18,8 +18,9 @@ printed exactly as it was written keeps its text. A reader that does not is for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
 
 from kproxy.netfilter.address import Network
 from kproxy.netfilter.family import VERDICTS, Family
@@ -51,9 +52,9 @@ class RuleReader:
         self.keep_spelling = keep_spelling
         self._heads: dict[str, Head] = {"": _NO_HEAD}
         self._pieces: dict[str, Match | Target] = {}
-        self._plans: dict[tuple[str | None, ...], _Plan] = {}
+        self._layouts: dict[tuple[str | None, ...], Layout] = {}
         self._parts: dict[tuple[str, str | None], dict[tuple[str, ...], Any]] = {}
-        self._values: dict[tuple[str, bool], dict[str, Any]] = {}
+        self._values: tuple[dict[str, dict[str, Any]], ...] = (defaultdict(dict), defaultdict(dict))
 
     def read(self, text: str, counters: Counters | None = None) -> Rule:
         """Read one rule: what follows `-A CHAIN`.
@@ -104,9 +105,9 @@ class RuleReader:
                 head = self._heads[text] = Head(Negatable(network))
                 return head
         raw = split_words(text)
-        plan = self._plan(raw)
-        head = self._head(plan, raw)
-        if plan.parts or head.text() != text:
+        layout = self._layout(raw)
+        head = self._head(layout, raw)
+        if layout.parts or head.text() != text:
             raise ValueError("the fixed part of a rule expected")
         self._heads[text] = head
         return head
@@ -115,11 +116,10 @@ class RuleReader:
         built = self._frequent_piece(piece)
         if built is None:
             raw = split_words(piece)
-            plan = self._plan(raw)
-            part = plan.layout.only_part()
+            part = self._layout(raw).only_part()
             if part is None:
                 raise ValueError("one match or target expected")
-            built = self._build(part, plan.parts[0].pick(raw))
+            built = self._build(part, part.pick(raw))
             if built.to_save() != piece:
                 built = _exact_opaque(piece, built)
         self._pieces[piece] = built
@@ -138,51 +138,42 @@ class RuleReader:
 
     # any order
 
-    def _plan(self, raw: list[str]) -> _Plan:
+    def _layout(self, raw: list[str]) -> Layout:
         shape = shape_of(raw)
-        plan = self._plans.get(shape)
-        if plan is None:
-            plan = self._make_plan(lay_out(raw, self.family))
-            if plan.layout.general:
-                self._plans[shape] = plan
-        return plan
-
-    def _make_plan(self, layout: Layout) -> _Plan:
-        head = [
-            _HeadStep(Head._fields.index(field), field, at, negated, self._values.setdefault((field, negated), {}))
-            for field, (at, negated) in layout.head.items()
-        ]
-        parts = [
-            _PartStep(part, part.pick(), self._parts.setdefault((part.flag, part.name), {})) for part in layout.parts
-        ]
-        return _Plan(layout, head, parts)
+        layout = self._layouts.get(shape)
+        if layout is None:
+            layout = lay_out(raw, self.family)
+            for part in layout.parts:
+                part.known = self._parts.setdefault((part.flag, part.name), part.known)
+            if layout.general:
+                self._layouts[shape] = layout
+        return layout
 
     def _read_words(self, raw: list[str], counters: Counters | None) -> Rule:
-        plan = self._plan(raw)
+        layout = self._layout(raw)
         matches: list[Any] = []
         target: Any = None
-        for part, pick, known in plan.parts:
-            words = pick(raw)
-            built = known.get(words)
+        for part in layout.parts:
+            words = part.pick(raw)
+            built = part.known.get(words)
             if built is None:
-                built = self._build(part, words)
-                known[words] = built
+                built = part.known[words] = self._build(part, words)
             if part.flag == "-m":
                 matches.append(built)
             else:
                 target = built
-        return Rule(*self._head(plan, raw), tuple(matches), target, counters)
+        return Rule(*self._head(layout, raw), tuple(matches), target, counters)
 
-    def _head(self, plan: _Plan, raw: list[str]) -> Head:
-        if not plan.head and plan.layout.fragment is None:
+    def _head(self, layout: Layout, raw: list[str]) -> Head:
+        if not layout.head and layout.fragment is None:
             return _NO_HEAD
-        found: list[Any] = [None, None, None, None, None, plan.layout.fragment]
-        for slot, field, at, negated, known in plan.head:
-            word = raw[at]
+        found: dict[str, Any] = {}
+        for field, (at, negated) in layout.head.items():
+            word, known = raw[at], self._values[negated][field]
             if word not in known:
                 known[word] = self._head_value(field, unquote(word), negated)
-            found[slot] = known[word]
-        return Head(*found)
+            found[field] = known[word]
+        return Head(**found, fragment=layout.fragment)
 
     def _head_value(self, field: str, text: str, negated: bool) -> object:
         if field in ("source", "destination"):
@@ -225,33 +216,6 @@ class RuleReader:
                 arguments = (" ".join(arguments),)  # a name that iptables printed without quotes
             values[row.field] = row.read(span.negated, arguments, self.family)
         return cls.build(values, self.family)
-
-
-class _HeadStep(NamedTuple):
-    """How to read one value of the fixed part: its slot in `Head`, its field, its index in the line, the negation, and
-    the values known for that field and negation."""
-
-    slot: int
-    field: str
-    at: int
-    negated: bool
-    known: dict[str, Any]
-
-
-class _PartStep(NamedTuple):
-    """How to read one match or target: which it is, how to take its words, and what is known of it by its words."""
-
-    part: Part
-    pick: Callable[[Sequence[str]], tuple[str, ...]]
-    known: dict[tuple[str, ...], Any]
-
-
-class _Plan(NamedTuple):
-    """A layout, prepared for reading many lines of its shape."""
-
-    layout: Layout
-    head: list[_HeadStep]
-    parts: list[_PartStep]
 
 
 def _exact_opaque(piece: str, built: Match | Target) -> Match | Target:

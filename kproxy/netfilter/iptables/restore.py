@@ -106,7 +106,9 @@ class _RestoreParser(TableParser):
     def parse(self, text: str) -> tuple[TableRestore, ...]:
         for self._line, line in enumerate(text.split("\n"), 1):
             self._text = line
-            if line.strip() and not line.startswith("#"):
+            if line.startswith("-") and self._table:
+                self._operations.append(self._command(line))
+            elif line.strip() and not line.startswith("#"):
                 self._read(line)
         self._text = ""
         self._check_committed()

@@ -17,7 +17,7 @@ def owners(text: str) -> list[tuple[str, list[str]]]:
     """The parts by name, with their words."""
     raw = split_words(text)
     parts = lay_out(raw, Family.IPV4).parts
-    return [(part.pick()(raw)[0], list(part.pick()(raw)[1:])) for part in parts]
+    return [(part.pick(raw)[0], list(part.pick(raw)[1:])) for part in parts]
 
 
 @pytest.mark.parametrize(
