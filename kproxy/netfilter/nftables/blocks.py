@@ -64,10 +64,10 @@ def _read_devices(cursor: Cursor, values: dict[str, Any]) -> None:
         return
     cursor.expect("=")
     cursor.expect("{")
-    found: list[str] = []
-    while cursor.next_item():
+    found = [cursor.name("an interface")]
+    while cursor.accept(","):
         found.append(cursor.name("an interface"))
-        cursor.end_item()
+    cursor.expect("}")
     values["devices"] = tuple(found)
 
 

@@ -13,7 +13,6 @@ from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.ruleset import Chain, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
 
-ADDING: Final = frozenset({"add", "create"})
 DELETING: Final = frozenset({"delete", "destroy"})
 
 Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject
@@ -23,7 +22,7 @@ Item: TypeAlias = Table | Chain | Rule | Set | Elements | NamedObject
 class Command:
     """A command.
 
-    `verb` is add, create, insert, delete, destroy, flush or reset. `kind` says what it is about: ruleset, table, chain,
+    `verb` is add, insert, delete, destroy or flush. `kind` says what it is about: ruleset, table, chain,
     rule, set, map, element, or the kind of an object. `family` is None for `flush ruleset` of all families.
     `name` is the name of the chain, set or object, for a rule of its chain. `item` is what is added. `line` is where
     the command stands.

@@ -110,17 +110,6 @@ class Cursor:
             self.fail("a closing } expected")
         return True
 
-    def next_item(self) -> bool:
-        """Go on to the next item of a list in braces: False when it has ended, with its brace taken."""
-        self.skip_lines()
-        return not self.accept("}")
-
-    def end_item(self) -> None:
-        """The end of an item of a list in braces. Raises UnexpectedError."""
-        self.skip_lines()
-        if not self.accept(",") and self.tokens[self.i] != "}":
-            self.fail(", or } expected")
-
     def at_stop(self) -> bool:
         """Whether the statement ends here."""
         token = self.tokens[self.i]

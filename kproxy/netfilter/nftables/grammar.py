@@ -197,13 +197,6 @@ class Grammar:
             row.read(cursor, values)
         return values
 
-    def lines(self, item: Any, scope: Scope) -> list[str]:
-        """What nft prints without the first words: the rows of an `AnyOrder` each on a line, others on one."""
-        if len(self.rows) == 1 and isinstance(self.rows[0], AnyOrder):
-            return self.rows[0].parts(item, scope)
-        text = self.rows_text(item, scope)
-        return [text] if text else []
-
     def rows_text(self, item: Any, scope: Scope) -> str:
         """What nft prints without the first words."""
         return " ".join([text for row in self.rows if (text := row.text(item, scope))])

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kproxy.netfilter.nftables.blocks import TABLE_ROWS, read_chain
-from kproxy.netfilter.nftables.command import ADDING, DELETING, Command, Item
+from kproxy.netfilter.nftables.command import DELETING, Command, Item
 from kproxy.netfilter.nftables.constant import UnknownNameError
 from kproxy.netfilter.nftables.cursor import Cursor, UnexpectedError
 from kproxy.netfilter.nftables.element import Elements
@@ -26,11 +26,11 @@ from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table, TableFam
 from kproxy.netfilter.nftables.sets import Set, read_set
 
 _FAMILIES: Final = MappingProxyType({family.value: family for family in TableFamily})
-_VERBS: Final = frozenset({"add", "create", "insert", "delete", "destroy", "flush", "reset"})
+_VERBS: Final = frozenset({"add", "insert", "delete", "destroy", "flush"})
 _MANAGED: Final = re.compile(r"# Warning: table (\S+) (\S+) is managed by ([^,]+), do not touch!")
 _REFUSED: Final = {
     ("list", "monitor", "describe", "export", "get"): "a command that changes rules expected",
-    ("replace", "rename"): "a command that adds or deletes expected",
+    ("replace", "rename", "create", "reset"): "a command that adds or deletes expected",
     (
         "define",
         "redefine",
@@ -153,7 +153,7 @@ def _read_table(script: _Script, verb: str, kind: str) -> None:
     if verb in DELETING and "handle" in cursor.tokens[cursor.i : cursor.i + 2]:
         _fail_handle(cursor)
     family, name = script.header()
-    if verb not in ADDING:
+    if verb != "add":
         if verb in DELETING:
             script.sets.pop((family, name), None)
         script.commands.append(Command(verb, kind, family, name, line=line))
@@ -198,7 +198,7 @@ def _read_named(script: _Script, verb: str, kind: str) -> None:
         _fail_handle(cursor)
     name = cursor.name(f"the name of a {kind}")
     item: Item | None = None
-    if verb in ADDING:
+    if verb == "add":
         if cursor.peek() == "{" or kind != "chain":
             item = script.item(kind, name)
         else:
@@ -213,9 +213,7 @@ def _read_rule(script: _Script, verb: str, kind: str) -> None:
     line = cursor.line_here()
     family, table = script.header()
     name = cursor.name("the name of a chain")
-    if verb in ("delete", "destroy", "reset") or (
-        cursor.peek() in ("handle", "position", "index") and cursor.tokens[cursor.i + 1].isdigit()
-    ):
+    if verb in DELETING or (cursor.peek() in ("handle", "position", "index") and cursor.tokens[cursor.i + 1].isdigit()):
         cursor.fail("a new rule expected: handles and places of rules are the kernel's")
     script.commands.append(Command(verb, kind, family, table, name, read_rule(cursor), line))
 

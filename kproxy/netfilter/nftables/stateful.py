@@ -19,9 +19,7 @@ DEFAULT_BURST: Final = 5
 """The burst of a packet limit that gives none."""
 
 _BYTE_UNITS: Final = {"mbytes": 1 << 20, "kbytes": 1 << 10, "bytes": 1}
-_TIME_UNITS: Final = frozenset({"second", "minute", "hour", "day", "week"})
-_RATE: Final = re.compile(r"([0-9]{1,18})/([a-z]+)")
-_BYTE_RATE: Final = re.compile(r"([a-z]+)/([a-z]+)")
+_RATE: Final = re.compile(r"([0-9]{1,18})(?: ([mk]?bytes))?/(second|minute|hour|day|week)")
 
 
 def _read_bytes(cursor: Cursor) -> int:
@@ -57,24 +55,12 @@ class Counter:
 
 def _read_rate(cursor: Cursor, values: dict[str, Any]) -> None:
     """`N/TIME`, `N UNIT/TIME`, and the burst."""
-    found = _RATE.fullmatch(cursor.peek())
-    factor: int | None = None
-    if found is not None:
-        cursor.i += 1
-        rate, unit = cursor.convert(read_number, found[1], cursor.i - 1), found[2]
-    else:
-        rate = cursor.number("a rate")
-        units = _BYTE_RATE.fullmatch(cursor.peek())
-        if units is None:
-            cursor.expect("/")
-            unit = cursor.take()
-        else:
-            factor, unit = _BYTE_UNITS.get(units[1]), units[2]
-            cursor.i += 1
-            if factor is None:
-                cursor.fail("bytes, kbytes or mbytes expected", cursor.i - 1)
-    if unit not in _TIME_UNITS:
-        cursor.fail("a rate by second, minute, hour, day or week expected", cursor.i - 1)
+    start, text = cursor.i, cursor.take()
+    text += "" if "/" in text else f" {cursor.take()}"
+    found = _RATE.fullmatch(text)
+    if found is None:
+        cursor.fail("a rate by second, minute, hour, day or week, of packets, bytes, kbytes or mbytes expected", start)
+    factor = _BYTE_UNITS.get(found[2])
     burst = 0 if factor else DEFAULT_BURST
     if cursor.accept("burst"):
         burst = cursor.number()
@@ -82,7 +68,8 @@ def _read_rate(cursor: Cursor, values: dict[str, Any]) -> None:
             burst *= _BYTE_UNITS[cursor.take()]
         else:
             cursor.accept("packets")
-    values |= {"rate": rate * (factor or 1), "unit": unit, "burst": burst, "in_bytes": factor is not None}
+    rate = cursor.convert(read_number, found[1], start)
+    values |= {"rate": rate * (factor or 1), "unit": found[3], "burst": burst, "in_bytes": factor is not None}
 
 
 def _rate_text(limit: Limit, scope: Scope) -> str:

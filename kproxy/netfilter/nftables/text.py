@@ -67,8 +67,8 @@ def _blocks(table: Table, printer: RulePrinter) -> Iterator[list[str]]:
 
 def _object(item: NamedObject, printer: RulePrinter) -> list[str]:
     comment = [] if item.comment is None else [f'comment "{item.comment}"']
-    lines = item.body if isinstance(item.body, tuple) else item.body.GRAMMAR.lines(item.body, printer)
-    return _block(f"{item.kind} {item.name}", item.handle, [*comment, *lines], printer)
+    lines = item.body if isinstance(item.body, tuple) else [item.body.GRAMMAR.rows_text(item.body, printer)]
+    return _block(f"{item.kind} {item.name}", item.handle, filter(None, [*comment, *lines]), printer)
 
 
 def _block(words: str, handle: int | None, lines: Iterable[str], printer: RulePrinter) -> list[str]:

@@ -161,7 +161,6 @@ add chain ip t e
     ("script", "message"),
     [
         ("delete table ip none", "f: line 1: table ip none: no such table"),
-        ("create table ip t", "f: line 1: table ip t: the table exists"),
         ("delete chain ip t c", "f: line 1: table ip t: the chain c is in use by chain d"),
         ("delete set ip t s", "f: line 1: table ip t: the set s is in use by chain d"),
         ("add rule ip t none accept", "f: line 1: table ip t: no such chain: none"),
