@@ -23,10 +23,10 @@ Reading a dump, changing it as iptables-restore would, and writing it:
     True
 
 `parse_save` and `print_save` are for dumps, `parse_restore` and `apply_restore` for restore input; `canonical_ruleset`
-turns the one into the other. nftables is `parse_nft` and `print_nft`, for listings, scripts and JSON:
+turns the one into the other. nftables is `parse_nft` and `print_nft`, for listings and scripts:
 
     >>> from kproxy.netfilter import parse_nft, print_nft
-    >>> script = "add table ip t; add chain ip t c; add rule ip t c ip saddr { 10.0.0.0/8 } tcp dport ssh accept"
+    >>> script = "add table ip t; add chain ip t c; add rule ip t c ip saddr { 10.0.0.0/8 } tcp dport 22 accept"
     >>> print(print_nft(parse_nft(script)).expandtabs(2), end="")
     table ip t {
       chain c {
@@ -45,32 +45,26 @@ from typing import TYPE_CHECKING
 
 from kproxy.netfilter.address import Address, AddressRange, Network
 from kproxy.netfilter.family import BUILTIN_CHAINS, Family
-from kproxy.netfilter.iptables.check import Problem, check_ruleset, find_loop, line_of_rule
+from kproxy.netfilter.iptables.check import Problem, check_ruleset, line_of_rule
 from kproxy.netfilter.iptables.codec import Masked, Range
 from kproxy.netfilter.iptables.errors import RestoreError, RuleSyntaxError
 from kproxy.netfilter.iptables.matches import Match, OpaqueMatch
-from kproxy.netfilter.iptables.operation import Operation
 from kproxy.netfilter.iptables.option import Negatable
-from kproxy.netfilter.iptables.restore import (
-    TableRestore,
-    apply_restore,
-    canonical_ruleset,
-    parse_restore,
-)
+from kproxy.netfilter.iptables.restore import apply_restore, canonical_ruleset, parse_restore
 from kproxy.netfilter.iptables.rule import Counters, Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Ruleset, Table
 from kproxy.netfilter.iptables.save import canonicalize_rule, detect_family, parse_rule, parse_save, print_save
 from kproxy.netfilter.iptables.targets import ACCEPT, DROP, QUEUE, RETURN, Jump, OpaqueTarget, Target, Verdict
 
 if TYPE_CHECKING:
-    from kproxy.netfilter.nftables.check import NftProblem, check_nft
+    from kproxy.netfilter.nftables.check import check_nft
     from kproxy.netfilter.nftables.errors import NftApplyError, NftSyntaxError
     from kproxy.netfilter.nftables.ruleset import NftRuleset, TableFamily
     from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
     from kproxy.netfilter.nftables.text import parse_nft, print_nft, print_table
 
 _NFTABLES = {
-    "check": ("NftProblem", "check_nft"),
+    "check": ("check_nft",),
     "errors": ("NftApplyError", "NftSyntaxError"),
     "text": ("print_nft", "print_table", "parse_nft"),
     "style": ("BOOKWORM", "TRIXIE", "Style"),
@@ -97,12 +91,10 @@ __all__ = [
     "Negatable",
     "Network",
     "NftApplyError",
-    "NftProblem",
     "NftRuleset",
     "NftSyntaxError",
     "OpaqueMatch",
     "OpaqueTarget",
-    "Operation",
     "Problem",
     "Range",
     "RestoreError",
@@ -112,7 +104,6 @@ __all__ = [
     "Style",
     "Table",
     "TableFamily",
-    "TableRestore",
     "Target",
     "Verdict",
     "apply_restore",
@@ -121,7 +112,6 @@ __all__ = [
     "check_nft",
     "check_ruleset",
     "detect_family",
-    "find_loop",
     "line_of_rule",
     "parse_nft",
     "parse_restore",

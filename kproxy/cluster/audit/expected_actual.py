@@ -288,9 +288,8 @@ def _pieces(table: NftTable) -> Iterator[tuple[str, str]]:
     for chain in table.chains:
         yield f"chain {chain.name}", "\n".join([str(chain.base), *(printer.rule(rule) for rule in chain.rules)])
     for item in table.sets:
-        objects = item.object_kind is not None
         for element in item.elements:
-            text = print_element(element, item.types, item.data_types, printer, objects=objects)
+            text = print_element(element, item.types, item.data_types, printer)
             yield f"element {item.name} {text.partition(' : ')[0]}", text
 
 

@@ -96,4 +96,4 @@ def _text(table: NftTable, name: str, element: Element | None) -> str:
     held = table.table.set(name)
     if held is None or element is None:
         return ""
-    return print_element(element, held.types, held.data_types, Scope(), objects=held.object_kind is not None)
+    return print_element(element, held.types, held.data_types, Scope())

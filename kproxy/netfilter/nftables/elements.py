@@ -117,12 +117,10 @@ def read_value(cursor: Cursor, types: Sequence[DataType]) -> Value:
     return tuple(parts)
 
 
-def read_elements(
-    cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType] = (), *, objects: bool = False
-) -> Elements:
+def read_elements(cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType] = ()) -> Elements:
     """The elements up to the closing brace, which is taken; the opening one has been.
 
-    `data_types` are those of a map's data; `objects` says that the data are objects' names.
+    `data_types` are those of a map's data; the name of an object is a string.
 
     Raises:
         UnexpectedError: something else stands there.
@@ -136,15 +134,13 @@ def read_elements(
         cursor.skip_lines()
         if (elements or types[0].form is not Form.TIME) and cursor.accept("}"):
             return Elements(elements)
-        elements.append(_read_element(cursor, types, data_types, objects=objects))
+        elements.append(_read_element(cursor, types, data_types))
         cursor.skip_lines()
         if not cursor.accept(",") and cursor.peek() != "}":
             cursor.fail(", or } expected")
 
 
-def _read_element(
-    cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType], *, objects: bool
-) -> Element:
+def _read_element(cursor: Cursor, types: Sequence[DataType], data_types: Sequence[DataType]) -> Element:
     key: Value | CatchAll = CATCH_ALL if cursor.accept("*") else read_value(cursor, types)
     data = None
     more: dict[str, Any] = {}
@@ -154,16 +150,14 @@ def _read_element(
         elif not _EXTRAS.read_one(cursor, more):
             cursor.fail(", or } expected")
     if cursor.accept(":"):
-        data = _read_data(cursor, data_types, objects=objects)
-    elif data_types or objects:
+        data = _read_data(cursor, data_types)
+    elif data_types:
         cursor.fail(": and the data of the map expected")
     return Element(key, data, **more)
 
 
-def _read_data(cursor: Cursor, data_types: Sequence[DataType], *, objects: bool) -> Data:
+def _read_data(cursor: Cursor, data_types: Sequence[DataType]) -> Data:
     cursor.skip_lines()
-    if objects:
-        return cursor.name("the name of an object")
     if not data_types:
         cursor.fail(", or } expected", cursor.i - 1)
     if data_types[0].form is Form.VERDICT:
@@ -246,9 +240,7 @@ def has_extras(element: Element) -> bool:
     return bool(element.stateful) or (element.timeout, element.expires, element.comment) != (None, None, None)
 
 
-def print_element(
-    element: Element, types: Sequence[DataType], data_types: Sequence[DataType], scope: Scope, *, objects: bool = False
-) -> str:
+def print_element(element: Element, types: Sequence[DataType], data_types: Sequence[DataType], scope: Scope) -> str:
     """An element of a set or map."""
     key, data = element.key, element.data
     if not scope.newer and isinstance(key, Range) and types[0].name == "mark":
@@ -260,7 +252,7 @@ def print_element(
         return text
     if isinstance(data, Verdict):
         return f"{text} : {print_verdict(data)}"
-    return f"{text} : " + (f'"{data}"' if objects else print_value(data, data_types, separator=" | "))
+    return f"{text} : {print_value(data, data_types, separator=' | ')}"
 
 
 def _mark_prefix(key: Range) -> Range | Prefix:
@@ -271,14 +263,7 @@ def _mark_prefix(key: Range) -> Range | Prefix:
     return Prefix(key.first, 33 - size.bit_length(), 32)
 
 
-def print_elements(
-    elements: Elements,
-    types: Sequence[DataType],
-    data_types: Sequence[DataType],
-    scope: Scope,
-    *,
-    objects: bool = False,
-) -> str:
+def print_elements(elements: Elements, types: Sequence[DataType], data_types: Sequence[DataType], scope: Scope) -> str:
     """An anonymous set or map, in braces."""
     ordered = listing_order(elements, types, interval=has_intervals(elements))
-    return "{ " + ", ".join(print_element(item, types, data_types, scope, objects=objects) for item in ordered) + " }"
+    return "{ " + ", ".join(print_element(item, types, data_types, scope) for item in ordered) + " }"

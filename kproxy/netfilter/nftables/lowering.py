@@ -29,6 +29,7 @@ from kproxy.netfilter.condition import (
     fields_of,
 )
 from kproxy.netfilter.field import FIELDS, NAMES, UINT32
+from kproxy.netfilter.nftables.bitwise import MASK_AND_XOR
 from kproxy.netfilter.nftables.expression import (
     AnonymousSet,
     Binary,
@@ -85,18 +86,12 @@ class Key:
     def computed(self, operator: str, number: int) -> Key:
         """The key after an operation with a constant, in registers of 32 bits if it shifts."""
         shift, mask, flip = self.shift, self.mask, self.flip
-        match operator:
-            case "&":
-                return replace(self, mask=mask & number, flip=flip & number)
-            case "|":
-                return replace(self, mask=mask & ~number, flip=flip & ~number | number)
-            case "^":
-                return replace(self, flip=flip ^ number)
-            case "<<":
-                moved = mask << number & UINT32, flip << number & UINT32
-                return replace(self, shift=shift - number, mask=moved[0], flip=moved[1])
-            case _:
-                return replace(self, shift=shift + number, mask=mask >> number, flip=flip >> number)
+        if operator in MASK_AND_XOR:
+            mask, flip = MASK_AND_XOR[operator](mask, flip, number)
+            return replace(self, mask=mask, flip=flip)
+        if operator == "<<":
+            return replace(self, shift=shift - number, mask=mask << number & UINT32, flip=flip << number & UINT32)
+        return replace(self, shift=shift + number, mask=mask >> number, flip=flip >> number)
 
 
 def _bits(field: str, present: Condition = ALWAYS) -> Key:

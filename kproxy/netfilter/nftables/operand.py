@@ -167,21 +167,9 @@ def read_right(cursor: Cursor, left: Expression) -> Expression:
     if token == "{":
         cursor.i += 1
         return AnonymousSet(read_elements(cursor, types), types)
-    if token not in LAYERS:
-        name = cursor.set_reference()
-        if name is not None:
-            return SetReference(name)
-    if len(types) > 1:
-        return read_value(cursor, types)
-    kind = types[0]
-    if kind.form is Form.FLAGS:
-        return _read_flags(cursor, kind)
-    if token == "(" or (kind.form is not Form.STRING and _starts_expression(token, kind)):
-        return _read_bitwise(cursor, kind, 0)
-    value = read_single(cursor, kind)
-    if isinstance(value, int) and cursor.peek() in _OPERATORS:
-        cursor.fail("a single value expected")
-    return value
+    if token not in LAYERS and (name := cursor.set_reference()) is not None:
+        return SetReference(name)
+    return read_value(cursor, types) if len(types) > 1 else read_argument(cursor, types[0])
 
 
 def _read_flags(cursor: Cursor, kind: DataType) -> int:
@@ -235,11 +223,11 @@ def print_operand(value: Expression, beside: Expression, scope: Scope, *, inside
     return print_value(value, types_of(beside))
 
 
-def print_map(found: SetReference | AnonymousMap, scope: Scope, *, objects: bool = False) -> str:
+def print_map(found: SetReference | AnonymousMap, scope: Scope) -> str:
     """The map of a look-up."""
     if isinstance(found, SetReference):
         return f"@{found.name}"
-    return print_elements(found.elements, found.types, found.data_types, scope, objects=objects)
+    return print_elements(found.elements, found.types, found.data_types, scope)
 
 
 def _print_binary(expression: Binary, scope: Scope) -> str:

@@ -233,10 +233,9 @@ def _read_element(script: _Script, verb: str, kind: str) -> None:
 
 
 def _elements_of(cursor: Cursor, found: Set, *, optional_data: bool) -> Elements:
-    objects = found.object_kind is not None
     start = cursor.i
     try:
-        return read_elements(cursor, found.types, found.data_types, objects=objects)
+        return read_elements(cursor, found.types, found.data_types)
     except UnexpectedError:
         if not optional_data or not found.is_map:
             raise

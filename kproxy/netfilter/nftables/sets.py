@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.nftables.cursor import Cursor
-from kproxy.netfilter.nftables.datatype import DATATYPES, DataType
+from kproxy.netfilter.nftables.datatype import DATATYPES, STRING, DataType
 from kproxy.netfilter.nftables.element import NO_ELEMENTS, Elements
 from kproxy.netfilter.nftables.elements import has_extras, print_element, read_elements
 from kproxy.netfilter.nftables.expression import Expression, types_of
@@ -61,16 +61,15 @@ def _read_type(cursor: Cursor, values: dict[str, Any]) -> None:
         return
     values["data_interval"] = cursor.accept("interval")
     token = cursor.peek()
-    if token in _OF_OBJECTS:
-        values["object_kind"] = cursor.take()
-    elif token in DATATYPES or not (by_expression or token == "ct"):
+    if token in _OF_OBJECTS or (token == "ct" and not by_expression):
+        cursor.i += 1
+        values["object_kind"] = f"ct {cursor.name('helper, timeout or expectation')}" if token == "ct" else token
+        values["data_types"] = (STRING,)
+    elif token in DATATYPES or not by_expression:
         values["data_types"] = _take_types(cursor)
-    elif by_expression:
+    else:
         values["data_of"] = read_expression(cursor)
         values["data_types"] = types_of(values["data_of"])
-    else:
-        cursor.i += 1
-        values["object_kind"] = f"ct {cursor.name('helper, timeout or expectation')}"
 
 
 def _type_text(item: Set, scope: Scope) -> str:
@@ -91,8 +90,7 @@ def _read_set_elements(cursor: Cursor, values: dict[str, Any]) -> None:
     cursor.expect("=")
     cursor.skip_lines()
     cursor.expect("{")
-    objects = values.get("object_kind") is not None
-    values["elements"] = read_elements(cursor, values["types"], values.get("data_types", ()), objects=objects)
+    values["elements"] = read_elements(cursor, values["types"], values.get("data_types", ()))
 
 
 def _elements_text(item: Set, scope: Scope) -> str:
@@ -101,8 +99,7 @@ def _elements_text(item: Set, scope: Scope) -> str:
     ordered = listing_order(
         item.elements, item.types, interval="interval" in item.flags or has_intervals(item.elements)
     )
-    objects = item.object_kind is not None
-    items = [print_element(element, item.types, item.data_types, scope, objects=objects) for element in ordered]
+    items = [print_element(element, item.types, item.data_types, scope) for element in ordered]
     width = _elements_a_line(item, scope)
     rows = [", ".join(items[start : start + width]) for start in range(0, len(items), width)]
     return "elements = { " + _WRAP.join(rows) + " }"
@@ -120,14 +117,14 @@ _POLICY: Final = one_of("performance or memory expected", "performance", "memory
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """A set, or, when it has `data_types` or `object_kind`, a map.
+    """A set, or, when it has `data_types`, a map.
 
     `types` are the data types of the key's parts, more than one for a concatenation, and so `data_types` for a map's
-    data (`verdict` in a verdict map). A map of objects names their kind (`counter`, `quota`, ...) and holds their
-    names. Sets declared with `typeof` keep the expressions in `key_of` and `data_of`. `flags` are constant, interval,
-    timeout, dynamic. `timeout` (for elements without one of their own) and `gc_interval` are in milliseconds; `size` is
-    the most elements, None for the kernel's default; `policy` memory or None. `stateful` is what every new element
-    gets. `elements` are in the order of the text, which does not count in comparisons.
+    data (`verdict` in a verdict map). A map of objects names their kind in `object_kind` (`counter`, `quota`, ...) and
+    holds their names, strings. Sets declared with `typeof` keep the expressions in `key_of` and `data_of`. `flags` are
+    constant, interval, timeout, dynamic. `timeout` (for elements without one of their own) and `gc_interval` are in
+    milliseconds; `size` is the most elements, None for the kernel's default; `policy` memory or None. `stateful` is
+    what every new element gets. `elements` are in the order of the text, which does not count in comparisons.
     """
 
     name: str
@@ -166,7 +163,7 @@ class Set:
     @property
     def is_map(self) -> bool:
         """Whether it is a map."""
-        return bool(self.data_types) or self.object_kind is not None
+        return bool(self.data_types)
 
     @property
     def is_verdict_map(self) -> bool:

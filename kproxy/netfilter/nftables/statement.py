@@ -20,6 +20,7 @@ from kproxy.netfilter.nftables.datatype import (
     INTEGER,
     IPV4_ADDR,
     IPV6_ADDR,
+    STRING,
     Form,
 )
 from kproxy.netfilter.nftables.elements import read_elements, read_single, read_value
@@ -481,14 +482,14 @@ def _read_object_name(cursor: Cursor) -> str | MapLookup:
     cursor.expect("map")
     found = read_reference(cursor)
     types = types_of(key)
-    return MapLookup(key, found or AnonymousMap(read_elements(cursor, types, objects=True), types))
+    return MapLookup(key, found or AnonymousMap(read_elements(cursor, types, (STRING,)), types, (STRING,)))
 
 
 def object_text(item: ObjectReference, scope: Scope) -> str:
     """What nft prints of a reference to an object."""
     name = item.name
     if isinstance(name, MapLookup):
-        shown = f"{print_expression(name.key, scope)} map {print_map(name.map, scope, objects=True)}"
+        shown = f"{print_expression(name.key, scope)} map {print_map(name.map, scope)}"
     else:
         shown = f'"{name}"'
     return f"{item.kind} {_joint(item.kind)} {shown}"

@@ -5,24 +5,18 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from kproxy.netfilter.iptables.matches.addrtype import ADDRESS_TYPES, AddrtypeMatch
 from kproxy.netfilter.iptables.matches.base import Match, OpaqueMatch
 from kproxy.netfilter.iptables.matches.comment import CommentMatch
 from kproxy.netfilter.iptables.matches.conntrack import ConntrackMatch, StateMatch
 from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
 from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
-from kproxy.netfilter.iptables.matches.link import MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch
-from kproxy.netfilter.iptables.matches.local import NfacctMatch, OwnerMatch
+from kproxy.netfilter.iptables.matches.link import PhysdevMatch
+from kproxy.netfilter.iptables.matches.local import NfacctMatch
 from kproxy.netfilter.iptables.matches.mark import ConnmarkMatch, MarkMatch
 from kproxy.netfilter.iptables.matches.multiport import MultiportMatch
 from kproxy.netfilter.iptables.matches.recent import RecentMatch
 from kproxy.netfilter.iptables.matches.statistic import StatisticMatch
-from kproxy.netfilter.iptables.matches.transport import (
-    TCP_FLAGS,
-    SctpMatch,
-    TcpMatch,
-    UdpMatch,
-)
+from kproxy.netfilter.iptables.matches.transport import TCP_FLAGS, SctpMatch, TcpMatch, UdpMatch
 from kproxy.netfilter.iptables.option import named_classes
 
 MATCH_CLASSES: Final[tuple[type[Match], ...]] = named_classes(Match, __name__)
@@ -37,28 +31,22 @@ PROTOCOL_MATCHES: Final = MappingProxyType(
 """The match that iptables loads by itself when an option follows `-p` that nothing else knows."""
 
 __all__ = [
-    "ADDRESS_TYPES",
     "MATCHES",
     "MATCH_CLASSES",
     "PROTOCOL_MATCHES",
     "TCP_FLAGS",
-    "AddrtypeMatch",
     "CommentMatch",
     "ConnmarkMatch",
     "ConntrackMatch",
     "HashlimitMatch",
     "LimitMatch",
-    "MacMatch",
     "MarkMatch",
     "Match",
     "MultiportMatch",
     "NfacctMatch",
     "OpaqueMatch",
-    "OwnerMatch",
     "PhysdevMatch",
-    "PkttypeMatch",
     "RecentMatch",
-    "RpfilterMatch",
     "SctpMatch",
     "SetMatch",
     "SetReference",

@@ -13,14 +13,12 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.condition import Chance
 from kproxy.netfilter.iptables.matches import (
     MATCH_CLASSES,
-    MacMatch,
     Match,
     PhysdevMatch,
-    PkttypeMatch,
     RecentMatch,
-    RpfilterMatch,
     SetMatch,
 )
+from kproxy.netfilter.iptables.matches.link import MacMatch, PkttypeMatch, RpfilterMatch
 from tests.support.netfilter.strategies import extensions
 
 OPEN = {MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch}

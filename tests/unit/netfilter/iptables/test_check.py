@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter import Problem, Table, check_ruleset, find_loop, line_of_rule, parse_save
+from kproxy.netfilter import Problem, Table, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter.iptables.check import find_loop
 
 
 def problems(rules: str) -> list[tuple[str, str, int]]:
