@@ -109,7 +109,3 @@ class Rule:
     def to_restore(self, chain: str) -> str:
         """The canonical line: what iptables-save prints once the rule is loaded, which iptables-restore takes too."""
         return " ".join(filter(None, ("-A", chain, self.spec())))
-
-    def canonical(self) -> Rule:
-        """The same rule without the spelling it was read in and without counters."""
-        return Rule(*self.head, self.matches, self.target)

@@ -241,7 +241,7 @@ def print_save(ruleset: Ruleset, *, counters: bool | None = None) -> str:
 
     `counters` says whether rules carry theirs: True as with `iptables-save -c` (0 where none are known), False never,
     None as they were read. Tables, chains, comment lines and spellings are those of the rule set; see
-    `Ruleset.in_save_order` and `Rule.canonical`.
+    `Ruleset.in_save_order`.
     """
     lines: list[str] = []
     texts: dict[int, str] = {}  # by identity: readers share equal pieces, and the rule set keeps them alive

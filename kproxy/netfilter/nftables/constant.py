@@ -17,7 +17,6 @@ from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
 from kproxy.netfilter.nftables.datatype import DataType, Form
 from kproxy.netfilter.nftables.value import InterfacePrefix, Prefix, Range, Single
 
-_OCTETS: Final = {str(number): number for number in range(256)}
 _NUMBER: Final = re.compile(r"0[xX]([0-9a-fA-F]+)|(0[0-7]*)")
 _DURATION: Final = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
@@ -72,11 +71,6 @@ def write_duration(milliseconds: int) -> str:
 
 def read_ipv4(text: str) -> int:
     """An IPv4 address. Raises ValueError."""
-    try:
-        a, b, c, d = text.split(".")
-        return _OCTETS[a] << 24 | _OCTETS[b] << 16 | _OCTETS[c] << 8 | _OCTETS[d]
-    except (ValueError, KeyError):
-        pass
     if text.count(".") != 3:
         raise ValueError(f"an IPv4 address expected, not {text!r}")
     return parse_address(text, Family.IPV4)

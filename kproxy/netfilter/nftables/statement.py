@@ -23,7 +23,7 @@ from kproxy.netfilter.nftables.datatype import (
     STRING,
     Form,
 )
-from kproxy.netfilter.nftables.elements import read_elements, read_single, read_value
+from kproxy.netfilter.nftables.elements import read_elements, read_value
 from kproxy.netfilter.nftables.expression import (
     AnonymousMap,
     Ct,
@@ -67,7 +67,7 @@ from kproxy.netfilter.nftables.operand import (
 )
 from kproxy.netfilter.nftables.stateful import STATEFUL_OF_NEW, Stateful
 from kproxy.netfilter.nftables.style import Scope
-from kproxy.netfilter.nftables.value import Prefix, Range, Single, Verdict
+from kproxy.netfilter.nftables.value import Prefix, Range, Verdict
 
 
 class Operator(enum.Enum):
@@ -164,15 +164,9 @@ def _read_target(
     elif is_expression(token) or token == "(":
         address = read_argument(cursor, kind, *((INET_SERVICE,) if concatenated else ()))
     elif token == "[":
-        if family == "ip":
-            cursor.fail("an IPv4 address expected")
-        family = "ip6"
-        address = _read_bracketed(cursor)
-        if cursor.accept("-"):
-            last = _read_bracketed(cursor)
-            if not isinstance(address, int) or not isinstance(last, int) or address > last:
-                cursor.fail("a range of addresses expected", cursor.i - 1)
-            address = address if address == last else Range(address, last)
+        index, family = cursor.i, "ip6"
+        word = _read_bracketed(cursor) + (f"-{_read_bracketed(cursor)}" if cursor.accept("-") else "")
+        address = cursor.convert(constant_reader(IPV6_ADDR), word, index)
     elif concatenated:
         address = read_value(cursor, (kind, INET_SERVICE))
     else:
@@ -193,11 +187,11 @@ def _starts_port(token: str) -> bool:
     return token[:1] == ":" and token[1:2] != ":"
 
 
-def _read_bracketed(cursor: Cursor) -> Single:
+def _read_bracketed(cursor: Cursor) -> str:
     cursor.expect("[")
-    address = read_single(cursor, IPV6_ADDR)
+    word = cursor.take()
     cursor.expect("]")
-    return address
+    return word
 
 
 def _read_port(cursor: Cursor, text: str) -> Expression:

@@ -90,5 +90,4 @@ class Verdict:
 
 ACCEPT: Final = Verdict("accept")
 DROP: Final = Verdict("drop")
-CONTINUE: Final = Verdict("continue")
 RETURN: Final = Verdict("return")
