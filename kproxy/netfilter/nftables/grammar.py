@@ -41,7 +41,7 @@ class Row:
 
     Without a codec it is a flag: True for its word, False for one of `others`; with a codec these are words that nft
     takes in place of its own. `omit` is the value that nft does not print. `counted` marks what the kernel counts, of
-    which a stateless listing says nothing. `then` is a row that stands behind this one, and only there.
+    which a stateless listing says nothing.
     """
 
     word: str
@@ -52,7 +52,6 @@ class Row:
     counted: bool = False
     merged: bool = False
     others: tuple[str, ...] = ()
-    then: Row | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -77,8 +76,6 @@ class Row:
         """Take what stands behind the word. Raises UnexpectedError."""
         value = True if self.codec is None else self.codec.read(cursor)
         values[self.field] = values.get(self.field, frozenset()) | value if self.merged else value
-        if self.then is not None:
-            self.then.read(cursor, values)
 
     def text(self, item: Any, scope: Scope) -> str:
         """What nft prints for the field."""
@@ -88,9 +85,7 @@ class Row:
         if self.codec is None:
             return self.word if value else ""
         text = self.codec.text(value, scope)
-        if self.word:
-            text = f"{self.word} {text}"
-        return text if self.then is None else f"{text} {self.then.text(item, scope)}"
+        return f"{self.word} {text}" if self.word else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Counter:
     bytes: int = field(default=0, compare=False)
 
     GRAMMAR: ClassVar = Grammar(
-        "counter", Row("packets", "packets", NUMBER, counted=True, then=Row("bytes", "bytes", NUMBER, required=True))
+        "counter", Row("packets", "packets", NUMBER, counted=True), Row("bytes", "bytes", NUMBER, counted=True)
     )
 
 

@@ -19,6 +19,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kproxy.netfilter.iptables.codec import Range as Range
+
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
@@ -43,14 +45,6 @@ class Prefix:
     def last(self) -> int:
         """The highest number."""
         return self.address | (1 << (self.bits - self.length)) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The numbers from `first` to `last`, both included."""
-
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
