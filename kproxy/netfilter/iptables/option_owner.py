@@ -48,13 +48,12 @@ _NAMES: Final = (
 @dataclass(frozen=True, slots=True)
 class OptionSpan:
     """An option of a typed match or target: its row, whether `!` stood before it, and where its arguments begin and end
-    in the part's own words; `inline` is the value of `--option=value`."""
+    in the part's own words."""
 
     row: Option
     negated: bool
     first: int
     stop: int
-    inline: str | None = None
 
 
 @dataclass(slots=True)
@@ -180,20 +179,19 @@ def _option(layout: Layout, raw: Sequence[str], index: int, negated: bool) -> in
     word = unquote(raw[index - 1])
     if len(word) < 3 or not word.startswith("--"):
         return _stray(layout, raw, index, negated)
-    name, equals, value = word.partition("=")
-    owner, row = _owner(layout, raw, name)
+    owner, row = _owner(layout, raw, word)
     stop = index
     if row is None:
-        while not equals and stop < len(raw) and not _is_option(raw[stop]):
+        while stop < len(raw) and not _is_option(raw[stop]):
             stop += 1
     else:
-        stop += row.arity - bool(equals)
-        if stop > len(raw) or stop < index:
-            raise ValueError(f"{row.arity} argument(s) expected after {name}")
+        stop += row.arity
+        if stop > len(raw):
+            raise ValueError(f"{row.arity} argument(s) expected after {word}")
         if any(known.row.field == row.field for known in owner.options):
-            raise ValueError(f"{name}: only one of its kind expected")
+            raise ValueError(f"{word}: only one of its kind expected")
         first = len(owner.words) + negated + 1
-        owner.options.append(OptionSpan(row, negated, first, first + stop - index, value if equals else None))
+        owner.options.append(OptionSpan(row, negated, first, first + row.arity))
     if negated:
         owner.words.append(index - 2)
     owner.words += range(index - 1, stop)
@@ -239,7 +237,7 @@ def _stray(layout: Layout, raw: Sequence[str], index: int, negated: bool) -> int
     last = layout.parts[-1] if layout.parts else None
     if last is not None and last.options and not negated and not word.startswith("-"):
         option = last.options[-1]
-        if option.row.loose and option.inline is None and last.words[-1] == index - 2:
+        if option.row.loose and last.words[-1] == index - 2:
             last.words.append(index - 1)
             last.options[-1] = replace(option, stop=option.stop + 1)
             return index

@@ -210,9 +210,7 @@ class RuleReader:
         for span in part.options:
             row = span.row
             arguments: Sequence[str] = plain[span.first : span.stop]
-            if span.inline is not None:
-                arguments = (span.inline,)
-            elif row.loose and len(arguments) > 1:
+            if row.loose and len(arguments) > 1:
                 arguments = (" ".join(arguments),)  # a name that iptables printed without quotes
             values[row.field] = row.read(span.negated, arguments, self.family)
         return cls.build(values, self.family)
