@@ -107,22 +107,8 @@ def _named(names: Mapping[str, int], kind: DataType) -> Callable[[str], int]:
     return read
 
 
-_OTHER_NAMES: Final[Mapping[str, Mapping[str, int]]] = {
-    "uid": {"root": 0},
-    "gid": {"root": 0},
-    "boolean": {"true": 1, "false": 0},
-    "icmp_type": {"unreachable": 3},
-    "icmpv6_type": {"mld-listener-reduction": 132},
-    "icmpx_code": {"host-unreach": 2},
-    "ether_type": {"vlan": 0x8100},
-    "pkt_type": {"unicast": 0},
-}
-"""Names that nft takes besides those it prints."""
-
-
 def _names_of(kind: DataType) -> dict[str, int]:
     names = {name: number for number, name in kind.names.items()}
-    names |= _OTHER_NAMES.get(kind.name, {})
     if kind.name == "inet_proto":
         names = {**PROTOCOL_NUMBERS, **names, **_PROTOCOL_ALIASES}
         del names["all"]
