@@ -45,7 +45,10 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
         return NftProblem(family, table.name, where, message, line)
 
     known = {("set", item.name) for item in table.sets} | {(item.kind, item.name) for item in table.objects}
+    maps = {item.name: dict.fromkeys(chains_of_elements(item.elements)) for item in table.sets if item.is_verdict_map}
+    leads: dict[str, dict[str, None]] = {}
     for chain in table.chains:
+        reached = leads[chain.name] = {}
         for number, rule in enumerate(chain.rules, 1):
             found = references_of(rule)
             where = f"rule {number} of chain {chain.name}"
@@ -58,24 +61,14 @@ def _check_table(table: Table) -> Iterator[NftProblem]:
             for kind, name in (*(("set", name) for name in found.sets), *found.objects):
                 if (kind, name) not in known:
                     yield problem(where, f"a {kind} that does not exist: {name}", rule.line)
+            reached |= dict.fromkeys(found.chains)
+            for name in found.sets:
+                reached |= maps.get(name, {})
     for item in table.sets:
-        if item.is_verdict_map:
-            for name in dict.fromkeys(chains_of_elements(item.elements)):
-                if table.chain(name) is None:
-                    yield problem(f"map {item.name}", f"jump to a chain that does not exist: {name}", item.line)
-    targets = _targets(table)
-    if loop := find_loop(targets, targets):
+        for name in maps.get(item.name, ()):
+            if table.chain(name) is None:
+                yield problem(f"map {item.name}", f"jump to a chain that does not exist: {name}", item.line)
+    if loop := find_loop({name: tuple(reached) for name, reached in leads.items()}, leads):
         first = table.chain(loop[0])
         line = 0 if first is None else first.line
         yield problem(f"chain {loop[0]}", "a loop of jumps: " + " → ".join(loop), line)
-
-
-def _targets(table: Table) -> dict[str, list[str]]:
-    """The chains that each chain's rules can reach in one step, named maps included."""
-    maps = {item.name: list(chains_of_elements(item.elements)) for item in table.sets if item.is_verdict_map}
-    found: dict[str, list[str]] = {}
-    for chain in table.chains:
-        asked = [references_of(rule) for rule in chain.rules]
-        named = [name for each in asked for item in each.sets for name in maps.get(item, ())]
-        found[chain.name] = list(dict.fromkeys([*(name for each in asked for name in each.chains), *named]))
-    return found
