@@ -27,6 +27,11 @@ _PLUGIN: Final = (
     "-A POSTROUTING -s 10.0.0.0/8 -d {own} -j RETURN\n"
     "-A POSTROUTING -s {own} ! -d 10.0.0.0/8 -j MASQUERADE --random-fully\n"
 )
+_ROUTING_RULES: Final = json.dumps([
+    {"priority": priority, "src": "all", "table": table}
+    for priority, table in ((0, "local"), (32766, "main"), (32767, "default"))
+]).encode()  # fmt: skip
+"""What every kernel has: a file without rules is taken to be a part."""
 
 
 class Measured(msgspec.Struct):
@@ -136,7 +141,7 @@ def node_files(node: int, nodes: int) -> dict[str, bytes]:
     now = "2026-11-22T10:00:00Z"
     health = json.dumps({"lastUpdated": now, "currentTime": now, "nodeEligible": True})
     return {
-        "ip6tables-save": b"", "nft": b"", "ipset-save": b"", "ip-rule.json": b"[]",
+        "ip6tables-save": b"", "nft": b"", "ipset-save": b"", "ip-rule.json": _ROUTING_RULES,
         "ip-neigh.json": b"[]", "bridge-fdb.json": b"[]", "conntrack": b"",
         "ip-addr.json": json.dumps(links).encode(), "ip-route.json": json.dumps(routes).encode(),
         "sysctl": b"net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n",

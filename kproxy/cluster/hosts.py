@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node
@@ -16,9 +14,6 @@ from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import render_options
 
-_IP_ADDRESS: Final = re.compile(r"\d+: \S+: <")
-_LONGEST: Final = 200
-
 
 def read_host(path: str) -> Host:
     """Reads a host file (docs/host-file.md).
@@ -26,26 +21,11 @@ def read_host(path: str) -> Host:
     Raises:
         InputError: it cannot be read, or a field is wrong.
     """
-    try:
-        document = read_document(named_file(path))
-    except InputError as error:
-        if _IP_ADDRESS.match(_first_line(path)):
-            message = "a host file is YAML, and not what `ip address` prints (documentation: Host files)"
-            raise InputError(f"{path}: line 1: {message}") from error
-        raise
+    document = read_document(named_file(path))
     try:
         return parse_host(document.value)
     except HostError as error:
         raise InputError(f"{path}: {error}") from error
-
-
-def _first_line(path: str) -> str:
-    """The first line of a file; "" if it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline(_LONGEST)
-    except OSError:
-        return ""
 
 
 def node_addresses(node: Node) -> tuple[str, ...]:

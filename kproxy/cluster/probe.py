@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Final
 
 from kproxy.dataplane import Packet
@@ -16,6 +17,8 @@ OUTSIDE: Final = {
 }
 """Clients outside of the cluster (RFC 5737, RFC 3849)."""
 CLIENT_PORT: Final = 40000
+_SPARE: Final = 250
+"""The number in a network of pods of an address that is rarely one of a Pod."""
 _PROTOCOLS: Final = {"tcp": TCP, "udp": UDP, "sctp": SCTP}
 
 
@@ -37,3 +40,11 @@ def probe(
         out_port="",
         origin=origin,
     )
+
+
+def spare_address(cidr: str, family: Family) -> str:
+    """An address of a network of pods that rarely is one of a Pod; "" for a network of another family, or none."""
+    network = ipaddress.ip_network(cidr, strict=False) if cidr else None
+    if network is None or network.version != family.version:
+        return ""
+    return str(network[min(_SPARE, network.num_addresses - 1)])

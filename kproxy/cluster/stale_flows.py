@@ -1,12 +1,9 @@
 """Which connection tracking entries have gone stale.
 
 An entry pins a flow to the endpoint that its first packet was sent to. TCP notices when an endpoint has gone; UDP
-clients that keep their port, and some SCTP ones, would send into the void for as long as they send
-(kubernetes/kubernetes issues 126130 and 139628). Whether an entry is right is decided from the entry, what is wanted
-now, and the rules that the kernel held before: no memory of earlier runs is needed, so entries that are still right
-survive a restart.
-
-kube-proxy v1.36 keeps entries that lead to an endpoint that still serves, whatever the traffic policy; so do we.
+clients that keep their port, and some SCTP ones, would send into the void (kubernetes/kubernetes issues 126130 and
+139628). An entry is judged by what is wanted now and the rules that the kernel held before, so right ones survive a
+restart. kube-proxy v1.36 keeps those that lead to an endpoint that still serves, whatever the traffic policy; so do we.
 """
 
 from __future__ import annotations
@@ -40,10 +37,6 @@ class Addresses(msgspec.Struct, frozen=True):
     services: Mapping[Address, str]
     endpoints: Mapping[Address, frozenset[str]]
     all_endpoints: frozenset[str]
-
-    @property
-    def protocols(self) -> set[str]:
-        return {protocol for protocol, _, _ in self.services}
 
 
 class StaleFlow(msgspec.Struct, frozen=True):

@@ -9,9 +9,8 @@ from typing import Final
 import click
 
 from kproxy.cli.output import labelled, report_width, wrapped
-from kproxy.cluster.migrate.reason import Effort
+from kproxy.cluster.migrate.reasons import Effort
 from kproxy.cluster.migrate.report import FateRecord, KernelAnswer, MigrateReport, ModeChange, NotDecided, WitnessRecord
-from kproxy.cluster.migrate.ruled_out import Absent
 from kproxy.words import counted
 
 MAX_SERVICES: Final = 4
@@ -59,7 +58,7 @@ def report_lines(report: MigrateReport) -> Iterator[str]:
         text += f"; of those that meet other programs' rules, {report.tried} were tried." if report.tried else "."
         yield from wrapped(text, "", "", width)
     if report.absent:
-        yield from _absent(report.absent, width)
+        yield from _absent(report, width)
     yield from _needs(report, width)
 
 
@@ -77,12 +76,12 @@ def _undecided(report: MigrateReport, width: int) -> Iterator[str]:
         yield from ("", *wrapped(f"What was not seen may hide: {'; '.join(report.hidden)}.", "", "", width))
 
 
-def _absent(absent: Sequence[Absent], width: int) -> Iterator[str]:
+def _absent(report: MigrateReport, width: int) -> Iterator[str]:
     """The titles of what does not show; those of one reason why together."""
     yield ""
     yield "Ruled out:"
-    for why in dict.fromkeys(each.why for each in absent):
-        titles = "; ".join(each.title for each in absent if each.why == why)
+    for why in dict.fromkeys(each.why for each in report.absent):
+        titles = "; ".join(each.title for each in report.absent if each.why == why)
         yield from wrapped(f"{titles}. {why}", "  ", "  ", width)
     yield ""
 

@@ -41,9 +41,7 @@ class Verifier:
         assert witness is not None
         if found.with_dump:
             return KernelAnswer(KernelVerdict.NOT_SENT.value, reason="it meets the rules of the dump")
-        candidate = witness.candidate
-        situations = (candidate.iptables, candidate.nftables)
-        confirmed = self._of(facts, found).confirm(situations, (witness.iptables, witness.nftables))
+        confirmed = self._of(facts, found).confirm(*witness)
         return self._answer(confirmed)
 
     def _answer(self, confirmed: Confirmation) -> KernelAnswer:
@@ -51,7 +49,7 @@ class Verifier:
         return KernelAnswer(confirmed.verdict.value, today, then, confirmed.reason)
 
     def _of(self, facts: NodeFacts, found: Found) -> Kernels:
-        guarded = found.reason is not None and found.reason.firewall
+        guarded = found.reason.firewall
         key = (facts.target.node_name, facts.family, guarded)
         if key not in self._kernels:
             sides = (iptables_rules(facts), nftables_rules(facts))

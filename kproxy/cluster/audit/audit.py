@@ -5,19 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.audit.checks import observe_all, observe_node
 from kproxy.cluster.audit.finding_kinds import KINDS, Severity
-from kproxy.cluster.audit.hosts import families, observe_host
 from kproxy.cluster.audit.judge import Judge, Known
 from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
-from kproxy.cluster.audit.observation import Observation
-from kproxy.cluster.audit.proxies import observe_all, observe_proxy
-from kproxy.cluster.audit.report import FORMAT_VERSION, AuditReport, Gap, gaps, group
-from kproxy.cluster.audit.underlay import observe_wires
+from kproxy.cluster.audit.report import FORMAT_VERSION, AuditReport, Gap, Observation, gaps, group
 from kproxy.cluster.evidence.unseen import CONFIGURATION, ENDPOINTS, SERVICES, Unseen, suspect
 from kproxy.cluster.evidence.unseen import NODES as NODE_OBJECTS
 from kproxy.cluster.motion import TIMES
@@ -51,20 +48,18 @@ class Part(NamedTuple):
     found: list[Observation]
     undecided: list[tuple[str, Gap]]
     judged: list[str]
-    questions: int
+    unseen: list[Unseen]
+    questions: int = 0
 
 
-class Parts(Protocol):
-    """Applies a function to some ranges of nodes, as `map` does: in their order, here or in several processes."""
-
-    def __call__(self, function: Callable[[range], Part], ranges: Sequence[range], /) -> Iterable[Part]: ...
+Parts = Callable[[Callable[[range], Part], Sequence[range]], Iterable[Part]]
+"""Applies a function to some ranges of nodes, as `map` does: in their order, here or in several processes."""
 
 
 def audit(
     cluster: Cluster,
     tell: Tell = lambda _what: None,
     *,
-    everything: bool = False,
     parts: Parts = map,
     smallest: int = SMALLEST,
     again: Again | None = None,
@@ -73,7 +68,6 @@ def audit(
 
     Args:
         tell: gets what is being done, in a few words.
-        everything: ask every Service on every node, also where one that the rules treat alike has been asked.
         parts: how the parts of a large cluster are done. The report is the same whichever way.
         smallest: nodes of a part. Parts are made by the number of nodes alone; what one part has been asked, the others
             do not know.
@@ -83,21 +77,22 @@ def audit(
         InputError: a file of a node cannot be read; it names file and line or entry.
     """
 
-    def observe(looked_at: Cluster) -> tuple[list[AuditedNode], list[Part]]:
+    def observe(looked_at: Cluster) -> list[Part]:
         shared = AuditedCluster(looked_at)
-        nodes = [AuditedNode(shared, host) for host in looked_at.hosts.values() if host.has_node]
+        count = sum(host.has_node for host in looked_at.hosts.values())
 
         def do(some: range) -> Part:
             with collector_paused():  # a collection walks the whole cluster
-                return _part(nodes, some, tell, everything=everything)
+                return _part(shared, some, tell)
 
-        return nodes, list(parts(do, _ranges(len(nodes), smallest)))
+        return list(parts(do, _ranges(count, smallest)))
 
-    nodes, done = observe(cluster)
+    done = observe(cluster)
     found, moving = [each for part in done for each in part.found], list[Observation]()
     if again is not None:
         read = again
-        found, moving = settle(found, lambda names: [each for part in observe(read(names))[1] for each in part.found])
+        found, moving = settle(found, lambda names: [each for part in observe(read(names)) for each in part.found])
+    nodes = [host for host in cluster.hosts.values() if host.has_node]
     found += observe_all(nodes)
     undecided = [each for part in done for each in part.undecided]
     undecided += _policies(cluster)
@@ -113,7 +108,7 @@ def audit(
         group(found),
         gaps(undecided),
         gaps(_missing(cluster)),
-        cluster.assumed.left((*_unseen_objects(cluster), *(each for node in nodes for each in _unseen(node)))),
+        cluster.assumed.left((*_unseen_objects(cluster), *(each for part in done for each in part.unseen))),
         len(group(moving)) or msgspec.UNSET,
         cluster.info.apart or msgspec.UNSET,
     )
@@ -130,8 +125,8 @@ def _unseen_objects(cluster: Cluster) -> Iterator[Unseen]:
 
 def _unseen(node: AuditedNode) -> Iterator[Unseen]:
     """What was not seen of a node. Rules of a family in which it has an address are expected to be there."""
-    yield from node.host.unseen_of(families(node))
-    if not node.config_known and any(node.host.knows_rules(family) for family in families(node)):
+    yield from node.host.unseen_of(node.families)
+    if not node.config_known and any(node.host.knows_rules(family) for family in node.families):
         yield suspect(
             node.name, None, CONFIGURATION, "masquerading, node ports and external policy Local are not judged"
         )
@@ -149,36 +144,38 @@ def _ranges(count: int, smallest: int) -> list[range]:
     return [range(*pair) for pair in pairwise(bounds)]
 
 
-def _part(nodes: Sequence[AuditedNode], some: range, tell: Tell, *, everything: bool) -> Part:
+def _part(shared: AuditedCluster, some: range, tell: Tell) -> Part:
     """Audits some of the nodes."""
     found: list[Observation] = []
     undecided: list[tuple[str, Gap]] = []
     judged: list[str] = []
+    unseen: list[Unseen] = []
     questions, known = 0, Known()
+    hosts = [host for host in shared.cluster.hosts.values() if host.has_node]
     for number in some:
-        node = nodes[number]
-        tell(f"{node.name} ({number + 1} of {len(nodes)})")
+        node = AuditedNode(shared, hosts[number])
+        tell(f"{node.name} ({number + 1} of {len(hosts)})")
+        unseen += _unseen(node)
         unknown = {each.what for each in node.cluster.missing_objects} & _NEEDED.keys()
         if unknown:
             undecided.append((node.name, Gap(*_NEEDED[min(unknown)][1:])))
             continue
         if node.name in node.cluster.lost_nodes:
             continue
-        found += [*observe_host(node), *observe_wires(node), *observe_proxy(node)]
+        found += observe_node(node)
         if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
             then = "its rules are not judged: iptables and nftables mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))
             continue
-        for family in families(node):
+        for family in node.families:
             if not node.host.knows_rules(family):
                 continue
-            judge = Judge(node, family, known, everything=everything)
+            judge = Judge(node, family, known)
             found += judge.observe()
             questions += judge.asked
             undecided += [(node.name, Gap(reason, count=count)) for reason, count in judge.undecided.items()]
             judged.append(node.name)
-        node.forget()
-    return Part(found, undecided, judged, questions)
+    return Part(found, undecided, judged, unseen, questions)
 
 
 def _policies(cluster: Cluster) -> Iterator[tuple[str, Gap]]:

@@ -15,10 +15,6 @@ class Severity(StrEnum):
     WARNING = "warning"
     INFO = "info"
 
-    @property
-    def rank(self) -> int:
-        return list(Severity).index(self)
-
 
 class Kind(NamedTuple):
     """A kind of finding. `hint` says what to do; `{mend}` in it stands for the commands of its observations."""

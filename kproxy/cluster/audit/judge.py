@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -10,18 +11,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.audit.dump import Dump, line_of_nft
-from kproxy.cluster.audit.expected_actual import Rendered, Sides, sides_of
+from kproxy.cluster.audit.expected_actual import Rendered, Sides
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.audit.observation import AuditWitness, BlamedRule, EndShare, Observation
 from kproxy.cluster.audit.question_sampling import Alike
 from kproxy.cluster.audit.questions import ENDPOINT, FROM_OUTSIDE, ITSELF, NODE_PORT, POD_HERE, AuditQuestion, Questions
+from kproxy.cluster.audit.report import AuditWitness, BlamedRule, EndShare, Observation
 from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, suspected
-from kproxy.cluster.fates import shares
 from kproxy.cluster.rendered import is_ours
-from kproxy.dataplane import ACCEPT, DataplaneError, Index, Outcome, Step, TraceResult, trace
+from kproxy.dataplane import ACCEPT, DataplaneError, Outcome, Step, TraceResult, trace
+from kproxy.dataplane.compare.distribution import summed
 from kproxy.dataplane.model.packet import format_endpoint
-from kproxy.dataplane.model.pipeline import Source
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.text import target_of
@@ -45,25 +44,28 @@ _FEW: Final = 3
 _SENDS: Final = re.compile(r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY)\b|\b(?:dnat|redirect|tproxy)\b")
 _HIDES: Final = re.compile(r"-j (?:MASQUERADE|SNAT|NETMAP)\b|\b(?:masquerade|snat)\b")
 _BEFORE_ROUTING: Final = ("PREROUTING", "OUTPUT", "INGRESS")
+_BLOCK: Final = re.compile(r"\s*(table|chain) (.+?) \{\s*(?:#.*)?$")
+_NO_RULE: Final = re.compile(r"\s*(?:type |comment |policy |flags |#|$)")
+"""Lines of `nft list ruleset`: a table's or a chain's first one, and those of a chain that are no rules."""
 
 Difference = tuple[str, Step | None, str]
 """A kind, the rule to blame, and details."""
 
 
-class Known(msgspec.Struct):
-    """What is known of the nodes that were judged: for surroundings and kinds of ServicePorts what was found, and how
-    often something was not decided."""
-
-    rendered: Rendered = msgspec.field(default_factory=Rendered)
-    found: dict[object, Judgement] = msgspec.field(default_factory=dict)
-
-
 class Judgement(NamedTuple):
-    """What was found for one ServicePort, which stands for all of its kind."""
+    """What was found for one ServicePort, which stands for all of its kind: observations, with the kind of address that
+    was asked, and how often something was not decided."""
 
-    observations: tuple[tuple[str, Observation], ...]
-    """With the kind of address that was asked."""
-    undecided: dict[str, int]
+    observations: list[tuple[str, Observation]]
+    undecided: Counter[str]
+
+
+class Known:
+    """What is known of the nodes that were judged, by surroundings and kinds of ServicePorts."""
+
+    def __init__(self) -> None:
+        self.rendered = Rendered()
+        self.found: dict[object, Judgement] = {}
 
 
 class Judge:
@@ -74,64 +76,47 @@ class Judge:
         asked: how many questions were answered.
     """
 
-    def __init__(self, node: AuditedNode, family: Family, known: Known, *, everything: bool = False) -> None:
-        """
-        Args:
-            known: what earlier nodes told.
-            everything: ask every Service, also where one of its kind has been asked.
-        """
+    def __init__(self, node: AuditedNode, family: Family, known: Known) -> None:
+        """`known`: what earlier nodes told."""
         self._node = node
         self._family = family
         self._known = known
-        self._everything = everything
         self.questions = Questions(node, family)
-        self.undecided: dict[str, int] = {}
+        self.undecided: Counter[str] = Counter()
         self.asked = 0
 
     def observe(self) -> Iterator[Observation]:
-        """What is found, or nothing if the rules are not known. Raises InputError: they cannot be read."""
-        ports = self.questions.facts.service_ports
-        if not self._node.host.knows_rules(self._family) or not ports:
-            return
-        lost = self._node.lost_jumps(self._family)
+        """What is found. Raises InputError: the rules cannot be read."""
+        node, family = self._node, self._family.value
+        lost = node.lost_jumps(self._family)
         if lost:
-            yield Observation("jumps-lost", self._node.name, self._family.value, f"{self._family.value}: {lost}")
-        if not self._node.has_own_rules(self._family):
-            if lost:
-                return
-            if any(
-                each.what in _WHERE_RULES_ARE
-                for each in suspected(self._node.host.unseen)
-                if each.is_met_by(self._family)
-            ):
-                return
-            file = self._node.host.file_of_rules(self._family, native=self._node.mode == MODE_NFTABLES)
-            yield Observation(
-                "rules-missing", self._node.name, f"{self._node.mode} {self._family.value}",
-                f"{self._family.value}: mode {self._node.mode}, and {file} has no rules of it",
-            )  # fmt: skip
+            yield Observation("jumps-lost", node.name, family, f"{family}: {lost}")
+        if node.has_own_rules(self._family):
+            yield from self._judged()
             return
-        sides = sides_of(self._node, self._family, self._known.rendered)
-        groups = self._groups(ports, sides)
-        new = [found[0] for key, found in groups.items() if self._is_new(key)]
-        if new:
-            self._indexes = sides.indexes(new)
-        for key, found in groups.items():
-            verdict = self._known.found.get(key)
-            if self._is_new(key) or verdict is None:
-                verdict = self._known.found[key] = self._ask_all(found[0])
-            for reason, count in verdict.undecided.items():
-                self._undecided(reason, count * len(found))
-            for what, observation in verdict.observations:
-                yield from self._for_all(found, what, observation)
+        unseen = (each.what for each in suspected(node.host.unseen) if each.is_met_by(self._family))
+        if not lost and _WHERE_RULES_ARE.isdisjoint(unseen):
+            file = node.host.file_of_rules(self._family, native=node.mode == MODE_NFTABLES)
+            detail = f"{family}: mode {node.mode}, and {file} has no rules of it"
+            yield Observation("rules-missing", node.name, f"{node.mode} {family}", detail)
 
-    def _groups(self, ports: Sequence[ServicePort], sides: Sides) -> dict[object, list[ServicePort]]:
+    def _judged(self) -> Iterator[Observation]:
+        sides = Sides(self._node, self._family, self._known.rendered)
+        self._indexes = sides.indexes()
+        for key, ports in self._groups(sides).items():
+            judgement = self._known.found.get(key)
+            if judgement is None or not self._holds_here(judgement):
+                judgement = self._known.found[key] = self._ask_all(ports[0])
+            for reason, count in judgement.undecided.items():
+                self.undecided[reason] += count * len(ports)
+            for what, observation in judgement.observations:
+                yield from self._for_all(ports, what, observation)
+
+    def _groups(self, sides: Sides) -> dict[object, list[ServicePort]]:
         """ServicePorts by what they have in common."""
-        if self._everything:
-            return {(self._node.name, port.name): [port] for port in ports}
         alike = Alike(self._node, self._family, sides)
         found: dict[object, list[ServicePort]] = {}
-        for port in ports:
+        for port in self.questions.facts.service_ports:
             kind = alike.kind(port, self.questions.clients(port))
             found.setdefault((alike.surroundings, kind), []).append(port)
         for key, alike_ports in list(found.items()):
@@ -140,21 +125,16 @@ class Judge:
                 found |= {(self._node.name, port.name): [port] for port in alike_ports}
         return found
 
-    def _is_new(self, key: object) -> bool:
-        """Whether it must be asked here: it was not yet, or its rule to blame is another one here."""
-        verdict = self._known.found.get(key)
-        if verdict is None:
-            return True
-        rules = (each.rule for _, each in verdict.observations if each.rule is not None)
-        return any(self._here(rule) is None for rule in rules)
+    def _holds_here(self, judgement: Judgement) -> bool:
+        """Whether its rules to blame are here, too."""
+        rules = (each.rule for _, each in judgement.observations if each.rule is not None)
+        return all(self._here(rule) is not None for rule in rules)
 
     def _ask_all(self, port: ServicePort) -> Judgement:
-        undecided, self.undecided = self.undecided, {}
-        asked = (*self.questions.of_services((port,)), *self.questions.of_endpoints((port,)))
-        found = [(question.what, each) for question in asked for each in self._ask(question, *self._indexes)]
-        verdict = Judgement(tuple(found), self.undecided)
-        self.undecided = undecided
-        return verdict
+        found = Judgement([], Counter())
+        for question in self.questions.of(port):
+            found.observations.extend((question.what, each) for each in self._ask(question, found.undecided))
+        return found
 
     def _for_all(self, ports: Sequence[ServicePort], what: str, first: Observation) -> Iterator[Observation]:
         """What was observed of one ServicePort, on this node and for all of its kind."""
@@ -174,45 +154,38 @@ class Judge:
 
     def _here(self, rule: BlamedRule) -> BlamedRule | None:
         """The same rule in this node's file; None if it is not there."""
-        name = rule.file.rpartition("/")[2]
-        file = f"nodes/{self._node.name}/{name}"
+        file = f"nodes/{self._node.name}/{rule.file.rpartition('/')[2]}"
         if rule.file == file:
             return rule
-        for dump in self._node.dumps(self._family):
-            if dump.label.endswith(f": {file}"):
-                line = dump.line_of(rule.text) if rule.rule else line_of_rule(dump.text, rule.table, rule.chain, 0)
-                if not line:
-                    return None
-                number = dump.number_of((rule.table, rule.chain), rule.text) if rule.rule else 0
-                return BlamedRule(file, line, rule.table, rule.chain, number, rule.text)
-        return None
+        dump = next((each for each in self._node.dumps(self._family) if each.file == file), None)
+        chain = None if dump is None else dump.rules.ruleset.chain(rule.table, rule.chain)
+        if dump is None or chain is None:
+            return None
+        texts = [each.to_save(chain.name) for each in chain.rules] if rule.rule else []
+        if rule.rule and rule.text not in texts:
+            return None
+        number = texts.index(rule.text) + 1 if rule.rule else 0
+        line = line_of_rule(dump.text, rule.table, rule.chain, number)
+        return BlamedRule(file, line, rule.table, rule.chain, number, rule.text)
 
-    def _ask(self, question: AuditQuestion, expected: Index, actual: Index) -> Iterator[Observation]:
-        host = self._node.model
+    def _ask(self, question: AuditQuestion, undecided: Counter[str]) -> Iterator[Observation]:
+        node = self._node
         try:
-            alone, found = (trace(index, host, question.packet) for index in (expected, actual))
+            alone, found = (trace(index, node.model, question.packet) for index in self._indexes)
         except DataplaneError as error:
-            self._undecided(str(error))
+            undecided[str(error)] += 1
             return
         if not (alone.determined and found.determined):
-            for outcome in (*alone.outcomes, *found.outcomes):
-                for reason in outcome.reasons[:1]:
-                    self._undecided(reason)
+            undecided.update(each.reasons[0] for each in (*alone.outcomes, *found.outcomes) if each.reasons)
             return
         self.asked += 1
         for kind, step, detail in self._differences(question, alone, found):
             rule = None if step is None else self._rule(step)
-            name = question.port.name
-            text = "" if rule is None else rule.text
-            foreign = step is not None and not _is_ours(step)
             yield Observation(
-                kind, self._node.name, text if foreign else detail, detail, f"{name}", question.where,
-                question.client.kind, rule,
-                _witness(self._node.name, question, alone, found),
+                kind, node.name, detail if rule is None or step is None or _is_ours(step) else rule.text, detail,
+                str(question.port.name), question.where, question.client.kind, rule,
+                _witness(node.name, question, alone, found),
             )  # fmt: skip
-
-    def _undecided(self, reason: str, count: int = 1) -> None:
-        self.undecided[reason] = self.undecided.get(reason, 0) + count
 
     # --- what differs ---
 
@@ -258,23 +231,36 @@ class Judge:
     # --- the rule to blame ---
 
     def _rule(self, step: Step) -> BlamedRule:
-        if _is_native(step):
-            files = [each.label for each in self._node.shared_rules.files if each.nftables is not None]
-            file = files[0].rpartition(": ")[2] if files else f"nodes/{self._node.name}"
-            line = line_of_nft(self._node.host.text(file.rpartition("/")[2]) or "", step.table, step.chain, step.rule)
-            return BlamedRule(file, line, step.table, step.chain, step.rule, step.text)
-        dump = self._dump(step)
-        if dump is None:
+        native = _is_native(step)
+        if native:
+            files = [(each.label.rpartition(": ")[2], each.text) for each in self._node.rule_files if each.nftables]
+        else:
+            dumps = self._node.dumps(self._family)
+            files = [(each.file, each.text) for each in dumps if each.rules.source == step.source]
+            files += [(each.file, each.text) for each in dumps]
+        if not files:  # rules that were not seen
             return BlamedRule(f"nodes/{self._node.name}", 0, step.table, step.chain, step.rule, step.text)
-        line = line_of_rule(dump.text, step.table, step.chain, step.rule if step.kind == "rule" else 0)
-        text = step.text or f"{step.chain}: {step.did}"
-        return BlamedRule(dump.label.rpartition(": ")[2], line, step.table, step.chain, step.rule, text)
+        (file, text), find = files[0], line_of_nft if native else line_of_rule
+        line = find(text, step.table, step.chain, step.rule)
+        return BlamedRule(file, line, step.table, step.chain, step.rule, step.text or f"{step.chain}: {step.did}")
 
-    def _dump(self, step: Step) -> Dump | None:
-        mine = self._node.dumps(self._family)
-        variants = {each.label: each.iptables.variant for each in self._node.shared_rules.files if each.iptables}
-        chosen = (each for each in mine if Source.of_variant(variants.get(each.label)) == step.source)
-        return next(chosen, mine[0] if mine else None)
+
+def line_of_nft(text: str, table: str, chain: str, rule: int) -> int:
+    """The line of what `nft list ruleset` prints in which a chain's rule of this number stands, from 1, or the chain
+    itself for number 0; 0 if it is not there, as in a text that has several rules on a line."""
+    place, count = ("", ""), 0
+    for number, line in enumerate(text.splitlines(), 1):
+        block = _BLOCK.match(line)
+        if block is not None:
+            place = (block[2], "") if block[1] == "table" else (place[0], block[2])
+        elif line.strip() == "}":
+            place = (place[0], "")
+        if place != (table, chain):
+            continue
+        count += block is None and _NO_RULE.match(line) is None
+        if count == rule:
+            return number
+    return 0
 
 
 def _keeps_its_address(question: AuditQuestion) -> bool:
@@ -336,7 +322,7 @@ def _astray(question: AuditQuestion, outcome: Outcome, translated: bool) -> Diff
 
 
 def _uneven(alone: TraceResult, found: TraceResult) -> Iterator[Difference]:
-    one, other = (shares(each, lambda outcome: outcome.dst) for each in (alone, found))
+    one, other = (summed((o.dst, o.probability) for o in each.outcomes) for each in (alone, found))
     odd = [dst for dst, share in other.items() if abs(share - one.get(dst, Fraction(0))) > _TOLERANCE]
     if odd:
         shown = ", ".join(f"{dst} {float(other[dst]):.0%}" for dst in sorted(odd))
@@ -348,17 +334,16 @@ def _witness(node: str, question: AuditQuestion, alone: TraceResult, found: Trac
     return AuditWitness(
         node, client.name, str(packet), _words(alone), _words(found), client.reference,
         packet.source, packet.destination, protocol_name(packet.protocol), packet.origin,
-        _fates(alone), _fates(found),
+        _ends(alone), _ends(found),
     )  # fmt: skip
 
 
-def _fates(result: TraceResult) -> tuple[EndShare, ...]:
+def _ends(result: TraceResult) -> tuple[EndShare, ...]:
     """What becomes of the packet, what is alike once."""
-
-    def key(each: Outcome) -> tuple[str, str, str]:
-        return (each.verdict, each.src, each.dst) if each.verdict == ACCEPT else (each.verdict, "", "")
-
-    return tuple(EndShare(exact(share), *ends) for ends, share in shares(result, key).items())
+    ends = summed(
+        ((o.verdict, *((o.src, o.dst) if o.verdict == ACCEPT else ("", ""))), o.probability) for o in result.outcomes
+    )
+    return tuple(EndShare(exact(share), *end) for end, share in ends.items())
 
 
 def _words(result: TraceResult) -> tuple[str, ...]:
@@ -369,5 +354,6 @@ def _words(result: TraceResult) -> tuple[str, ...]:
             return f"to {outcome.dst}" + (", masqueraded" if outcome.snat else "")
         return outcome.verdict.lower() + (f" ({outcome.reason})" if outcome.reason else "")
 
-    ordered = sorted(shares(result, text).items(), key=lambda each: -each[1])
+    ends = summed((text(outcome), outcome.probability) for outcome in result.outcomes)
+    ordered = sorted(ends.items(), key=lambda each: -each[1])
     return tuple(words if share == 1 else f"{float(share):.0%} {words}" for words, share in ordered)

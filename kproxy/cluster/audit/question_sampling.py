@@ -12,16 +12,17 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final
 
 import msgspec
 
 from kproxy.cluster.audit.expected_actual import Sides
 from kproxy.cluster.audit.node import AuditedNode
-from kproxy.cluster.equivalence.interval_partition import Interval, IntervalPartition
+from kproxy.cluster.equivalence.interval_partition import Interval, IntervalPartition, interval_of
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
+from kproxy.netfilter.address import parse_address
 from kproxy.services.serviceport import ServicePort
 
 _ADDRESS: Final = re.compile(
@@ -58,7 +59,7 @@ class Alike:
 
     def __init__(self, node: AuditedNode, family: Family, sides: Sides) -> None:
         self._family = family
-        self._facts: NodeFacts = node.facts(family)
+        self._facts: NodeFacts = node.facts[family]
         self._sides = sides
         self._own = {*self._facts.own_addresses, *node.host.addresses(family)}
         own = node.node.pod_cidrs if node.node is not None else ()
@@ -89,12 +90,9 @@ class Alike:
         for found in _ADDRESS.finditer(text):
             try:
                 if found[3]:
-                    first, last = (int(ipaddress.ip_address(each)) for each in (found[1], found[3]))
+                    first, last = (parse_address(each, self._family) for each in (found[1], found[3]))
                 else:
-                    network = ipaddress.ip_network(f"{found[1]}/{found[2]}" if found[2] else found[1], strict=False)
-                    first, last = int(network[0]), int(network[-1])
-                    if network.version != self._family.version:
-                        continue
+                    first, last = interval_of(f"{found[1]}/{found[2]}" if found[2] else found[1], self._family)
             except ValueError:
                 continue
             yield first, last, self._plain(found[0])
@@ -136,7 +134,7 @@ class Alike:
     def _where(self, address: str) -> tuple[str, ...]:
         found = self._known.get(address)
         if found is None:
-            found = self._networks(_number(address))
+            found = self._networks(parse_address(address, self._family))
             found += ("node",) if address in self._own else ()
             found += ("pods",) if self._cidr_of(address) in self._own_cidrs else ()
             self._known[address] = found
@@ -154,11 +152,6 @@ class Alike:
         if words is not None:
             plain = (words.sub(lambda found: names[found[0]], line) for line in plain)
         return tuple(sorted(map(self._plain, plain)))
-
-
-@lru_cache(1 << 17)
-def _number(address: str) -> int:
-    return int(ipaddress.ip_address(address))
 
 
 def _words(names: Iterable[str]) -> re.Pattern[str] | None:

@@ -9,15 +9,15 @@ the other addresses. What it sent there arrives here for an endpoint of this nod
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Final
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.probe import OUTSIDE, probe
+from kproxy.cluster.probe import OUTSIDE, probe, spare_address
 from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import ARRIVING, LOCAL, parse_ip
 from kproxy.family import join_host_port
@@ -63,7 +63,7 @@ class AuditQuestion:
 
     @property
     def where(self) -> str:
-        return _where(self.what, self.address, self.number)
+        return f"{self.what} {join_host_port(self.address, self.number)}"
 
 
 class Questions:
@@ -72,7 +72,7 @@ class Questions:
     def __init__(self, node: AuditedNode, family: Family) -> None:
         self._node = node
         self._family = family
-        self.facts: NodeFacts = node.facts(family)
+        self.facts: NodeFacts = node.facts[family]
         pods = node.shared.pods[family]
         self._pods_here = [(address, pod.name) for address, pod in pods.get(node.name, ())]
         elsewhere = next((found for name, found in pods.items() if name not in ("", node.name)), ())
@@ -84,35 +84,28 @@ class Questions:
             if other.metadata.name != node.name
             for cidr in other.pod_cidrs
         ]
-        self._pods_here += _spare(own, family)
-        self._pods_elsewhere += _spare(others[:1], family)
-        self._devices: dict[str, str | None] = {}
-
-    def _device(self, address: str) -> str | None:
-        if address not in self._devices:
-            self._devices[address] = self._node.device_to(address)
-        return self._devices[address]
+        for known, cidrs in ((self._pods_here, own), (self._pods_elsewhere, others[:1])):
+            found = ((spare_address(cidr, family), f"of {cidr}") for cidr in cidrs)
+            known += [each for each in found if each[0]][:1]
+        self._device = cache(node.device_to)
 
     def _pod_here(self, endpoints: Collection[str]) -> Client | None:
         found = next(((ip, name) for ip, name in self._pods_here if ip not in endpoints), None)
         return None if found is None else self._local_pod(POD_HERE, *found)
 
     def _local_pod(self, kind: str, address: str, name: str) -> Client:
-        local = self.facts.iptables.local_traffic
-        device = self._device(address)
-        if device is None and local.interface:
-            device = local.interface + ("0" if local.is_prefix else "")
-        return Client(kind, f"pod {name}", address, device, self._reference(name, address))
+        client, local = self._pod(kind, address, name), self.facts.iptables.local_traffic
+        if client.device is None and local.interface:
+            return replace(client, device=local.interface + ("0" if local.is_prefix else ""))
+        return client
 
     def _pod_elsewhere(self, endpoints: Collection[str]) -> Client | None:
         found = next(((ip, name) for ip, name in self._pods_elsewhere if ip not in endpoints), None)
-        if found is None:
-            return None
-        address, name = found
-        return Client(POD_ELSEWHERE, f"pod {name}", address, self._device(address), self._reference(name, address))
+        return None if found is None else self._pod(POD_ELSEWHERE, *found)
 
-    def _reference(self, pod: str, address: str) -> str:
-        return f"pod/{pod}" if pod in self._node.cluster.pods else address
+    def _pod(self, kind: str, address: str, name: str) -> Client:
+        reference = f"pod/{name}" if name in self._node.cluster.pods else address
+        return Client(kind, f"pod {name}", address, self._device(address), reference)
 
     def _outside(self, port: ServicePort) -> Client:
         ranges = port.load_balancer_source_ranges
@@ -137,31 +130,22 @@ class Questions:
         found = (self._pod_here(endpoints), self._pod_elsewhere(endpoints))
         return [each.address for each in found if each is not None]
 
-    def of_services(self, ports: Iterable[ServicePort]) -> Iterator[AuditQuestion]:
-        """What clients of this node ask, at every address of these Services."""
-        node_client = self._node_client
-        for port in ports:
-            endpoints = {endpoint.ip for endpoint in self.facts.state.endpoints.get(port.name, ())}
-            inner = [each for each in (self._pod_here(endpoints), node_client) if each is not None]
-            elsewhere, outside = self._pod_elsewhere(endpoints), self._outside(port)
-            itself = self._itself(port)
-            for what, address, number in self._addresses(port):
-                clients = inner if what == CLUSTER_IP else [*inner, outside]
-                if what == NODE_PORT and elsewhere is not None:
-                    clients.append(elsewhere)
-                for client in clients:
-                    yield self._question(port, what, address, number, client)
-                if what == CLUSTER_IP and itself is not None:
-                    yield self._question(port, what, address, number, itself)
-
-    def of_endpoints(self, ports: Iterable[ServicePort]) -> Iterator[AuditQuestion]:
-        """What pods elsewhere have sent to a Service, as it arrives here for an endpoint of this node."""
-        for port in ports:
-            for endpoint in self.facts.selected[port.name].reachable:
-                client = self._pod_elsewhere((endpoint.ip,)) if endpoint.is_local else None
-                if client is not None and self._node.model.is_local(*parse_ip(endpoint.ip)) is False:
-                    number = int(endpoint.address.rpartition(":")[2])
-                    yield self._question(port, ENDPOINT, endpoint.ip, number, client)
+    def of(self, port: ServicePort) -> Iterator[AuditQuestion]:
+        """What clients of this node ask, at every address of a Service; and what pods elsewhere have sent to it, as it
+        arrives here for an endpoint of this node."""
+        endpoints = {endpoint.ip for endpoint in self.facts.state.endpoints.get(port.name, ())}
+        inner = [each for each in (self._pod_here(endpoints), self._node_client) if each is not None]
+        elsewhere, outside, itself = self._pod_elsewhere(endpoints), self._outside(port), self._itself(port)
+        for what, address, number in self._addresses(port):
+            clients = inner if what == CLUSTER_IP else [*inner, outside]
+            more = {NODE_PORT: elsewhere, CLUSTER_IP: itself}.get(what)
+            for client in clients if more is None else [*clients, more]:
+                yield self._question(port, what, address, number, client)
+        for endpoint in self.facts.selected[port.name].reachable:
+            sender = self._pod_elsewhere((endpoint.ip,)) if endpoint.is_local else None
+            if sender is not None and self._node.model.is_local(*parse_ip(endpoint.ip)) is False:
+                number = int(endpoint.address.rpartition(":")[2])
+                yield self._question(port, ENDPOINT, endpoint.ip, number, sender)
 
     @cached_property
     def _node_client(self) -> Client | None:
@@ -179,7 +163,8 @@ class Questions:
         if what == ENDPOINT:
             local = (each for each in self.facts.selected[port.name].reachable if each.is_local)
             return next((f"{what} {each.address}" for each in local), "")
-        return next((_where(*each) for each in self._addresses(port) if each[0] == what), "")
+        found = (each for each in self._addresses(port) if each[0] == what)
+        return next((f"{what} {join_host_port(address, number)}" for _, address, number in found), "")
 
     def _addresses(self, port: ServicePort) -> Iterator[tuple[str, str, int]]:
         """Where the Service alone answers: which of several does is up to the order in which kube-proxy writes them."""
@@ -214,16 +199,3 @@ class Questions:
             device="" if local else client.device,
         )
         return AuditQuestion(port, what, address, number, client, packet)
-
-
-def _spare(cidrs: Collection[str], family: Family) -> list[tuple[str, str]]:
-    """An address of a network of pods that is rarely one of a Pod."""
-    for cidr in cidrs:
-        network = ipaddress.ip_network(cidr, strict=False)
-        if network.version == family.version and network.num_addresses > 4:
-            return [(str(network[min(250, network.num_addresses - 2)]), f"of {cidr}")]
-    return []
-
-
-def _where(what: str, address: str, number: int) -> str:
-    return f"{what} {join_host_port(address, number)}"

@@ -1,5 +1,6 @@
-"""The report: observations of all nodes as findings, one for each cause, the worst first. `kproxy audit -o json` prints
-it; docs/audit.md describes the fields."""
+"""Observations, what was seen on one node, and the report: findings, one for each cause, the worst first.
+
+`kproxy audit -o json` prints it; docs/audit.md describes the fields."""
 
 from __future__ import annotations
 
@@ -9,26 +10,92 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.audit.finding_kinds import KINDS, Severity
-from kproxy.cluster.audit.observation import AuditWitness, BlamedRule, Observation
 from kproxy.cluster.evidence.unseen import Unseen
 
 FORMAT_VERSION: Final = 1
 _MAX_RULES: Final = 50
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One cause.
+class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule of a node.
 
     Attributes:
-        kind, severity, title, hint: see `finding_kinds`.
-        nodes, services: where it is, and which are concerned; sorted. services: `namespace/name:port`.
-        clients, addresses: who asked, and by which addresses of Services.
-        details: what exactly, each once.
-        rules: those to blame, one of each node.
-        witness: a packet that shows it, of the first node.
-        since: since when it is so, in words, as far as the snapshot tells; each once.
-        young: whether what it is about changed while the cluster was read, so that it may be kube-proxy's usual lag.
+        file: as in the snapshot, `nodes/NAME/iptables-save`. line: from 1; 0 if the file's lines are no rules.
+        text: the rule, or the policy of a chain. rule: its number in the chain, from 1; 0 for a policy.
     """
+
+    file: str
+    line: int
+    table: str
+    chain: str
+    rule: int
+    text: str
+
+    @property
+    def location(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.table} {self.chain} {self.rule or 'policy'}"
+
+
+class EndShare(msgspec.Struct, frozen=True):
+    """One thing that becomes of a packet: with which exact probability, the verdict, and its addresses then; "" if it
+    is not accepted."""
+
+    probability: str
+    verdict: str
+    src: str
+    dst: str
+
+
+class AuditWitness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A packet that shows it: what kube-proxy's rules alone do with it (`expected`, `a`), and what all rules of the
+    node do (`found`, `b`). `sender`: as questions name it."""
+
+    node: str
+    client: str
+    packet: str
+    expected: tuple[str, ...]
+    found: tuple[str, ...]
+    sender: str
+    src: str
+    dst: str
+    proto: str
+    origin: str
+    a: tuple[EndShare, ...]
+    b: tuple[EndShare, ...]
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """Something that is not as it should be.
+
+    Attributes:
+        kind: one of `KINDS`.
+        cause: what makes two observations one finding: a rule's text, or what is wrong, without the node's name.
+        service: `namespace/name:port`, or "".
+        address: where the Service answers, as the witness asked it.
+        client: who asked.
+        since: since when it is so, in words, as far as it is known.
+        young: whether that was while the cluster was read.
+        mend: the command that mends it, for `{mend}` in the kind's hint.
+    """
+
+    kind: str
+    node: str
+    cause: str
+    detail: str = ""
+    service: str = ""
+    address: str = ""
+    client: str = ""
+    rule: BlamedRule | None = None
+    witness: AuditWitness | None = None
+    since: str = ""
+    young: bool = False
+    mend: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One cause. `severity`, `title`, `hint`: see `finding_kinds`; `clients`, `addresses`: who asked, and by which
+    addresses of Services; `rules`: those to blame, one of each node; `witness`: of the first node."""
 
     kind: str
     severity: Severity
@@ -61,18 +128,8 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True):
-    """The answer.
-
-    Attributes:
-        source: what was audited. created: when it was collected, RFC 3339, "" if not known.
-        nodes: all; judged: those whose rules are known and were asked.
-        services: how many. questions: how many were answered.
-        findings: the worst first.
-        undecided: questions that could not be answered. missing: what is not there.
-        unseen: what was not seen of the nodes; what is suspected of it leaves questions undecided.
-        moving: how many more things a live audit found at first, and not when it read them again.
-        apart: seconds from when the objects were read to when the last node was, as far as that is known.
-    """
+    """The answer. `source`: what was audited; `judged`: the nodes whose rules are known and were asked; `questions`:
+    how many were answered; `findings`: the worst first."""
 
     version: int
     source: str
@@ -119,8 +176,8 @@ def _by_rule(each: Observation) -> bool:
 
 
 def _badness(finding: Finding) -> tuple[object, ...]:
-    order = list(KINDS).index(finding.kind)
-    return finding.severity.rank, order, -len(finding.services), -len(finding.nodes), finding.nodes, finding.details
+    order = list(Severity).index(finding.severity), list(KINDS).index(finding.kind)
+    return *order, -len(finding.services), -len(finding.nodes), finding.nodes, finding.details
 
 
 def _finding(found: Sequence[Observation]) -> Finding:

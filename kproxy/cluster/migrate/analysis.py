@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,13 +18,11 @@ from typing import Final
 
 from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.evidence.unseen import IPVS, Unseen
-from kproxy.cluster.migrate import ids
-from kproxy.cluster.migrate.foreign import ForeignRules, NamedRule, are_met
+from kproxy.cluster.migrate.foreign import ForeignRules, are_met
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.reason import Reason
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.reasons import FOREIGN, OTHER, REASONS, Reason
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
-from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, marks_differ, sources_differ
+from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, doubts, marks_differ, shows, sources_differ
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Undecided, compare
@@ -49,14 +47,14 @@ class Found:
     """A difference on one node and family.
 
     Attributes:
-        reason: None for `other`, in the comparison's own words.
+        reason: `OTHER` in the comparison's own words.
         witness: None where rules show the difference and no packet.
         difference: what the comparison says, if it found it.
         rules: other programs' rules that it is about, in words.
         with_dump: whether the witness meets the rules of the node's dump, too.
     """
 
-    reason: Reason | None
+    reason: Reason
     witness: Witness | None
     difference: Difference | None = None
     rules: tuple[str, ...] = ()
@@ -65,7 +63,29 @@ class Found:
     @property
     def id(self) -> str:
         """The reason's identifier."""
-        return ids.OTHER if self.reason is None else self.reason.id
+        return self.reason.id
+
+
+class Modes:
+    """Both modes' rules on a node: `alone`, and `beside` those of other programs, in front of packets."""
+
+    def __init__(self, facts: NodeFacts, foreign: ForeignRules | None) -> None:
+        self._facts, self._foreign = facts, foreign
+        self._rules = iptables_rules(facts), nftables_rules(facts)
+
+    @cached_property
+    def alone(self) -> Judge:
+        return Judge(self._rules, self._facts.family)
+
+    @cached_property
+    def beside(self) -> Judge:
+        """Where the rules of others are not known, on a host that accepts nothing."""
+        if self._foreign is None:
+            rules = behind_firewall(self._facts, *self._rules)
+        else:
+            opened = self._foreign.opened
+            rules = opened.with_iptables(self._rules[0]), opened.with_nftables(self._rules[1])
+        return Judge(rules, self._facts.family)
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,7 @@ class Analysis:
     """What was found for one node and family.
 
     Attributes:
-        undecided: what the model cannot decide; `left_open` is what of it is about all packets, not one that was tried.
+        undecided: what the model cannot decide.
         tried: how many packets met other programs' rules, which are `foreign`.
         is_of_fewer: whether the Services were compared that stand for all.
     """
@@ -81,7 +101,6 @@ class Analysis:
     facts: NodeFacts
     found: tuple[Found, ...]
     undecided: tuple[Undecided, ...] = ()
-    left_open: tuple[Undecided, ...] = ()
     tried: int = 0
     foreign: ForeignRules | None = None
     is_of_fewer: bool = False
@@ -94,23 +113,15 @@ class Analysis:
     def shown(self, found: Found) -> Found:
         """What was found, its witness on its way through all of the node's rules: those of the Services that stand for
         all are fewer, and have other numbers in their chains."""
-        if not self.is_of_fewer or found.witness is None or found.reason is None:
+        if not self.is_of_fewer or found.witness is None:
             return found
-        judge = self._guarded if found.reason.firewall or found.with_dump else self._judge
+        judge = self._modes.beside if found.reason.firewall or found.with_dump else self._modes.alone
         witness = judge.witness(found.witness.candidate, found.reason.differs)
         return found if witness is None else replace(found, witness=witness)
 
     @cached_property
-    def _rules(self) -> tuple[SideRules, SideRules]:
-        return iptables_rules(self.facts), nftables_rules(self.facts)
-
-    @cached_property
-    def _judge(self) -> Judge:
-        return Judge(*self._rules, self.facts.family)
-
-    @cached_property
-    def _guarded(self) -> Judge:
-        return Judge(*on_the_node(self.facts, *self._rules, self.foreign), self.facts.family)
+    def _modes(self) -> Modes:
+        return Modes(self.facts, self.foreign)
 
 
 def analyse(
@@ -132,29 +143,29 @@ def analyse(
         return Analysis(facts, ())  # IPVS is not modelled
     fewer = None if alike is None else alike.facts(facts, () if foreign is None else (foreign.named,))
     if fewer is not None:
-        short = analyse(fewer, to_nftables=to_nftables, foreign=foreign, tell=tell)
-        # What has no reason is said of each Service in the comparison's own words.
-        if not short.left_open and all(each.reason is not None for each in short.found):
+        short, is_all = _analysed(fewer, foreign, to_nftables, tell)
+        if is_all:  # what has no reason is said of each Service in the comparison's own words
             return replace(short, facts=facts, is_of_fewer=True)
+    return _analysed(facts, foreign, to_nftables, tell)[0]
+
+
+def _analysed(facts: NodeFacts, foreign: ForeignRules | None, to_nftables: bool, tell: Tell) -> tuple[Analysis, bool]:
+    """Compares the modes with each Service; also whether the known reasons are all."""
     tell("rendering both modes")
-    iptables, nftables = iptables_rules(facts), nftables_rules(facts)
+    modes = Modes(facts, foreign)
     tell("sending packets")
-    packets = Packets(facts, to_nftables=to_nftables)
-    judge = Judge(iptables, nftables, facts.family)
-    guarded: Judge | None = None
-    found = []
+    plain, routed = (Packets(facts, to_nftables=to_nftables, routed=each) for each in (False, foreign is not None))
+    found: list[Found] = []
     for reason in REASONS:
-        if not reason.applies(facts):
+        if not reason.applies(facts) or any(each.id == reason.id for each in found):
             continue
-        if not reason.firewall:
-            witness = judge.find(reason.packets(packets), reason.differs)
+        if reason.firewall:
+            candidates = islice(reason.packets(routed), _MOST)
+            witness = modes.beside.find(candidates, reason.differs, modes.alone)
         else:
-            guarded = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
-            candidates = reason.packets(Packets(facts, to_nftables=to_nftables, routed=foreign is not None))
-            witness = guarded.find(islice(candidates, _MOST), reason.differs, judge)
+            witness = modes.alone.find(reason.packets(plain), reason.differs)
         if witness is not None:
-            told = reason.shown_by(facts, witness.candidate.iptables.packet)
-            found.append(Found(told, witness, with_dump=reason.firewall and foreign is not None))
+            found.append(Found(reason, witness, with_dump=reason.firewall and foreign is not None))
     steps = {each.id for each in found}
     left = compare(
         iptables_rules(facts, steps),
@@ -164,70 +175,58 @@ def analyse(
         progress=tell,
         examine=None,
     )
-    found += [_other(difference) for difference in left.differences]
-    undecided, tried = left.undecided, 0
-    if foreign is not None:
-        if foreign.kubelet:
-            found = [each for each in found if each.id != ids.LOCALNET_GUARD]
-        beside = guarded or Judge(*on_the_node(facts, iptables, nftables, foreign), facts.family)
-        known = {each.id for each in found}
-        routed = Packets(facts, to_nftables=to_nftables, routed=True)
-        candidates = (each for usual in _usual(routed) for each in routed.arriving_by(usual, foreign.interfaces))
-        more, doubts, tried = _with_others(facts, foreign, candidates, judge, beside)
-        found += [each for each in more if each.id not in known]
-        undecided += doubts
-    return Analysis(facts, tuple(found), undecided, left.undecided, tried, foreign)
+    for each in left.differences:
+        first, second = each.traces
+        found.append(Found(OTHER, Witness(each.situations, (first, second)), each))
+    is_all = not left.differences and not left.undecided
+    if foreign is None:
+        return Analysis(facts, tuple(found), left.undecided), is_all
+    if foreign.kubelet:
+        found = [each for each in found if each.id != "localnet-guard"]
+    known = {each.id for each in found}
+    more, doubted, tried = _with_others(facts, foreign, routed, modes)
+    found += [each for each in more if each.id not in known]
+    return Analysis(facts, tuple(found), left.undecided + doubted, tried, foreign), is_all
 
 
 def _with_others(
-    facts: NodeFacts,
-    foreign: ForeignRules,
-    candidates: Iterable[Candidate],
-    judge: Judge,
-    beside: Judge,
+    facts: NodeFacts, foreign: ForeignRules, packets: Packets, modes: Modes
 ) -> tuple[list[Found], tuple[Undecided, ...], int]:
     """What a node's dump adds: rules that name kube-proxy's chains or use its mark, and packets that the rules of all
     programs together treat differently in the two modes, and those of kube-proxy alone do not; what of the dump the
     model does not know, although packets depend on it; and how many packets were tried."""
     chains, mark, order = FOREIGN
     bits = facts.iptables.masquerade_mark | facts.nftables.masquerade_mark
-    users = tuple(foreign.users_of(bits))
-    named = [(chains, foreign.kube), (mark, users)]
+    named = [(chains, foreign.kube), (mark, tuple(foreign.users_of(bits)))]
     firewall = next(reason for reason in REASONS if reason.firewall)
     shown: dict[str, Found] = {}
     orders: dict[str, None] = {}
     unknown: Counter[str] = Counter()
     tried = 0
+    candidates = (each for usual in _usual(packets) for each in packets.arriving_by(usual, foreign.interfaces))
     for candidate in () if foreign.is_empty else candidates:
         tried += 1
-        witness = beside.witness(candidate, sources_differ)
-        if witness is None:
-            first, second = beside.doubts(candidate)
+        traced = modes.beside.traced(candidate)
+        if not shows(traced, sources_differ):
+            first, second = doubts(traced)
             if any(map(thing_of_reason, first | second)):
                 continue  # `Analysis.unseen` has it
             of_order = {text for text in first | second if _IS_ORDER in text and _IS_OURS in text}
             orders |= dict.fromkeys(sorted(of_order & (first ^ second)))
-            unknown.update((first | second) - of_order - set().union(*judge.doubts(candidate)))
-            marked = (
-                beside.witness(candidate, marks_differ(bits)) if foreign.markers and order.id not in shown else None
-            )
-            if marked is not None:
-                marked = replace(marked, by_marks=True)
-                shown[order.id] = Found(
-                    order, marked, rules=tuple(each.text for each in foreign.markers[:_MOST_OF_EACH]), with_dump=True
-                )
-        elif judge.witness(candidate, sources_differ) is None:
-            refused = [
-                any(end.verdict != ACCEPT for end in each.outcomes) for each in (witness.iptables, witness.nftables)
-            ]
-            reason = firewall if refused[0] != refused[1] else order
-            met = (each for each, rules in named if are_met(rules, witness.iptables, witness.nftables))
-            reason = next(met, reason)
-            shown.setdefault(reason.id, Found(reason, witness, with_dump=True))
+            if first | second:
+                unknown.update((first | second) - of_order - set().union(*doubts(modes.alone.traced(candidate))))
+            if foreign.markers and order.id not in shown and shows(traced, marks_differ(bits)):
+                texts = tuple(each.text for each in foreign.markers[:_MOST_OF_EACH])
+                shown[order.id] = Found(order, traced, rules=texts, with_dump=True)
+        elif modes.alone.witness(candidate, sources_differ) is None:
+            refused = {any(end.verdict != ACCEPT for end in each.outcomes) for each in traced.traces}
+            met = (each for each, rules in named if are_met(rules, *traced.traces))
+            reason = next(met, firewall if len(refused) > 1 else order)
+            shown.setdefault(reason.id, Found(reason, traced, with_dump=True))
     for reason, rules in named:
         if rules:
             found = shown.pop(reason.id, None)
-            witness = found.witness if found is not None else _decided_by(rules, facts, foreign, judge, beside)
+            witness = None if found is None else found.witness
             shown[reason.id] = Found(reason, witness, rules=tuple(rule.text for rule in rules), with_dump=True)
     if orders and order.id not in shown:
         shown[order.id] = Found(order, None, rules=tuple(orders))
@@ -235,36 +234,11 @@ def _with_others(
     return list(shown.values()), tuple(undecided), tried
 
 
-def _decided_by(
-    rules: Collection[NamedRule], facts: NodeFacts, foreign: ForeignRules, judge: Judge, beside: Judge
-) -> Witness | None:
-    """A packet that meets another end in the other mode because of these rules of others, none that was tried: one of
-    those that meet another end in iptables mode without these rules."""
-    own = iptables_rules(facts)
-    opened = foreign.opened
-    sides = (opened.with_iptables(own), opened.without(rules).with_iptables(own))
-    for difference in compare(*sides, family=facts.family).differences:
-        witness = beside.find([Candidate.of(difference.witness)], sources_differ, judge)
-        if witness is not None:
-            return witness
-    return None
-
-
 def _usual(packets: Packets) -> Iterator[Candidate]:
     """Packets as they are met every day, and those of all reasons: so many of each."""
     yield from islice(packets.usual(), _MOST)
     for reason in REASONS:
         yield from islice(reason.packets(packets), _MOST_OF_EACH)
-
-
-def on_the_node(
-    facts: NodeFacts, iptables: SideRules, nftables: SideRules, foreign: ForeignRules | None
-) -> tuple[SideRules, SideRules]:
-    """Both modes' rules with those of other programs; where these are not known, on a host that accepts nothing."""
-    if foreign is not None:
-        opened = foreign.opened
-        return opened.with_iptables(iptables), opened.with_nftables(nftables)
-    return behind_firewall(facts, iptables, nftables)
 
 
 def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) -> tuple[SideRules, SideRules]:
@@ -276,9 +250,3 @@ def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) 
         SideRules.of(apply_restore(first, policies)),
         SideRules(SideRules.of(empty).iptables, nftables.nftables),
     )
-
-
-def _other(difference: Difference) -> Found:
-    candidate = Candidate(*difference.situations)
-    one, other = difference.traces
-    return Found(None, Witness(candidate, one, other), difference)

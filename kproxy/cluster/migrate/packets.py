@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kproxy.cluster.migrate.witness import Candidate
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.probe import CLIENT_PORT, OUTSIDE, probe
+from kproxy.cluster.probe import CLIENT_PORT, OUTSIDE, probe, spare_address
 from kproxy.dataplane import Connection, Host, Packet
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
@@ -32,6 +33,7 @@ ELSEWHERE: Final = {Family.IPV4: "192.0.2.99", Family.IPV6: "2001:db8:99::9"}
 """An address of nobody in the cluster, or one more of the node's."""
 UNKNOWN_NODE: Final = {Family.IPV4: "192.0.2.98", Family.IPV6: "2001:db8:99::8"}
 """The node's, where its Node object has none of the family."""
+_POD: Final = {Family.IPV4: "10.244.255.250", Family.IPV6: "fd00:10:244::fffa"}
 BROADCAST: Final = "255.255.255.255"
 _MOST: Final = 60
 
@@ -54,11 +56,15 @@ class Packets:
             facts.target.node.pod_cidrs[0] if facts.target.node and facts.target.node.pod_cidrs else ""
         )
         self._pods = ipaddress.ip_network(pods) if pods else None
-        self.pod = self._inside(pods)
+        self.pod = spare_address(pods, facts.family) or _POD[facts.family]
         self.uplink = self._towards(self.client) or "eth0"
         named = local.interface + ("0" if local.is_prefix else "")
         self.pod_interface = named or self._towards(self.pod) or "cni0"
-        self._routes = self._make_routes(pods) if routed else None
+        self._routes: tuple[Route, ...] | None = None
+        if routed:
+            self._routes = (Route(Network(self._family, 0, 0), "eth0"),)
+            if self._pods is not None and self._pods.version == self._family.version:
+                self._routes += (Route(Network.parse(pods, self._family), self.pod_interface),)
 
     def _towards(self, address: str) -> str:
         """The interface by which the host file's routes lead to an address; "" if that is not known."""
@@ -67,25 +73,8 @@ class Packets:
         found = lookup(self._facts.host, Query(self._family, parse_address(address, self._family)))
         return found.device or "" if isinstance(found, RouteResult) else ""
 
-    def _inside(self, network: str) -> str:
-        """An address of a network of pods, one that is rarely an endpoint."""
-        fallback = {Family.IPV4: "10.244.255.250", Family.IPV6: "fd00:10:244::fffa"}[self._family]
-        parsed = ipaddress.ip_network(network) if network else None
-        if parsed is None or parsed.version != self._family.version:
-            return fallback
-        return str(parsed[min(250, parsed.num_addresses - 1)])
-
     def _is_of_pods(self, address: str) -> bool:
         return self._pods is not None and ipaddress.ip_address(address) in self._pods
-
-    def _is_network(self, address: str) -> bool:
-        return self._pods is not None and ipaddress.ip_address(address) == self._pods.network_address
-
-    def _make_routes(self, pods: str) -> tuple[Route, ...]:
-        routes = [Route(Network(self._family, 0, 0), "eth0")]
-        if pods and ipaddress.ip_network(pods).version == self._family.version:
-            routes.append(Route(Network.parse(pods, self._family), self.pod_interface))
-        return tuple(routes)
 
     # the parts of a situation
 
@@ -130,16 +119,17 @@ class Packets:
         return self._candidate(self.packet(source or self.own[0], door, origin=LOCAL))
 
     def _candidate(self, packet: Packet, *own: str, connection: Connection | None = None) -> Candidate:
-        return Candidate.of(Situation(packet, self.host(*own), connection or Connection()))
+        situation = Situation(packet, self.host(*own), connection or Connection())
+        return situation, situation
 
     def arriving_by(self, found: Candidate, interfaces: Iterable[str]) -> Iterator[Candidate]:
         """The same packet, and where it comes from outside of the node the same by other interfaces."""
         yield found
-        situation = found.iptables
-        if situation.packet.origin == ARRIVING:
+        if found[0].packet.origin == ARRIVING:
             for name in interfaces:
-                packet = situation.packet.replace(in_interface=name)
-                yield Candidate(*(dataclasses.replace(each, packet=packet) for each in (situation, found.nftables)))
+                packet = found[0].packet.replace(in_interface=name)
+                first, second = (dataclasses.replace(each, packet=packet) for each in found)
+                yield first, second
 
     def usual(self) -> Iterator[Candidate]:
         """Beginnings and answers of connections to each Service, and between pods and the world."""
@@ -152,6 +142,7 @@ class Packets:
             for endpoint in self._facts.selected[port.name].cluster[:1]:
                 yield self._answer(port, endpoint.ip)
         yield self.from_pod(ServiceAddress(self.client, "tcp", 443))
+        yield self.outside(ServiceAddress(ELSEWHERE[self._family], "tcp", 443))
         for number in (22, 6443, 10250):
             yield self.outside(ServiceAddress(self.own[0], "tcp", number))
 
@@ -163,7 +154,8 @@ class Packets:
         chosen = [facts.node_port_addresses(options) for options in (facts.iptables, facts.nftables)]
         named = [ip for ips in chosen if ips is not None for ip in ips]
         # A network's own address looks like none that somebody asks; a tunnel's device may have it.
-        known = sorted(facts.known_addresses, key=self._is_network)
+        network = self._pods and str(self._pods.network_address)
+        known = sorted(facts.known_addresses, key=lambda address: address == network)
         addresses = [*facts.own_addresses, *known, ELSEWHERE[self._family], *named]
         ports = [*facts.node_ports[:10], *facts.refused_node_ports[:10]]
         for port in ports:
@@ -178,12 +170,10 @@ class Packets:
         """To an address that hosts share: IPv4's broadcast address, an IPv6 network's anycast address of routers."""
         if self._family is Family.IPV4:
             return self.outside(ServiceAddress(BROADCAST, port.protocol, port.node_port))
-        own = parse_address(self.own[0], self._family)
-        address = InterfaceAddress(self._family, own, 64)
+        address = InterfaceAddress(self._family, parse_address(self.own[0], self._family), 64)
         anycast = format_address(address.network.address, self._family)
-        found = self.outside(ServiceAddress(anycast, port.protocol, port.node_port))
-        host = dataclasses.replace(found.iptables.host, interfaces={self.uplink: Interface(self.uplink, (address,))})
-        return Candidate.of(dataclasses.replace(found.iptables, host=host))
+        interfaces = {self.uplink: Interface(self.uplink, (address,))}
+        return _on(self.outside(ServiceAddress(anycast, port.protocol, port.node_port)), interfaces=interfaces)
 
     def localhost_node_ports(self) -> Iterator[Candidate]:
         """From the node to its loopback address."""
@@ -222,9 +212,8 @@ class Packets:
             if endpoint.ip not in self.own
         )
         first = min(endpoints, key=lambda endpoint: not endpoint.is_local, default=None)
-        packet = self.packet(
-            self.pod if first is None else first.ip, ServiceAddress(self.client, "tcp", CLIENT_PORT), flags=ACK
-        )
+        source = self.pod if first is None else first.ip
+        packet = self.packet(source, ServiceAddress(self.client, "tcp", CLIENT_PORT), flags=ACK)
         packet = packet.replace(sport=8080, in_interface=self.pod_interface)
         yield self._candidate(packet, connection=Connection(INVALID))
 
@@ -238,8 +227,8 @@ class Packets:
             if not facts.decided[port.name].has_internal:
                 yield self.outside(ServiceAddress.of(port.cluster_ip, port), mark=facts.iptables.masquerade_mark)
             elif not facts.decided[port.name].has_external:
-                for ip in (*port.external_ips, *port.load_balancer_vips):
-                    yield self.outside(ServiceAddress.of(ip, port), mark=facts.iptables.masquerade_mark)
+                for door in _external(port):
+                    yield self.outside(door, mark=facts.iptables.masquerade_mark)
 
     def masqueraded(self) -> Iterator[Candidate]:
         """To Services with endpoints: from pods, and from outside, whose source may be rewritten."""
@@ -247,40 +236,38 @@ class Packets:
             door = ServiceAddress.of(port.cluster_ip, port)
             yield self.from_pod(door)
             yield self.outside(door)
-            for ip in (*port.external_ips, *port.load_balancer_vips):
-                yield self.outside(ServiceAddress.of(ip, port))
+            yield from map(self.outside, _external(port))
         # What goes to the node itself is not masqueraded. Its endpoints are elsewhere once it has other addresses.
         for port in self._answering():
-            found = self.from_pod(ServiceAddress.of(port.cluster_ip, port)).iptables
-            host = dataclasses.replace(found.host, local_addresses=frozenset())
-            yield Candidate.of(dataclasses.replace(found, host=host))
+            yield _on(self.from_pod(ServiceAddress.of(port.cluster_ip, port)), local_addresses=frozenset())
 
     def _answering(self) -> list[ServicePort]:
         facts = self._facts
         return [port for port in facts.service_ports if facts.decided[port.name].has_any][:_MOST]
 
     def remote_hairpin(self) -> Iterator[Candidate]:
-        """From an endpoint of another node to its own Service, through this node: as a rule to a node port, since a
-        node port's packets meet another node's rules first, and a ClusterIP's those of the sender's own."""
-        facts = self._facts
+        """From an endpoint of another node to its own Service's node port or external address, through this node."""
+        return self._remote_hairpin(lambda port, door: door.address != port.cluster_ip)
+
+    def remote_hairpin_by_cluster_ip(self) -> Iterator[Candidate]:
+        """The same to a ClusterIP, whose packets meet the rules of the sender's own node first, as a rule."""
+        return self._remote_hairpin(lambda port, door: door.address == port.cluster_ip)
+
+    def _remote_hairpin(self, chosen: Callable[[ServicePort, ServiceAddress], bool]) -> Iterator[Candidate]:
         # One endpoint of each ServicePort; where it has few, less else becomes of the packet.
         firsts: dict[ServicePortName, tuple[ServicePort, Endpoint]] = {}
-        for port, endpoint in facts.remote_endpoints:
+        for port, endpoint in self._facts.remote_endpoints:
             firsts.setdefault(port.name, (port, endpoint))
         ways = [
-            (port, endpoint, door if door.address else door._replace(address=self.own[0]))
+            (bool(door.address), len(self._facts.selected[port.name].reachable), port, endpoint, door)
             for port, endpoint in firsts.values()
             for door in doors_of(port)
+            if chosen(port, door)
         ]
-
-        def rank(way: tuple[ServicePort, Endpoint, ServiceAddress]) -> tuple[bool, bool, int]:
-            port, _, door = way
-            is_node_port = door.address == self.own[0]
-            return not is_node_port, door.address == port.cluster_ip, len(facts.selected[port.name].reachable)
-
-        for port, endpoint, door in sorted(ways, key=rank)[:_MOST]:
+        for _, _, port, endpoint, door in sorted(ways, key=itemgetter(0, 1))[:_MOST]:
+            place = door if door.address else door._replace(address=self.own[0])
             for interface in (self.uplink, self.pod_interface):
-                found = self._candidate(self.packet(endpoint.ip, door, interface=interface))
+                found = self._candidate(self.packet(endpoint.ip, place, interface=interface))
                 yield self._with_memory(port, found, {}, {})
 
     def shared(self) -> Iterator[Candidate]:
@@ -307,10 +294,9 @@ class Packets:
         """To addresses without endpoints: from the node, and where an address is the node's own."""
         facts = self._facts
         for port in facts.service_ports:
-            if not facts.decided[port.name].has_external:
-                for ip in (*port.external_ips, *port.load_balancer_vips):
-                    yield self.from_node(ServiceAddress.of(ip, port))
-                    yield self.from_node(ServiceAddress.of(ip, port), ELSEWHERE[self._family])
+            for door in () if facts.decided[port.name].has_external else _external(port):
+                yield self.from_node(door)
+                yield self.from_node(door, ELSEWHERE[self._family])
         for port in facts.service_ports:
             if not facts.decided[port.name].has_internal:
                 door = ServiceAddress.of(port.cluster_ip, port)
@@ -333,7 +319,7 @@ class Packets:
 
     def _remembered(self, port: ServicePort, found: Candidate, endpoint: Endpoint) -> Candidate:
         """The same packet from a client that the mode that is left remembers with an endpoint."""
-        client = found.iptables.packet.src or 0
+        client = found[0].packet.src or 0
         here = {endpoint.address: client}
         return self._with_memory(port, found, *((here, {}) if self._to_nftables else ({}, here)))
 
@@ -350,8 +336,8 @@ class Packets:
             recent[endpoint_chain_name(port.name, address)] = {lists[address]: (0,)} if address in lists else {}
             where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, endpoint)}")
             elements[where] = {sets[address]: True} if address in sets else {}
-        first, second = found.iptables, found.nftables
-        return Candidate(
+        first, second = found
+        return (
             dataclasses.replace(first, host=dataclasses.replace(first.host, recent=MappingProxyType(recent))),
             dataclasses.replace(second, host=dataclasses.replace(second.host, elements=MappingProxyType(elements))),
         )
@@ -385,3 +371,14 @@ class Packets:
         tuple_ = FlowTuple(packet.dst, packet.dport, packet.src, packet.sport)
         connection = Connection.established(tuple_, tuple_.reversed(), direction="REPLY", state=ESTABLISHED)
         return self._candidate(packet, connection=connection)
+
+
+def _external(port: ServicePort) -> Iterator[ServiceAddress]:
+    """Where a ServicePort answers clients outside, node ports aside."""
+    return (ServiceAddress.of(ip, port) for ip in (*port.external_ips, *port.load_balancer_vips))
+
+
+def _on(found: Candidate, **changes: Any) -> Candidate:
+    """The same packet on another host."""
+    situation = dataclasses.replace(found[0], host=dataclasses.replace(found[0].host, **changes))
+    return situation, situation

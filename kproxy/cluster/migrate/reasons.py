@@ -7,76 +7,133 @@ rows is that of the report: what most traffic meets comes first.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.migrate import affected_services as affected
-from kproxy.cluster.migrate import ids
+from kproxy.cluster.migrate.affected_services import Names, Services, Words, nobody
 from kproxy.cluster.migrate.packets import Packets
-from kproxy.cluster.migrate.reason import NOTHING, Advice, Reason, nothing
-from kproxy.cluster.migrate.witness import fates_differ, returns_differ, sources_differ
+from kproxy.cluster.migrate.witness import (
+    Candidate,
+    Differs,
+    ends_differ,
+    fates_differ,
+    returns_differ,
+    sources_differ,
+)
+from kproxy.cluster.node import NodeFacts
+
+Effort = Literal["act", "look", "after", "none"]
+"""What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
+of the cluster's programs; change something after the switch; nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about it: when, and how much; in a few words; the whole sentence, if that is more, and one more where
+    no dump is given; a line of KubeProxyConfiguration, or a command, that does it, which may depend on the node and on
+    whether the switch is to nftables mode."""
+
+    effort: Effort
+    do: str
+    sentence: str = ""
+    config: str | Callable[[NodeFacts, bool], str] = ""
+    without_dump: tuple[str, ...] = ()
+
+
+def said(words: str | Words, facts: NodeFacts) -> str:
+    """Words for a node."""
+    return words if isinstance(words, str) else words(facts)
+
+
+def nothing(sentence: str) -> Advice:
+    """Nothing has to be done, but for what the sentence says."""
+    return Advice("none", "Nothing to do.", sentence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One row.
+
+    Attributes:
+        id: stable, part of the JSON (docs/migrate.md lists them). Of two rows with one id the first that shows counts.
+        packets: candidates for a witness.
+        services, addresses: what it concerns.
+        iptables, nftables: what happens in each mode; a function where that depends on the node.
+        to_nftables, to_iptables: what to do about a switch to that mode; the same for both if only one is given.
+        differs: which differences between two traces are of this reason.
+        applies: whether the configuration can have it at all.
+        firewall: whether witnesses are sent through a host whose own rules accept nothing.
+    """
+
+    id: str
+    title: str
+    packets: Callable[[Packets], Iterable[Candidate]] = lambda _packets: ()
+    services: Services = nobody
+    addresses: Names = lambda _facts: ()
+    iptables: str | Words
+    nftables: str | Words
+    to_nftables: Advice
+    to_iptables: Advice | None = None
+    differs: Differs = ends_differ
+    applies: Callable[[NodeFacts], bool] = lambda _facts: True
+    firewall: bool = False
+
+    def advice(self, *, to_nftables: bool) -> Advice:
+        """What to do about a switch."""
+        return self.to_nftables if to_nftables else self.to_iptables or self.to_nftables
+
 
 FOREIGN: Final = (
     Reason(
-        id=ids.FOREIGN_CHAINS,
+        id="foreign-kube-chains",
         title="Rules of others that name kube-proxy's chains",
         iptables="These rules jump to chains of kube-proxy's iptables mode.",
-        nftables=(
-            "The chains are not there: kube-proxy removes what it can, and what still jumps to them fails to load."
-        ),
+        nftables="The chains are not there: kube-proxy removes what it can; what still jumps to them fails to load.",
         to_nftables=Advice("act", "Take these rules out, or write them for nftables, before the switch."),
         to_iptables=Advice("look", "See that these rules still mean what they say: their chains are back."),
     ),
     Reason(
-        id=ids.FOREIGN_MARK,
+        id="foreign-mark",
         title="Rules of others that use the masquerade mark",
         iptables="The bit that asks for masquerading is also asked for, or set, by these rules.",
-        nftables=(
-            "They meet a packet's mark at other moments than today: nftables mode masquerades at its own priority."
-        ),
+        nftables="They meet a packet's mark at other moments: nftables mode masquerades at its own priority.",
         to_nftables=Advice("act", "Choose another bit, here or there: nftables.masqueradeBit."),
         to_iptables=Advice("act", "Choose another bit, here or there: iptables.masqueradeBit."),
     ),
     Reason(
-        id=ids.FOREIGN_ORDER,
+        id="foreign-hook-order",
         title="Rules of others that come before or after kube-proxy's",
         iptables="kube-proxy's rules come first in iptables' chains, but for what others have put before them.",
-        nftables=(
-            "They stand in chains of their own, called in the order of priorities, before or after those of others."
-        ),
+        nftables="They stand in chains of their own, called by their priorities, before or after those of others.",
         to_nftables=Advice("look", "See what these rules do then: they meet the packet in another order."),
     ),
 )
 """Reasons that only a dump of the node shows."""
 
-_HAIRPIN_TITLE: Final = "A pod that reaches itself through another node"
-_HAIRPIN_IPTABLES: Final = "An endpoint of any node whose packet is sent back to itself is masqueraded."
-_HAIRPIN_NFTABLES: Final = (
-    "Only an endpoint of this node is; another's comes back with its own address as source, and the pod drops it as a "
-    "martian."
-)
-_HAIRPIN_BY_CLUSTER_IP: Final = Reason(
-    id=ids.REMOTE_HAIRPIN,
-    title=_HAIRPIN_TITLE,
-    services=affected.services_of(affected.with_remote_endpoints),
-    iptables=_HAIRPIN_IPTABLES,
-    nftables=_HAIRPIN_NFTABLES,
+_REMOTE_HAIRPIN: Final = Reason(
+    id="remote-hairpin",
+    title="A pod that reaches itself through another node",
+    packets=Packets.remote_hairpin,
+    services=lambda facts: (port for port in affected.with_remote_endpoints(facts) if port.externally_accessible),
+    iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
+    nftables="Only an endpoint of this node is; another's comes back with its own address, and the pod drops it.",
     to_nftables=Advice(
         "look",
-        "See that kube-proxy runs on all nodes.",
-        "A pod's own node translates its packets to a ClusterIP: one comes here untranslated only from a node "
-        "without kube-proxy's rules.",
+        "See whether a Pod calls its own Service so; the ClusterIP works.",
+        "It concerns pods that reach their own Service's node port, external or load-balancer IP through another node: "
+        "have them use the ClusterIP.",
     ),
     differs=returns_differ,
 )
-"""Of packets to a ClusterIP, which as a rule meet the rules of the sender's own node."""
 
 REASONS: Final = (
     Reason(
-        id=ids.SHARED_ADDRESS,
+        id="shared-address",
         title="Two Services want the same address and port",
         packets=Packets.shared,
-        services=affected.services_of(affected.sharing),
+        services=lambda facts: (port for ports in facts.shared_doors.values() for port in ports),
         addresses=lambda facts: (
             f"{door.address or 'node port '}{':' if door.address else ''}{door.port}/{door.protocol}"
             for door in facts.shared_doors
@@ -86,60 +143,49 @@ REASONS: Final = (
         to_nftables=Advice("act", "Give each Service an address or port of its own."),
     ),
     Reason(
-        id=ids.NODE_PORT_ADDRESSES,
+        id="node-port-addresses",
         title="Node ports answer at other addresses",
         packets=Packets.node_port_addresses,
-        services=affected.services_of(affected.moving_node_ports),
+        services=affected.moving_node_ports,
         addresses=affected.moving_node_ports_and_addresses,
-        iptables=affected.node_ports_iptables,
-        nftables=affected.node_ports_nftables,
+        iptables=lambda facts: (
+            f"Node ports answer {affected.answers_at(facts, facts.iptables)}; those without endpoints are refused at "
+            "every address."
+        ),
+        nftables=lambda facts: (
+            f"Node ports answer, or are refused, {affected.answers_at(facts, facts.nftables)}; elsewhere their packets "
+            "go to the node's own programs."
+        ),
         to_nftables=Advice(
             "act",
             "Set nodePortAddresses, or have clients use the primary address.",
-            "Send clients and load balancers to the node's primary address, or set nodePortAddresses in "
-            "KubeProxyConfiguration: 0.0.0.0/0 and ::/0 mean every address.",
+            "Send clients and load balancers to the primary address, or set it: 0.0.0.0/0 and ::/0 mean every address.",
             'nodePortAddresses: ["0.0.0.0/0", "::/0"]',
         ),
-        to_iptables=Advice(
-            "act",
-            "Set nodePortAddresses to keep them to the primary address.",
-            "Set nodePortAddresses to [primary] to keep node ports off the node's other addresses.",
-            'nodePortAddresses: ["primary"]',
-        ),
+        to_iptables=Advice("act", "Keep them to the primary address.", config='nodePortAddresses: ["primary"]'),
     ),
     Reason(
-        id=ids.MASQUERADE_ALL,
+        id="masquerade-all",
         title="masqueradeAll is another setting in each mode",
         packets=Packets.masqueraded,
-        services=affected.services_of(affected.answering),
+        services=affected.answering,
         iptables=lambda facts: affected.masquerade_all_words(facts.iptables),
         nftables=lambda facts: affected.masquerade_all_words(facts.nftables),
-        to_nftables=Advice(
-            "act",
-            "Set nftables.masqueradeAll as iptables.masqueradeAll is.",
-            "Set nftables.masqueradeAll as iptables.masqueradeAll is: each mode reads its own section.",
-            affected.masquerade_all_config(MODE_NFTABLES),
-        ),
-        to_iptables=Advice(
-            "act",
-            "Set iptables.masqueradeAll as nftables.masqueradeAll is.",
-            "Set iptables.masqueradeAll as nftables.masqueradeAll is: each mode reads its own section.",
-            affected.masquerade_all_config(MODE_IPTABLES),
-        ),
+        to_nftables=Advice("act", "Set it for the new mode as for the old one.", config=affected.masquerade_all_config),
         differs=sources_differ,
         applies=lambda facts: facts.iptables.masquerade_all != facts.nftables.masquerade_all,
     ),
     Reason(
-        id=ids.HOST_FIREWALL,
+        id="host-firewall",
         title="Node ports behind a host firewall",
         packets=Packets.behind_firewall,
-        services=affected.services_of(affected.exposed),
+        services=affected.exposed,
         addresses=lambda facts: (
             f"{port.health_check_node_port}/tcp" for port in facts.service_ports if port.health_check_node_port
         ),
         iptables=(
-            "kube-proxy accepts in FORWARD what it marked for masquerading and what belongs to a connection, and in "
-            "INPUT its health-check node ports, before rules and policies of a host firewall."
+            "kube-proxy accepts marked traffic and that of connections in FORWARD, and its health-check node ports in "
+            "INPUT, before a host firewall."
         ),
         nftables="An accept of kube-proxy's own table lets nothing past the rules and policies of others.",
         to_nftables=Advice(
@@ -147,67 +193,56 @@ REASONS: Final = (
             "Have the host's firewall accept node ports and the Pods' traffic.",
             "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
             "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
-            without_dump="Give the node's dump with --rules to see whether its rules do.",
+            without_dump=("Give the node's dump with --rules to see whether its rules do.",),
         ),
         to_iptables=Advice("act", "See what the host's firewall lets in then: look at the packets below."),
         firewall=True,
     ),
     Reason(
-        id=ids.LOCALHOST_NODE_PORTS,
+        id="localhost-node-ports",
         title="Node ports on the loopback address",
         packets=Packets.localhost_node_ports,
-        services=affected.services_of(affected.localhost_node_ports),
+        services=affected.localhost_node_ports,
         addresses=affected.node_ports_of(affected.localhost_node_ports),
-        iptables=affected.localhost_iptables,
+        iptables=lambda facts: (
+            "Node ports answer on 127.0.0.1, for programs on the node itself."
+            if facts.iptables.localhost_node_ports
+            else "Node ports without endpoints are refused on the loopback address, too."
+        ),
         nftables="They do not: such a packet goes to what listens there on the node itself, if anything does.",
         to_nftables=Advice(
             "act",
             "Have programs on nodes use the node's address or a ClusterIP.",
-            "Programs on the node that use 127.0.0.1:NODEPORT, registries on localhost as a rule, must use the "
-            "node's address, a ClusterIP or a hostPort.",
+            "Programs on the node that use 127.0.0.1:NODEPORT must use its address, a ClusterIP or a hostPort.",
         ),
-        to_iptables=Advice(
-            "act",
-            "Keep node ports off 127.0.0.1, if they are to stay so.",
-            "Set iptables.localhostNodePorts to false if node ports are to stay off the loopback address.",
-            "iptables: {localhostNodePorts: false}",
-        ),
+        to_iptables=Advice("act", "Keep node ports off 127.0.0.1.", config="iptables: {localhostNodePorts: false}"),
     ),
     Reason(
-        id=ids.SESSION_AFFINITY,
+        id="session-affinity",
         title="Session affinity starts anew",
         packets=Packets.remembered,
-        services=affected.services_of(affected.with_affinity),
+        services=affected.with_affinity,
         iptables="Which endpoint a client had is remembered by lists of the match recent.",
-        nftables="It is remembered by sets of the table. Neither mode reads the other's memory.",
+        nftables="It is remembered by sets. Neither mode reads the other's memory; connections that stand go on.",
+        to_nftables=Advice("look", "Switch when new endpoints for all clients hurt least."),
+    ),
+    _REMOTE_HAIRPIN,
+    replace(
+        _REMOTE_HAIRPIN,
+        packets=Packets.remote_hairpin_by_cluster_ip,
+        services=affected.with_remote_endpoints,
         to_nftables=Advice(
             "look",
-            "Switch when new endpoints for all clients hurt least.",
-            "At the switch each client of these Services gets a new endpoint for its next connection; connections "
-            "that stand go on. Switch when that hurts least.",
+            "See that kube-proxy runs on all nodes.",
+            "A pod's own node translates its packets to a ClusterIP: one comes here untranslated only from a node "
+            "without kube-proxy's rules.",
         ),
     ),
     Reason(
-        id=ids.REMOTE_HAIRPIN,
-        title=_HAIRPIN_TITLE,
-        packets=Packets.remote_hairpin,
-        services=affected.services_of(affected.met_elsewhere),
-        iptables=_HAIRPIN_IPTABLES,
-        nftables=_HAIRPIN_NFTABLES,
-        to_nftables=Advice(
-            "look",
-            "See whether a Pod calls its own Service so; the ClusterIP works.",
-            "It concerns pods that reach their own Service's node port, external or load-balancer IP through "
-            "another node: have them use the ClusterIP.",
-        ),
-        differs=returns_differ,
-        to_cluster_ip=_HAIRPIN_BY_CLUSTER_IP,
-    ),
-    Reason(
-        id=ids.RANDOM_FULLY,
+        id="random-fully",
         title="Source ports are chosen at random",
         packets=Packets.masqueraded,
-        services=affected.services_of(affected.answering),
+        services=affected.answering,
         iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
         nftables="masquerade fully-random: the port on the wire is a random one.",
         to_nftables=nothing("Nothing to do, unless something counts on source ports being kept."),
@@ -215,10 +250,10 @@ REASONS: Final = (
         applies=lambda facts: not facts.iptables.features.random_fully,
     ),
     Reason(
-        id=ids.SOURCE_RANGES,
+        id="source-ranges",
         title="Load-balancer IPs that accept only some sources",
         packets=Packets.source_ranges,
-        services=lambda facts: (port.name.service for _, _, port in facts.restricted),
+        services=lambda facts: (port for _, _, port in facts.restricted),
         addresses=lambda facts: (f"{door.address}:{door.port}/{door.protocol}" for door, _, _ in facts.restricted),
         iptables="Sources are checked after translation, and only where there are endpoints.",
         nftables="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
@@ -226,57 +261,48 @@ REASONS: Final = (
         to_iptables=nothing("Nothing to do: clients that are not allowed are refused where they timed out."),
     ),
     Reason(
-        id=ids.REFUSED_HOOKS,
+        id="refused-hooks",
         title="Services without endpoints are refused in more places",
-        case=affected.refused_case,
         packets=Packets.refused,
-        services=affected.services_of(affected.concerned_by_refusal),
-        addresses=affected.refused_doors,
-        iptables=affected.refused_hooks_iptables,
-        nftables=affected.refused_hooks_nftables,
+        services=lambda facts: affected.refused_outside(facts) or affected.refused(facts),
+        addresses=affected.refused_addresses,
+        iptables=affected.refused_iptables,
+        nftables="It is refused; with the policy Local it is dropped.",
         to_nftables=Advice(
             "look",
-            affected.refused_do,
+            "Give these Services endpoints, if programs on nodes ask them.",
             "Programs on the node get an error at once, and with the policy Local no answer: have them use the "
             "ClusterIP. Where the address is the node's own on purpose, as with a DNS cache on each node, see that "
             "the Service has endpoints.",
         ),
-        to_iptables=Advice(
-            "look",
-            "See whether programs on nodes count on an error at once.",
-            "Programs on the node that counted on an error at once have to wait for an answer or a time-out.",
-        ),
+        to_iptables=Advice("look", "See whether programs on nodes count on an error at once."),
     ),
     Reason(
-        id=ids.CLUSTER_IP_PORTS,
+        id="cluster-ip-ports",
         title="Ports of a ClusterIP that no Service has",
         packets=Packets.cluster_ip_ports,
-        services=affected.services_of(affected.all_ports),
+        services=lambda facts: facts.service_ports,
         addresses=lambda facts: facts.cluster_ips,
-        iptables=(
-            "The packet is passed on untranslated, by the node's routes: most often it is lost, and the client waits."
-        ),
+        iptables="The packet is passed on untranslated: most often it is lost, and the client waits.",
         nftables="It is rejected: the client gets an error at once.",
-        to_nftables=Advice(
-            "none",
-            "Nothing to do, unless something pings ClusterIPs.",
-            "Nothing to do, but for ping and other programs that test a ClusterIP, and for monitoring that counts "
-            "time-outs.",
+        to_nftables=nothing(
+            "Nothing to do, but for what pings or tests ClusterIPs, and monitoring that counts time-outs."
         ),
         to_iptables=nothing("Nothing to do, but for clients that count on an error at once."),
     ),
     Reason(
-        id=ids.UNALLOCATED_CLUSTER_IPS,
+        id="unallocated-cluster-ips",
         title="Addresses of a ServiceCIDR that no Service has",
         packets=Packets.unallocated,
         addresses=lambda facts: facts.nftables.service_cidrs,
+        applies=lambda facts: bool(facts.nftables.service_cidrs),
         iptables="The packet is passed on by the node's routes, out of the cluster perhaps.",
         nftables="It is dropped.",
         to_nftables=Advice("look", "See that nothing else uses addresses of the ServiceCIDRs."),
-        to_iptables=NOTHING,
+        to_iptables=nothing(""),
     ),
     Reason(
-        id=ids.INVALID_PACKETS,
+        id="invalid-packets",
         title="Packets that conntrack cannot place",
         packets=Packets.invalid,
         iptables="Forwarded packets in state INVALID are dropped (conntrack.tcpBeLiberal is false).",
@@ -291,49 +317,45 @@ REASONS: Final = (
         to_iptables=nothing("Nothing to do; set conntrack.tcpBeLiberal to true to have them placed instead."),
     ),
     Reason(
-        id=ids.MASQUERADE_MARK,
+        id="masquerade-mark",
         title="The masquerade mark",
         packets=Packets.marked,
-        services=lambda facts: (
-            affected.nobody(facts)
-            if affected.mark_bits_differ(facts)
-            else affected.services_of(affected.refused)(facts)
+        services=lambda facts: () if affected.mark_bits_differ(facts) else affected.refused(facts),
+        iptables=lambda facts: (
+            f"The packet mark 0x{facts.iptables.masquerade_mark:x} asks for masquerading (iptables.masqueradeBit), and "
+            "what arrives with it passes FORWARD before Services without endpoints are refused."
         ),
-        iptables=affected.mark_iptables,
-        nftables=affected.mark_nftables,
+        nftables=lambda facts: (
+            f"The packet mark 0x{facts.nftables.masquerade_mark:x} asks for it (nftables.masqueradeBit; the section "
+            "iptables does not count), and what arrives with it is refused as any other packet."
+        ),
         to_nftables=Advice(
-            "look",
-            "See that no other program uses this bit of the mark.",
-            "See that no other program of the node uses that bit of the packet mark (CNI plugins, VPNs, policy "
-            "routing); set nftables.masqueradeBit as iptables.masqueradeBit is where something counts on it.",
-            affected.masquerade_bit_config(MODE_NFTABLES),
-        ),
-        to_iptables=Advice(
-            "look",
-            "See that no other program uses this bit of the mark.",
-            "See that no other program of the node uses that bit of the packet mark; set iptables.masqueradeBit as "
-            "nftables.masqueradeBit is where something counts on it.",
-            affected.masquerade_bit_config(MODE_IPTABLES),
+            "look", "See that no other program uses this bit of the mark.", config=affected.masquerade_bit_config
         ),
         differs=sources_differ,
     ),
     Reason(
-        id=ids.LOCALNET_GUARD,
+        id="localnet-guard",
         title="The guard of 127.0.0.0/8",
         packets=Packets.localnet,
         addresses=lambda facts: ("127.0.0.0/8",),
-        iptables=(
-            "kube-proxy sets net.ipv4.conf.all.route_localnet to 1, and drops what comes from elsewhere to 127.0.0.0/8."
-        ),
+        iptables="kube-proxy sets route_localnet to 1, and drops what comes from elsewhere to 127.0.0.0/8.",
         nftables="It does neither. The setting stays as it is until a restart, and nothing guards these addresses.",
         to_nftables=Advice(
             "after",
             "Switch route_localnet off, unless another program needs it.",
-            "After the switch set net.ipv4.conf.all.route_localnet to 0, unless another program needs it. (A "
-            "kubelet writes a rule of the same kind into KUBE-FIREWALL; where it does, that goes on.)",
-            "sysctl -w net.ipv4.conf.all.route_localnet=0",
+            config="sysctl -w net.ipv4.conf.all.route_localnet=0",
         ),
         to_iptables=nothing("Nothing to do: kube-proxy sets it, and guards these addresses."),
     ),
 )
 """Most traffic first: what clients of Services meet, then what strays, then what nobody should send."""
+
+OTHER: Final = Reason(
+    id="other",
+    title="Something else",
+    iptables="",
+    nftables="",
+    to_nftables=Advice("act", "No known difference of the modes: see what becomes of the packet."),
+)
+"""What the comparison finds beyond these, in its own words."""

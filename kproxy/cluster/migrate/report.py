@@ -6,55 +6,47 @@ docs/migrate.md describes the fields. `today` is the mode that is left, `then` t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, get_args
 
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
-from kproxy.cluster.evidence.unseen import IPVS
-from kproxy.cluster.fates import shares
-from kproxy.cluster.migrate import ids
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, IPVS, NODE_ADDRESSES, NODE_PORTS
+from kproxy.cluster.migrate.affected_services import nobody
 from kproxy.cluster.migrate.analysis import Analysis, Found
-from kproxy.cluster.migrate.reason import Advice, Effort, said
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
-from kproxy.cluster.migrate.ruled_out import Absent, absent, hidden
-from kproxy.cluster.migrate.witness import Witness, is_fully_random
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Effort, said
+from kproxy.cluster.migrate.witness import fates_differ, is_fully_random
 from kproxy.cluster.node import AddressKind, NodeFacts
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
+from kproxy.dataplane.compare.distribution import summed
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
-from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32
 
 _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
-FIREWALL_SETTING: Final = "on a host whose policies of INPUT and FORWARD are DROP"
-DUMP_SETTING: Final = "with the other rules of the node's dump"
 _FEW_ADDRESSES: Final = 2
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
-OTHER_TITLE: Final = "Something else"
-OTHER_ADVICE: Final = Advice(
-    "act",
-    "See what becomes of the packet.",
-    "No known difference of the modes: look at the packet, and trace others like it with kproxy trace.",
-)
-EFFORTS: Final[tuple[Effort, ...]] = ("act", "look", "after", "none")
-"""In the order of the report."""
+NO_PACKET: Final = "No packet of these Services and nodes shows it."
+NOT_CONFIGURED: Final = "Neither the configuration nor what is known of ServiceCIDRs and these hosts brings it about."
+OTHER_RULES: Final = "Neither other programs' rules in the nodes' dumps show it, nor packets that were tried with them."
+
+_OF_DUMP: Final = frozenset({reason.id for reason in (*FOREIGN, *REASONS) if reason.firewall or reason in FOREIGN})
+_OF_SERVICES: Final = frozenset(reason.id for reason in REASONS if reason.services is not nobody)
+_HIDDEN: Final = {
+    IPVS: frozenset[str](),
+    **dict.fromkeys((CLUSTER_IPS, ENDPOINTS, NODE_PORTS), _OF_SERVICES),
+    NODE_ADDRESSES: frozenset({"node-port-addresses"}),
+}
+"""The known differences that an unseen thing may hide; one of a node's rules hides `_OF_DUMP`. Beside IPVS nothing is
+looked for."""
 
 
 class FateRecord(msgspec.Struct, frozen=True):
-    """One thing that can become of the packet.
-
-    Attributes:
-        chance: exact, as `1/3`; what iptables rounds to 31 bits and nftables to 32 is said as it is meant.
-        verdict: ACCEPT, DROP or REJECT.
-        text: in words.
-        path: the rules that matched, in order.
-        src, dst: the packet's `IP:PORT` at the end if it is accepted; a masqueraded source has no port.
-        local: whether the node's own programs get it.
-    """
+    """One thing that can become of the packet. `chance`: what iptables rounds to 31 bits and nftables to 32 is said as
+    it is meant, `1/3`. `path`: the rules that matched. `local`: whether the node's own programs get it."""
 
     chance: str
     verdict: str
@@ -66,13 +58,9 @@ class FateRecord(msgspec.Struct, frozen=True):
 
 
 class KernelAnswer(msgspec.Struct, frozen=True):
-    """What the kernel did with a witness, in a namespace with each mode's rules.
-
-    Attributes:
-        verdict: `confirmed`; `refuted`: a kernel did what the model does not say; `not shown by one packet`: each did
-            what the model says, and that is the same; `not sent`.
-        today, then: what was seen, in words. reason: of `not sent` and `refuted`.
-    """
+    """What the kernel did with a witness, in a namespace with each mode's rules. `verdict`: `confirmed`; `refuted`, if
+    a kernel did what the model does not say; `not shown by one packet`, if each did what the model says, and that is
+    the same; `not sent`. `today`, `then`: what was seen."""
 
     verdict: str
     today: tuple[str, ...] = ()
@@ -88,14 +76,8 @@ class WitnessRecord(
     frozen=True,
     rename={"in_": "in", "local_addresses": "localAddresses", "address_kind": "addressKind"},
 ):
-    """A packet that shows the difference.
-
-    Attributes:
-        setting: what else must hold of the host, in words.
-        service: `namespace/name` of the Service whose address, or node port, it is sent to; "" if it is none's.
-        address_kind: which of its addresses that is, as `AddressKind` has them.
-        hypothetical: whether the node is known not to be as `setting` says, so that the packet cannot come there.
-    """
+    """A packet that shows the difference. `setting`: what else must hold of the host; `hypothetical`: whether the node
+    is known not to be so. `service`: the one whose address it is sent to, "" if it is none's."""
 
     text: str
     family: str
@@ -117,16 +99,8 @@ class WitnessRecord(
 
 
 class ModeChange(msgspec.Struct, frozen=True):
-    """One thing that changes.
-
-    Attributes:
-        reason: its identifier, see `ids`.
-        nodes, families: where it holds.
-        services: `namespace/name` of those concerned. addresses: addresses and ports concerned.
-        today, then: what happens in each mode.
-        advice: what to do about it. effort, do: that in a word, and in a few. config: a line of configuration, or a
-            command, that does it; "" if there is none.
-    """
+    """One thing that changes. `reason`: its identifier, as `reasons` have them; `nodes`, `families`: where it holds;
+    `services`, `addresses`: those concerned; `config`: a line of configuration, or a command, that does it."""
 
     reason: str
     title: str
@@ -153,6 +127,14 @@ class NotDecided(msgspec.Struct, frozen=True):
     hides: tuple[str, ...] = ()
 
 
+class Absent(msgspec.Struct, frozen=True):
+    """A known difference that was looked for and does not show: its identifier, and a sentence why."""
+
+    reason: str
+    title: str
+    why: str
+
+
 class Kernel(msgspec.Struct, frozen=True):
     """The kernel of a node, as its Node object tells; `fits` whether it is new enough for nftables mode."""
 
@@ -162,15 +144,8 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class MigrateReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """The whole answer.
-
-    Attributes:
-        changes: whether anything does, or may.
-        needs: what each node must have.
-        tried: how many packets met the rules of a dump.
-        absent: the known differences that were looked for and do not show.
-        kernels: those of the nodes whose Node objects tell them, on the way to nftables mode.
-    """
+    """The whole answer. `changes`: whether anything does, or may; `needs`: what each node must have; `tried`: how many
+    packets met the rules of a dump; `kernels`: those of nodes whose Node objects tell them."""
 
     from_: str
     to: str
@@ -205,20 +180,13 @@ def build_report(
     `confirm` is asked what the kernel does with each witness that is shown. `needs` is what each node must have, and
     `least_kernel` the kernel of that, major and minor.
     """
-    groups: dict[tuple[object, ...], list[ModeChange]] = {}
+    groups: dict[tuple[object, ...], list[_Told]] = {}
     for analysis in analyses:
         for found in analysis.found:
-            finding = _finding(analysis.facts, found, to_nftables)
-            key = (finding.reason, finding.today, finding.then, finding.addresses if found.reason is None else ())
-            # The first one that a node can meet is shown.
-            is_shown = all(map(_is_hypothetical, groups.get(key, ())))
-            if is_shown and analysis.is_of_fewer:
-                finding = _finding(analysis.facts, analysis.shown(found), to_nftables)
-            if is_shown and confirm is not None and finding.witness is not None:
-                witness = msgspec.structs.replace(finding.witness, kernel=confirm(analysis.facts, found))
-                finding = msgspec.structs.replace(finding, witness=witness)
-            groups.setdefault(key, []).append(finding)
-    findings = sorted(map(_merged, groups.values()), key=_place)
+            change = _change(analysis.facts, found, to_nftables)
+            key = (change.reason, change.today, change.then, change.addresses if found.difference else ())
+            groups.setdefault(key, []).append((analysis, found, change))
+    findings = sorted((_merged(group, to_nftables, confirm) for group in groups.values()), key=_place)
     undecided = tuple(each for analysis in analyses for each in _undecided(analysis))
     before, then = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
     if any(gap.what == IPVS for analysis in analyses for gap in analysis.unseen):
@@ -235,7 +203,7 @@ def build_report(
         undecided=undecided,
         needs=tuple(needs),
         tried=sum(analysis.tried for analysis in analyses),
-        absent=tuple(absent(analyses, {each.reason for each in findings})),
+        absent=tuple(_absent(analyses, {each.reason for each in findings})),
         kernels=tuple(_kernels(analyses, least_kernel)),
     )
 
@@ -243,9 +211,33 @@ def build_report(
 def _undecided(analysis: Analysis) -> Iterator[NotDecided]:
     node, family = analysis.facts.target.node_name, analysis.facts.family.value
     for gap in analysis.unseen:
-        yield NotDecided(node, family, gap.what, gap.why, hidden(analysis, gap.what))
+        yield NotDecided(node, family, gap.what, gap.why, _hidden(analysis, gap.what))
     for each in analysis.undecided:
         yield NotDecided(node, family, each.where, each.reason)
+
+
+def _hidden(analysis: Analysis, what: str) -> tuple[str, ...]:
+    """The identifiers of the known differences that may be there on a node and do not show: a thing was not seen."""
+    shown = {each.id for each in analysis.found}
+    known = (*(FOREIGN if analysis.foreign is not None else ()), *REASONS)
+    found = (reason.id for reason in known if reason.id not in shown and reason.applies(analysis.facts))
+    return tuple(dict.fromkeys(name for name in found if name in _HIDDEN.get(what, _OF_DUMP)))
+
+
+def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Absent]:
+    """All that were looked for and are not in `found`, in the report's order; those that only a dump shows, where there
+    is one."""
+    gaps = [(each, gap.what) for each in analyses for gap in each.unseen]
+    if not analyses or any(what == IPVS for _, what in gaps):
+        return
+    dumped = any(each.foreign is not None for each in analyses)
+    told = {*found, *(reason for each, what in gaps for reason in _hidden(each, what))}
+    for reason in (*REASONS, *(FOREIGN if dumped else ())):
+        if reason.id not in told:
+            told.add(reason.id)
+            why = OTHER_RULES if dumped and reason.id in _OF_DUMP else NO_PACKET
+            applies = any(reason.applies(each.facts) for each in analyses)
+            yield Absent(reason.id, reason.title, why if applies else NOT_CONFIGURED)
 
 
 def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Iterator[Kernel]:
@@ -258,21 +250,30 @@ def _kernels(analyses: Sequence[Analysis], least: tuple[int, int] | None) -> Ite
 
 def _place(finding: ModeChange) -> tuple[int, int]:
     """What is to be done first comes first, and of that what most traffic meets."""
-    return EFFORTS.index(finding.effort), _ORDER.get(finding.reason, -1)
+    return get_args(Effort).index(finding.effort), _ORDER.get(finding.reason, -1)
 
 
-def _is_hypothetical(finding: ModeChange) -> bool:
-    return finding.witness is not None and finding.witness.hypothetical
+_Told = tuple[Analysis, Found, ModeChange]
 
 
-def _merged(findings: Sequence[ModeChange]) -> ModeChange:
-    first = next((each for each in findings if not _is_hypothetical(each)), findings[0])
+def _merged(group: Sequence[_Told], to_nftables: bool, confirm: Confirm | None) -> ModeChange:
+    """One of some that read alike, the first that a node can meet, for all of them."""
+    analysis, found, first = next(
+        (each for each in group if each[2].witness is None or not each[2].witness.hypothetical), group[0]
+    )
+    if analysis.is_of_fewer:
+        first = _change(analysis.facts, analysis.shown(found), to_nftables)
+    witness = first.witness
+    if witness is not None and confirm is not None:
+        witness = msgspec.structs.replace(witness, kernel=confirm(analysis.facts, found))
+    changes = [change for _, _, change in group]
     return msgspec.structs.replace(
         first,
-        nodes=_unique(node for each in findings for node in each.nodes),
-        families=_unique(family for each in findings for family in each.families),
-        services=tuple(sorted({service for each in findings for service in each.services})),
-        addresses=_unique(address for each in findings for address in each.addresses),
+        witness=witness,
+        nodes=_unique(node for each in changes for node in each.nodes),
+        families=_unique(family for each in changes for family in each.families),
+        services=tuple(sorted({service for each in changes for service in each.services})),
+        addresses=_unique(address for each in changes for address in each.addresses),
     )
 
 
@@ -280,65 +281,60 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _finding(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
+def _change(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
     reason, difference = found.reason, found.difference
-    if reason is not None:
-        title, advice = said(reason.case or reason.title, facts), reason.advice(to_nftables=to_nftables)
-        services, addresses = reason.services(facts), reason.addresses(facts)
-        words = (said(reason.iptables, facts), said(reason.nftables, facts))
-    else:
-        assert difference is not None
-        where = f"{', '.join(difference.destinations)} from {difference.sources}"
-        title, services, addresses, advice = OTHER_TITLE, iter(()), iter((where,)), OTHER_ADVICE
+    advice = reason.advice(to_nftables=to_nftables)
+    words = (said(reason.iptables, facts), said(reason.nftables, facts))
+    addresses = [*reason.addresses(facts), *found.rules]
+    if difference is not None:
         words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
-    do = said(advice.do, facts)
-    sentences = [advice.sentence or do, *filter(None, [advice.without_dump])]
+        addresses = [f"{', '.join(difference.destinations)} from {difference.sources}"]
     today, then = words if to_nftables else words[::-1]
-    setting = ""
-    if found.with_dump:
-        setting = DUMP_SETTING
-        sentences = sentences[:1]
-    elif reason is not None and reason.firewall:
-        setting = FIREWALL_SETTING
     return ModeChange(
-        found.id,
-        title,
+        reason.id,
+        reason.title,
         (facts.target.node_name,),
         (facts.family.value,),
-        tuple(sorted(set(services))),
-        _unique([*addresses, *found.rules]),
+        tuple(sorted({port.name.service for port in reason.services(facts)})),
+        _unique(addresses),
         today,
         then,
-        tuple(sentences),
-        None if found.witness is None else witness_record(facts, found, found.witness, to_nftables, setting),
+        (advice.sentence or advice.do, *(() if found.with_dump else advice.without_dump)),
+        witness_record(facts, found, to_nftables),
         advice.effort,
-        do,
-        said(advice.config, facts),
+        advice.do,
+        advice.config if isinstance(advice.config, str) else advice.config(facts, to_nftables),
     )
 
 
 # witnesses
 
 
-def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables: bool, setting: str) -> WitnessRecord:
-    """The witness of a finding."""
-    candidate = witness.candidate
-    traces = (witness.iptables, witness.nftables)
-    situation = candidate.iptables if to_nftables else candidate.nftables
+def witness_record(facts: NodeFacts, found: Found, to_nftables: bool) -> WitnessRecord | None:
+    """The witness of a finding, if it has one."""
+    if found.witness is None:
+        return None
+    candidate, traces = found.witness
     by_device = len({devices for each in traces for outcome in each.outcomes if (devices := _devices(outcome))}) > 1
+    by_marks = not fates_differ(*traces)
     today, then = traces if to_nftables else traces[::-1]
+    situation = candidate[0] if to_nftables else candidate[1]
     packet, family = situation.packet, situation.packet.family
     own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
-    own_texts = [format_address(address, family) for address in own]
-    hypothetical = False
-    if found.id == ids.SESSION_AFFINITY:
+    own_texts = tuple(format_address(address, family) for address in own)
+    setting, hypothetical = "", False
+    if found.reason.id == "session-affinity":
         setting = "the mode that is left remembers which endpoint the client has"
-    elif not setting and found.reason is not None:
+    elif found.with_dump:
+        setting = "with the other rules of the node's dump"
+    elif found.reason.firewall:
+        setting = "on a host whose policies of INPUT and FORWARD are DROP"
+    elif found.difference is None:
         setting, hypothetical = _of_addresses(facts, own_texts)
     address = "" if packet.dst is None else format_address(packet.dst, family)
     service, address_kind = facts.addressed(address, packet.dport, protocol_name(packet.protocol))
     return WitnessRecord(
-        text=situation_text(situation),
+        text=_situation_text(situation),
         family=family.value,
         src=packet.source,
         dst=packet.destination,
@@ -347,10 +343,10 @@ def witness_record(facts: NodeFacts, found: Found, witness: Witness, to_nftables
         in_=packet.in_interface or "",
         mark=packet.mark,
         ctstate=situation.connection.state or "",
-        local_addresses=tuple(own_texts),
+        local_addresses=own_texts,
         setting=setting,
-        today=fates(today, by_device=by_device, by_marks=witness.by_marks),
-        then=fates(then, by_device=by_device, by_marks=witness.by_marks),
+        today=_fates(today, by_device=by_device, by_marks=by_marks),
+        then=_fates(then, by_device=by_device, by_marks=by_marks),
         service=service,
         address_kind=address_kind,
         hypothetical=hypothetical,
@@ -370,7 +366,7 @@ def _of_addresses(facts: NodeFacts, own: Sequence[str]) -> tuple[str, bool]:
     return f"if the node has {', '.join(more)} beside {', '.join(known[:_FEW_ADDRESSES])}", False
 
 
-def situation_text(situation: Situation) -> str:
+def _situation_text(situation: Situation) -> str:
     """The packet in one line."""
     packet = situation.packet
     parts = [f"{protocol_name(packet.protocol)} {packet.source} → {packet.destination}"]
@@ -383,7 +379,7 @@ def situation_text(situation: Situation) -> str:
     return ", ".join(parts)
 
 
-def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = False) -> tuple[FateRecord, ...]:
+def _fates(result: TraceResult, *, by_device: bool, by_marks: bool) -> tuple[FateRecord, ...]:
     """What becomes of the packet, likeliest first; outcomes that read alike are one. `by_device` says by which
     interface it leaves, `by_marks` with which marks it ends."""
     first: dict[tuple[str, str], Outcome] = {}
@@ -397,18 +393,15 @@ def fates(result: TraceResult, *, by_device: bool = False, by_marks: bool = Fals
         first.setdefault((outcome.verdict, text), outcome)
         return outcome.verdict, text
 
-    rounded = {each: chance.limit_denominator(10_000) for each, chance in shares(result, key).items()}
-    return tuple(
-        _fate(first[each], str(chance), each[1])
-        for each, chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0]))
-    )
-
-
-def _fate(outcome: Outcome, chance: str, text: str) -> FateRecord:
-    path = tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path)
-    if outcome.verdict != ACCEPT:
-        return FateRecord(chance, outcome.verdict, text, path)
-    return FateRecord(chance, outcome.verdict, text, path, outcome.src, outcome.dst, outcome.via == "local")
+    chances = summed((key(outcome), outcome.probability) for outcome in result.outcomes)
+    rounded = {end: chance.limit_denominator(10_000) for end, chance in chances.items()}
+    found = []
+    for (verdict, text), chance in sorted(rounded.items(), key=lambda item: (-item[1], item[0])):
+        outcome = first[verdict, text]
+        path = tuple(f"{step.table} {step.chain} {step.rule}" for step in outcome.path)
+        ends = (outcome.src, outcome.dst, outcome.via == "local") if verdict == ACCEPT else ()
+        found.append(FateRecord(str(chance), verdict, text, path, *ends))
+    return tuple(found)
 
 
 def _devices(outcome: Outcome) -> str:
@@ -430,14 +423,13 @@ def _mark_text(mark: int, known: int) -> str:
 
 
 def _outcome_text(outcome: Outcome) -> str:
-    packet: Family = outcome.packet.family
     if outcome.verdict == "REJECT":
         return f"rejected ({outcome.reject})"
     if outcome.verdict == "DROP":
         return f"dropped{f': {outcome.reason}' if outcome.reason else ''}"
     if outcome.verdict != "ACCEPT":
         return "not decided"
-    where = format_endpoint(packet, outcome.packet.dst, outcome.packet.dport)
+    where = format_endpoint(outcome.packet.family, outcome.packet.dst, outcome.packet.dport)
     text = f"to {where}" if outcome.dnat else f"passed on, to {where} as it is"
     if outcome.via == "local":
         text = f"to {where} on the node itself" if outcome.dnat else "to the node's own programs"

@@ -10,20 +10,20 @@ Rules that a step adds stand in chains of their own, `MIGRATE-...`, or in front 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from kproxy.cluster.migrate import ids
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import nftables_text
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.hooks import Table
 from kproxy.netfilter.text import chain_of, destination_of, key_of, target_of
-from kproxy.render import Renderer, RenderOptions
+from kproxy.render import Renderer
 from kproxy.render.iptables.chains import (
     EXTERNAL_SERVICES,
     FORWARD,
@@ -43,32 +43,29 @@ _NODE_PORT_REFUSALS: Final = "MIGRATE-NODEPORTS"
 _CLUSTER_IPS: Final = "MIGRATE-CLUSTER-IPS"
 _MASQUERADED: Final = "MIGRATE-MASQ"
 _UNALLOCATED: Final = "MIGRATE-UNALLOCATED"
+_OWN: Final = re.compile(r"MIGRATE-\S+")
 _DISPATCH: Final = (SERVICES, EXTERNAL_SERVICES, PROXY_FIREWALL, NODEPORTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: options that the renderer gets, lines that are left out, and restore input that is added."""
+    """One step: other options of the renderer, lines that are left out, and restore input that is added."""
 
-    options: Callable[[NodeFacts, RenderOptions], RenderOptions] = lambda _facts, options: options
+    options: Callable[[NodeFacts], Mapping[str, object]] = lambda _facts: {}
     drops: Callable[[NodeFacts], Callable[[str], bool]] = lambda _facts: lambda _line: False
-    adds: Callable[[NodeFacts, RenderOptions], str] = lambda _facts, _options: ""
+    adds: Callable[[NodeFacts], str] = lambda _facts: ""
 
 
 def iptables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     """Iptables mode's rules on a fresh host, with the steps of some reasons taken."""
     taken = [step for name, step in STEPS.items() if name in steps]
-    options = facts.iptables
-    for step in taken:
-        options = step.options(facts, options)
+    changes = {name: value for step in taken for name, value in step.options(facts).items()}
     drops = [step.drops(facts) for step in taken]
-    text = Renderer(options).plan_full(facts.state).restore_text
-    shared = _shared_line(facts) if ids.SHARED_ADDRESS in steps else None
-    lines = text.splitlines(keepends=True)
-    if drops or shared is not None:
-        lines = [line for line in lines if not any(drop(line) for drop in drops) and not (shared and shared(line))]
-    rules = saved_ruleset("".join(lines), facts.family)
-    for addition in [step.adds(facts, options) for step in taken] + [_refusals(facts, steps)]:
+    text = Renderer(msgspec.structs.replace(facts.iptables, **changes)).plan_full(facts.state).restore_text
+    if drops:
+        text = "".join(line for line in text.splitlines(keepends=True) if not any(drop(line) for drop in drops))
+    rules = saved_ruleset(text, facts.family)
+    for addition in [step.adds(facts) for step in taken] + [_refusals(facts, steps)]:
         if addition:
             rules = apply_restore(rules, parse_restore(addition, family=facts.family))
     return SideRules.of(Ruleset(facts.family, rules.in_save_order().tables))
@@ -78,7 +75,7 @@ def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
     """Nftables mode's rules on a fresh host. Addresses that several Services share are left out by a step, here and
     there."""
     text = nftables_text(facts.state, facts.nftables)
-    if ids.SHARED_ADDRESS in steps:
+    if "shared-address" in steps:
         shared = facts.shared_doors.keys()
         keys = ((line, key_of(line.partition(" { ")[2])) for line in text.splitlines(keepends=True))
         text = "".join(line for line, key in keys if key is None or ServiceAddress(*key) not in shared)
@@ -88,7 +85,7 @@ def nftables_rules(facts: NodeFacts, steps: Collection[str] = ()) -> SideRules:
 # the steps
 
 
-def _all_ports_masqueraded(facts: NodeFacts, _options: RenderOptions) -> str:
+def _all_ports_masqueraded(facts: NodeFacts) -> str:
     """In nftables mode every port of a ClusterIP is masqueraded as one that a Service has, and refused afterwards.
 
     Those that a Service has with endpoints are masqueraded as iptables mode's options say."""
@@ -96,27 +93,19 @@ def _all_ports_masqueraded(facts: NodeFacts, _options: RenderOptions) -> str:
     who = "" if options.masquerade_all else f"{options.local_traffic.if_not_local} "
     marks: list[str] = []
     if options.masquerade_all or options.local_traffic.is_implemented:
-        answered = sorted(
-            ServiceAddress.of(port.cluster_ip, port)
-            for port in facts.service_ports
-            if facts.decided[port.name].has_internal
-        )
-        marks = [f":{_MASQUERADED} - [0:0]"]
-        marks += [
-            f"-A {_MASQUERADED} -d {ip} -p {protocol} --dport {port} -j RETURN" for ip, protocol, port in answered
-        ]
+        answered = (port for port in facts.service_ports if facts.decided[port.name].has_internal)
+        doors = sorted(ServiceAddress.of(port.cluster_ip, port) for port in answered)
+        marks = [f"-A {_MASQUERADED} {_to(door)} -j RETURN" for door in doors]
         marks += [f"-A {_MASQUERADED} -d {ip} {who}-j {MARK_MASQ}" for ip in facts.cluster_ips]
         marks.append(f"-I {SERVICES} 1 -j {_MASQUERADED}")
-    served = [
-        f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN" for door in sorted(facts.cluster_ip_doors)
-    ]
+    served = [f"{_to(door)} -j RETURN" for door in sorted(facts.cluster_ip_doors)]
     return _restore(Table.NAT, marks) + _refuse_first(_CLUSTER_IPS, served, facts.cluster_ips, "REJECT")
 
 
-def _unallocated_dropped(facts: NodeFacts, _options: RenderOptions) -> str:
+def _unallocated_dropped(facts: NodeFacts) -> str:
     served = [f"-d {ip} -j RETURN" for ip in facts.cluster_ips]
     served += [
-        f"-d {door.address} -p {door.protocol} --dport {door.port} -j RETURN"
+        f"{_to(door)} -j RETURN"
         for port in facts.service_ports
         for door in doors_of(port)
         if door.address and door.address != port.cluster_ip
@@ -126,8 +115,7 @@ def _unallocated_dropped(facts: NodeFacts, _options: RenderOptions) -> str:
 
 def _refuse_first(chain: str, served: Iterable[str], networks: Iterable[str], target: str) -> str:
     """Rules before all others of FORWARD and OUTPUT that refuse what goes to some networks and is not served."""
-    lines = [f":{chain} - [0:0]"]
-    lines += [f"-A {chain} {rule}" for rule in dict.fromkeys(served)]
+    lines = [f"-A {chain} {rule}" for rule in dict.fromkeys(served)]
     lines += [f"-A {chain} -d {network} -j {target}" for network in networks]
     lines += [f"-I {hook} 1 -m conntrack --ctstate NEW -j {chain}" for hook in ("FORWARD", "OUTPUT")]
     return _restore(Table.FILTER, lines)
@@ -144,14 +132,13 @@ def _remote_hairpin(facts: NodeFacts) -> Callable[[str], bool]:
     return lambda line: target_of(line) == MARK_MASQ and chain_of(line) in remote
 
 
-def _firewall_first(facts: NodeFacts, _options: RenderOptions) -> str:
+def _firewall_first(facts: NodeFacts) -> str:
     """Sources are checked before anything is translated, and whether there are endpoints or not."""
     checks: list[str] = []
     ways: list[str] = []
     for number, (door, sources, port) in enumerate(facts.restricted):
         chain = f"MIGRATE-FW-{number}"
-        match = f"-d {door.address} -p {door.protocol} --dport {door.port}"
-        checks.append(f":{chain} - [0:0]")
+        match = _to(door)
         checks += [f"-A {hook} -m conntrack --ctstate NEW {match} -j {chain}" for hook in ("PREROUTING", "OUTPUT")]
         checks += [f"-A {chain} -s {source} -j RETURN" for source in sources]
         checks.append(f"-A {chain} -j DROP")
@@ -160,7 +147,7 @@ def _firewall_first(facts: NodeFacts, _options: RenderOptions) -> str:
     return _restore(Table.MANGLE, checks) + _restore(Table.NAT, ways)
 
 
-def _refused_everywhere(_facts: NodeFacts, _options: RenderOptions) -> str:
+def _refused_everywhere(_facts: NodeFacts) -> str:
     """Services without endpoints are refused at all three hooks, each at two of them in iptables mode."""
     lines = [
         f"-A INPUT -m conntrack --ctstate NEW -j {SERVICES}",
@@ -169,42 +156,44 @@ def _refused_everywhere(_facts: NodeFacts, _options: RenderOptions) -> str:
     return _restore(Table.FILTER, lines)
 
 
-def _set(**changes: object) -> Callable[[NodeFacts, RenderOptions], RenderOptions]:
-    return lambda _facts, options: msgspec.structs.replace(options, **changes)
-
-
-def _set_as_nftables(*fields: str) -> Callable[[NodeFacts, RenderOptions], RenderOptions]:
-    return lambda facts, options: msgspec.structs.replace(
-        options, **{field: getattr(facts.nftables, field) for field in fields}
-    )
-
-
-def _random_fully(_facts: NodeFacts, options: RenderOptions) -> RenderOptions:
-    features = msgspec.structs.replace(options.features, random_fully=True)
-    return msgspec.structs.replace(options, features=features)
-
-
 def _refused_node_port(line: str) -> bool:
     return line.startswith(f"-A {EXTERNAL_SERVICES} ") and "--dst-type LOCAL" in line
 
 
+def _shared_line(facts: NodeFacts) -> Callable[[str], bool]:
+    """Whether a line of restore input leads a shared address and port somewhere."""
+    shared = facts.shared_doors.keys()
+
+    def drops(line: str) -> bool:
+        door = destination_of(line.rstrip()) if chain_of(line) in _DISPATCH else None
+        return door is not None and ServiceAddress(door.address.partition("/")[0], *door[1:]) in shared
+
+    return drops
+
+
 STEPS: Final = {
-    ids.NODE_PORT_ADDRESSES: Step(
-        options=_set_as_nftables("node_port_addresses"), drops=lambda _facts: _refused_node_port
+    "shared-address": Step(drops=_shared_line),
+    "node-port-addresses": Step(
+        options=lambda facts: {"node_port_addresses": facts.nftables.node_port_addresses},
+        drops=lambda _facts: _refused_node_port,
     ),
-    ids.LOCALHOST_NODE_PORTS: Step(options=_set(localhost_node_ports=False), drops=lambda _facts: _refused_node_port),
-    ids.LOCALNET_GUARD: Step(options=_set(localhost_node_ports=False)),
-    ids.CLUSTER_IP_PORTS: Step(adds=_all_ports_masqueraded),
-    ids.UNALLOCATED_CLUSTER_IPS: Step(adds=_unallocated_dropped),
-    ids.INVALID_PACKETS: Step(options=_set(drop_invalid=False)),
-    ids.MASQUERADE_MARK: Step(
-        options=_set_as_nftables("masquerade_mark"),
+    "localhost-node-ports": Step(
+        options=lambda _facts: {"localhost_node_ports": False}, drops=lambda _facts: _refused_node_port
+    ),
+    "localnet-guard": Step(options=lambda _facts: {"localhost_node_ports": False}),
+    "cluster-ip-ports": Step(adds=_all_ports_masqueraded),
+    "unallocated-cluster-ips": Step(adds=_unallocated_dropped),
+    "invalid-packets": Step(options=lambda _facts: {"drop_invalid": False}),
+    "masquerade-mark": Step(
+        options=lambda facts: {"masquerade_mark": facts.nftables.masquerade_mark},
         drops=lambda _facts: lambda line: chain_of(line) == FORWARD and target_of(line) == "ACCEPT",
     ),
-    ids.MASQUERADE_ALL: Step(options=_set_as_nftables("masquerade_all")),
-    ids.RANDOM_FULLY: Step(options=_random_fully),
-    ids.REMOTE_HAIRPIN: Step(drops=_remote_hairpin),
-    ids.SOURCE_RANGES: Step(
+    "masquerade-all": Step(options=lambda facts: {"masquerade_all": facts.nftables.masquerade_all}),
+    "random-fully": Step(
+        options=lambda facts: {"features": msgspec.structs.replace(facts.iptables.features, random_fully=True)}
+    ),
+    "remote-hairpin": Step(drops=_remote_hairpin),
+    "source-ranges": Step(
         drops=lambda _facts: (
             lambda line: (
                 chain_of(line) == PROXY_FIREWALL
@@ -213,19 +202,19 @@ STEPS: Final = {
         ),
         adds=_firewall_first,
     ),
-    ids.REFUSED_HOOKS: Step(adds=_refused_everywhere),
+    "refused-hooks": Step(adds=_refused_everywhere),
 }
 """The steps by the reason that each takes away."""
 
 
 def _refusals(facts: NodeFacts, steps: Collection[str]) -> str:
     """Node ports that are refused for want of endpoints, at the addresses that the steps leave."""
-    everywhere, loopback = ids.NODE_PORT_ADDRESSES not in steps, ids.LOCALHOST_NODE_PORTS not in steps
+    everywhere, loopback = "node-port-addresses" not in steps, "localhost-node-ports" not in steps
     if everywhere and loopback:
         return ""
     addresses = None if everywhere else facts.node_port_addresses(facts.nftables)
     network = _LOOPBACK_NETWORK[facts.family]
-    lines = [f":{_NODE_PORT_REFUSALS} - [0:0]"]
+    lines: list[str] = []
     if addresses is None and everywhere:
         where = [f"-m addrtype --dst-type LOCAL ! -d {network}"]
     elif addresses is None:
@@ -241,23 +230,12 @@ def _refusals(facts: NodeFacts, steps: Collection[str]) -> str:
     return _restore(Table.FILTER, lines)
 
 
+def _to(door: ServiceAddress) -> str:
+    return f"-d {door.address} -p {door.protocol} --dport {door.port}"
+
+
 def _restore(table: Table, lines: list[str]) -> str:
-    """Restore input for one table: chains first."""
-    if not lines:
-        return ""
-    ordered = sorted(lines, key=lambda line: not line.startswith(":"))
-    return f"*{table.value}\n" + "".join(f"{line}\n" for line in ordered) + "COMMIT\n"
-
-
-def _shared_line(facts: NodeFacts) -> Callable[[str], bool]:
-    """Whether a line of restore input leads a shared address and port somewhere."""
-    shared = facts.shared_doors.keys()
-
-    def drops(line: str) -> bool:
-        door = destination_of(line.rstrip()) if chain_of(line) in _DISPATCH else None
-        return door is not None and ServiceAddress(door.address.partition("/")[0], *door[1:]) in shared
-
-    return drops
-
-
-__all__ = ["STEPS", "Step", "iptables_rules", "nftables_rules", "nftables_text"]
+    """Restore input for one table that declares the chains of steps."""
+    chains = dict.fromkeys(each for line in lines for each in _OWN.findall(line))
+    declared = [f":{chain} - [0:0]" for chain in chains]
+    return "".join(f"{line}\n" for line in (f"*{table.value}", *declared, *lines, "COMMIT")) if lines else ""

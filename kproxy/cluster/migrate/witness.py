@@ -4,12 +4,11 @@ differ."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
-from kproxy.cluster.fates import shares
-from kproxy.dataplane import ACCEPT, Index, Outcome, TraceResult, trace
+from kproxy.dataplane import ACCEPT, Outcome, TraceResult, trace
+from kproxy.dataplane.compare.distribution import summed
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.symbolic.host_rules import SideRules
@@ -21,110 +20,72 @@ _DENOMINATOR: Final = 10_000
 """Chances are equal if they round to the same simple fraction: iptables rounds 1/3 to 31 bits, nftables to 32."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A packet that may show a difference: what it meets in iptables mode, and in nftables mode. The two situations
-    differ only in what a host of that mode remembers."""
-
-    iptables: Situation
-    nftables: Situation
-
-    @classmethod
-    def of(cls, situation: Situation) -> Candidate:
-        """The same situation in both modes."""
-        return cls(situation, situation)
+Candidate = tuple[Situation, Situation]
+"""A packet that may show a difference: what it meets in iptables mode, and in nftables mode. The two situations differ
+only in what a host of that mode remembers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """A candidate whose traces differ; `by_marks` if they do so in marks alone."""
+class Witness(NamedTuple):
+    """A candidate with what becomes of it in iptables mode, and in nftables mode."""
 
     candidate: Candidate
-    iptables: TraceResult
-    nftables: TraceResult
-    by_marks: bool = False
+    traces: tuple[TraceResult, TraceResult]
 
 
 class Judge:
     """Sends candidates through both modes' rules."""
 
-    def __init__(self, iptables: SideRules, nftables: SideRules, family: Family) -> None:
-        self._iptables: Index = index_rules(iptables, family)
-        self._nftables: Index = index_rules(nftables, family)
+    def __init__(self, rules: tuple[SideRules, SideRules], family: Family) -> None:
+        self._indexes = [index_rules(each, family) for each in rules]
+
+    def traced(self, candidate: Candidate) -> Witness:
+        """The candidate, whether the modes treat it differently or not."""
+        first, second = (
+            trace(index, situation.host, situation.packet, situation.connection)
+            for index, situation in zip(self._indexes, candidate, strict=True)
+        )
+        return Witness(candidate, (first, second))
+
+    def witness(self, candidate: Candidate, differs: Differs) -> Witness | None:
+        """The candidate with its traces, if the modes treat it differently."""
+        found = self.traced(candidate)
+        return found if shows(found, differs) else None
 
     def find(self, candidates: Iterable[Candidate], differs: Differs, unless: Judge | None = None) -> Witness | None:
         """The first candidate that the modes treat differently, in what a reason is about; `unless` they do so with
         these rules, too."""
-        for candidate in candidates:
-            found = self.witness(candidate, differs)
-            if found is not None and (unless is None or unless.witness(candidate, differs) is None):
-                return found
-        return None
-
-    def witness(self, candidate: Candidate, differs: Differs) -> Witness | None:
-        """The candidate with its traces, if the modes treat it differently."""
-        first, second = (
-            trace(index, situation.host, situation.packet, situation.connection)
-            for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
-        )
-        sure = first.determined and second.determined
-        return Witness(candidate, first, second) if sure and differs(first, second) else None
-
-    def doubts(self, candidate: Candidate) -> tuple[set[str], set[str]]:
-        """What decides in each mode whether the candidate is accepted, and the model does not know."""
-        first, second = (
-            {
-                reason
-                for outcome in trace(index, situation.host, situation.packet, situation.connection).outcomes
-                if any(end.verdict == ACCEPT for end in outcome.possible)
-                for reason in outcome.reasons
-            }
-            for index, situation in ((self._iptables, candidate.iptables), (self._nftables, candidate.nftables))
-        )
-        return first, second
+        found = (self.witness(each, differs) for each in candidates)
+        known = (each for each in found if each is not None)
+        return next((each for each in known if not unless or unless.witness(each.candidate, differs) is None), None)
 
 
-def ends_differ(first: TraceResult, second: TraceResult) -> bool:
-    """Whether verdicts or destinations differ; how the source is rewritten does not count."""
-    return _summed(first, _end) != _summed(second, _end)
+def shows(traced: Witness, differs: Differs) -> bool:
+    """Whether it is sure that the modes treat a packet differently."""
+    return all(each.determined for each in traced.traces) and differs(*traced.traces)
 
 
-def sources_differ(first: TraceResult, second: TraceResult) -> bool:
-    """Whether verdicts, destinations, or whether the source is rewritten differ."""
-    return _summed(first, _rewritten) != _summed(second, _rewritten)
-
-
-def fates_differ(first: TraceResult, second: TraceResult) -> bool:
-    """Whether anything differs, also how the port of a rewritten source is chosen."""
-    return _summed(first, _fate) != _summed(second, _fate)
-
-
-def marks_differ(but: int) -> Differs:
-    """Whether packets, or their connections, end with other marks; or may, in one mode. Bits of `but` do not count."""
-
-    def marked(outcome: Outcome) -> tuple[object, ...]:
-        packet, entry = outcome.packet, outcome.connection
-        of_connection = (entry.mark, entry.mark_known) if entry else ()
-        return *_rewritten(outcome), packet.mark & ~but, packet.mark_known & ~but, *of_connection
-
-    return lambda first, second: _summed(first, marked) != _summed(second, marked)
-
-
-def returns_differ(first: TraceResult, second: TraceResult) -> bool:
-    """Whether what is sent back to its sender is masqueraded in one mode only."""
-    sets = [
+def doubts(traced: Witness) -> tuple[set[str], set[str]]:
+    """What decides in each mode whether a packet is accepted, and the model does not know."""
+    first, second = (
         {
-            outcome.snat
+            reason
             for outcome in result.outcomes
-            if outcome.verdict == ACCEPT and outcome.packet.dst == result.packet.src
+            if any(end.verdict == ACCEPT for end in outcome.possible)
+            for reason in outcome.reasons
         }
-        for result in (first, second)
-    ]
-    return sets[0] != sets[1]
+        for result in traced.traces
+    )
+    return first, second
 
 
-def _summed(result: TraceResult, key: Callable[[Outcome], tuple[object, ...]]) -> dict[tuple[object, ...], Fraction]:
-    return {name: chance.limit_denominator(_DENOMINATOR) for name, chance in shares(result, key).items()}
+def _by(key: Callable[[Outcome], tuple[object, ...]]) -> Differs:
+    """Whether the shares of what `key` tells apart differ."""
+
+    def rounded(result: TraceResult) -> dict[tuple[object, ...], Fraction]:
+        found = summed((key(outcome), outcome.probability) for outcome in result.outcomes)
+        return {end: chance.limit_denominator(_DENOMINATOR) for end, chance in found.items()}
+
+    return lambda first, second: rounded(first) != rounded(second)
 
 
 def _end(outcome: Outcome) -> tuple[object, ...]:
@@ -137,8 +98,32 @@ def _rewritten(outcome: Outcome) -> tuple[object, ...]:
     return *_end(outcome), outcome.snat
 
 
-def _fate(outcome: Outcome) -> tuple[object, ...]:
-    return *_rewritten(outcome), outcome.snat and is_fully_random(outcome)
+ends_differ: Final = _by(_end)
+"""Whether verdicts or destinations differ; how the source is rewritten does not count."""
+sources_differ: Final = _by(_rewritten)
+"""Whether verdicts, destinations, or whether the source is rewritten differ."""
+fates_differ: Final = _by(lambda outcome: (*_rewritten(outcome), outcome.snat and is_fully_random(outcome)))
+"""Whether anything differs, also how the port of a rewritten source is chosen."""
+
+
+def marks_differ(but: int) -> Differs:
+    """Whether packets, or their connections, end with other marks; or may, in one mode. Bits of `but` do not count."""
+
+    def marked(outcome: Outcome) -> tuple[object, ...]:
+        packet, entry = outcome.packet, outcome.connection
+        of_connection = (entry.mark, entry.mark_known) if entry else ()
+        return *_rewritten(outcome), packet.mark & ~but, packet.mark_known & ~but, *of_connection
+
+    return _by(marked)
+
+
+def returns_differ(first: TraceResult, second: TraceResult) -> bool:
+    """Whether what is sent back to its sender is masqueraded in one mode only."""
+    one, other = (
+        {each.snat for each in result.outcomes if each.verdict == ACCEPT and each.packet.dst == result.packet.src}
+        for result in (first, second)
+    )
+    return one != other
 
 
 def is_fully_random(outcome: Outcome) -> bool:

@@ -51,7 +51,7 @@ class Setup:
     pipeline: PathFunctions
 
 
-def _read(step: object) -> Iterator[tuple[str, int]]:
+def fields_asked(step: object) -> Iterator[tuple[str, int]]:
     """The fields that a step asks, each with the bits of it that matter. What a mark is set to is no question."""
     if isinstance(step, Match):
         yield from fields_of(step.condition() or ALWAYS)
@@ -67,7 +67,7 @@ def _read(step: object) -> Iterator[tuple[str, int]]:
 
 
 @dataclass
-class _Marks:
+class Marks:
     """Mark bits in play: which are tested, and which are changed."""
 
     tested: int = 0
@@ -157,14 +157,14 @@ def set_up(
         for at, item in enumerate(rules)
     )
     sides = one_side, other_side
-    marks, names, read_lists, destinations = _Marks(), set[str](), set[str](), set[Destination]()
+    marks, names, read_lists, destinations = Marks(), set[str](), set[str](), set[Destination]()
     ttl = tproxy = untracking = False
     for chain, step in structure.steps():
         marks.take(step)
         tproxy |= isinstance(step, Socket)
         untracking |= isinstance(step, Untrack)
         ttl |= isinstance(step, SetField) and step.name == "ttl"
-        for name, bits in _read(step):
+        for name, bits in fields_asked(step):
             marks.read(name, bits)
             ttl |= name == "ttl"
         if isinstance(step, Rule):

@@ -84,7 +84,7 @@ def clean_flows(
     Raises:
         LinuxError: entries cannot be read or deleted.
     """
-    protocols = sorted(desired.protocols | before.protocols)
+    protocols = sorted({protocol for protocol, _, _ in (*desired.services, *before.services)})
     found: list[StaleFlow] = []
     if protocols and not dry_run:
         wait_for_packets()

@@ -213,12 +213,6 @@ def fields_in(expression: object) -> Iterator[tuple[str, int]]:
         yield from fields_in(part)
 
 
-def written_bits(value: object) -> int:
-    """The bits of the mark that may differ once it is set to this value."""
-    key = key_of(value)
-    return (~key.mask | key.flip) & UINT32 if key is not None and (key.field, key.shift) == ("mark", 0) else UINT32
-
-
 def _holds_names(key: Key) -> bool:
     row = FIELDS.get(key.field)
     return row is not None and row.bits == NAMES

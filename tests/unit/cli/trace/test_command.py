@@ -232,21 +232,11 @@ def test_a_host_file(kproxy: Run, tmp_path: Path) -> None:
     assert "host.yaml: interfaces[0].nam: unknown field" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue\n    inet 127.0.0.1/8\n",
-            "not what `ip address` prints",
-        ),
-        ("a: b: c\n", "line 1: mapping values are not allowed"),
-    ],
-)
-def test_a_host_file_that_is_none(kproxy: Run, tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "host.yaml").write_text(text)
+def test_a_host_file_that_is_none(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text("1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue\n")
     done = kproxy("trace", "--rules", RULES, "--host", "host.yaml", *POD, "--dst", WATCHERS)
     assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
+    assert "line 1: mapping values are not allowed" in done.stderr
 
 
 # errors

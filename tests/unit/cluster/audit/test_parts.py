@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.cli.audit.processes import ProcessError, in_processes
 from kproxy.cluster.audit.audit import Part, _ranges, audit
-from kproxy.cluster.audit.states import States
+from kproxy.cluster.audit.node import States
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
@@ -25,13 +25,13 @@ DROP = b"-A FORWARD -p udp -m udp --dport 53 -j DROP\n-A FORWARD "
 
 def test_every_node_has_the_state_of_its_own() -> None:
     found = manifests(audited.cluster())
-    states = States(found)
     for family in Family:
+        states = States(found, family)
         for name in ("n1", "n2", "n3", "n4", ""):
             own = ServiceState.of(family, name, found.services, found.endpoint_slices)
-            shared = states.of(family, name)
+            shared = states.of(name)
             assert (shared.service_ports, shared.endpoints) == (own.service_ports, own.endpoints)
-    own_of = States(found).of(Family.IPV4, "n1").endpoints.values()
+    own_of = States(found, Family.IPV4).of("n1").endpoints.values()
     assert any(endpoint.is_local for endpoints in own_of for endpoint in endpoints)
 
 
@@ -75,7 +75,7 @@ def test_a_process_that_is_killed_is_said() -> None:
     def die(some: range) -> Part:
         if some.start:
             os.kill(os.getpid(), signal.SIGKILL)
-        return Part([], [], [], 0)
+        return Part([], [], [], [])
 
     with pytest.raises(ProcessError, match="was killed"):
         in_processes(die, [range(1), range(1, 2)], 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kproxy.cluster.audit.audit import audit, settle
-from kproxy.cluster.audit.observation import Observation
+from kproxy.cluster.audit.report import Observation
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support.cluster import audited

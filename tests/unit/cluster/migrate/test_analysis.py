@@ -10,18 +10,17 @@ import pytest
 
 from kproxy.cli.migrate.text import report_lines
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import analysis, ids
+from kproxy.cluster.migrate import analysis
 from kproxy.cluster.migrate.analysis import Analysis, analyse
-from kproxy.cluster.migrate.reason import Reason
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
 from kproxy.cluster.migrate.report import build_report
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
 from tests.support.migrate import QUIET, endpoints, node, service, service_cidr, write
 
-CLUSTER_IP = {ids.CLUSTER_IP_PORTS}
-NODE_PORT = CLUSTER_IP | {ids.NODE_PORT_ADDRESSES, ids.HOST_FIREWALL}
+CLUSTER_IP = {"cluster-ip-ports"}
+NODE_PORT = CLUSTER_IP | {"node-port-addresses", "host-firewall"}
 
 
 def quiet(**changes: Any) -> Mapping[str, Any]:
@@ -53,46 +52,46 @@ def found(done: Analysis) -> set[str]:
 
 CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[str]]] = {
     "nothing": ([], QUIET, set()),
-    "default configuration": ([], {}, {ids.INVALID_PACKETS, ids.LOCALNET_GUARD}),
-    "a ServiceCIDR": ([service_cidr("10.96.0.0/16")], QUIET, {ids.UNALLOCATED_CLUSTER_IPS}),
+    "default configuration": ([], {}, {"invalid-packets", "localnet-guard"}),
+    "a ServiceCIDR": ([service_cidr("10.96.0.0/16")], QUIET, {"unallocated-cluster-ips"}),
     "a Service": ([service(), endpoints()], QUIET, CLUSTER_IP),
-    "endpoints of another node": ([service(), endpoints(node_name="n2")], QUIET, CLUSTER_IP | {ids.REMOTE_HAIRPIN}),
+    "endpoints of another node": ([service(), endpoints(node_name="n2")], QUIET, CLUSTER_IP | {"remote-hairpin"}),
     "a node port": ([service(type="NodePort", port={"nodePort": 30080}), endpoints()], QUIET, NODE_PORT),
     "a node port on localhost": (
         [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
         quiet(iptables={"localhostNodePorts": True}),
-        NODE_PORT | {ids.LOCALHOST_NODE_PORTS, ids.LOCALNET_GUARD},
+        NODE_PORT | {"localhost-node-ports", "localnet-guard"},
     ),
     "node ports at every address": (
         [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
         quiet(nodePortAddresses=["0.0.0.0/0"]),
-        NODE_PORT - {ids.NODE_PORT_ADDRESSES},
+        NODE_PORT - {"node-port-addresses"},
     ),
     "node ports at the primary address": (
         [service(type="NodePort", port={"nodePort": 30080}), endpoints()],
         quiet(nodePortAddresses=["primary"]),
-        NODE_PORT - {ids.NODE_PORT_ADDRESSES},
+        NODE_PORT - {"node-port-addresses"},
     ),
     "affinity": (
         [service(sessionAffinity="ClientIP"), endpoints(addresses=("10.244.0.5", "10.244.0.6"))],
         QUIET,
-        CLUSTER_IP | {ids.SESSION_AFFINITY},
+        CLUSTER_IP | {"session-affinity"},
     ),
     "affinity to a single endpoint": ([service(sessionAffinity="ClientIP"), endpoints()], QUIET, CLUSTER_IP),
     "masqueradeAll of one mode": (
         [service(), endpoints()],
         quiet(nftables={"masqueradeAll": True}),
-        CLUSTER_IP | {ids.MASQUERADE_ALL},
+        CLUSTER_IP | {"masquerade-all"},
     ),
     "masqueradeBit of one mode": (
         [],
         quiet(iptables={"localhostNodePorts": False, "masqueradeBit": 20}),
-        {ids.MASQUERADE_MARK},
+        {"masquerade-mark"},
     ),
     "an external IP without endpoints": (
         [service(externalIPs=["198.51.100.9"])],
         QUIET,
-        CLUSTER_IP | {ids.REFUSED_HOOKS, ids.MASQUERADE_MARK},
+        CLUSTER_IP | {"refused-hooks", "masquerade-mark"},
     ),
     "source ranges without endpoints": (
         [
@@ -100,7 +99,7 @@ CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[st
             | {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}}
         ],
         QUIET,
-        CLUSTER_IP | {ids.REFUSED_HOOKS, ids.MASQUERADE_MARK, ids.SOURCE_RANGES},
+        CLUSTER_IP | {"refused-hooks", "masquerade-mark", "source-ranges"},
     ),
     "one address for two Services": (
         [
@@ -110,7 +109,7 @@ CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[st
             endpoints("b", ("10.244.0.6",)),
         ],
         QUIET,
-        CLUSTER_IP | {ids.HOST_FIREWALL, ids.SHARED_ADDRESS},
+        CLUSTER_IP | {"host-firewall", "shared-address"},
     ),
     "affinity with the same endpoints behind several node ports and external IPs": (
         [
@@ -130,17 +129,17 @@ CASES: Mapping[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, Any], set[st
             )
         ],
         QUIET,
-        NODE_PORT | {ids.SESSION_AFFINITY, ids.REFUSED_HOOKS, ids.MASQUERADE_MARK},
+        NODE_PORT | {"session-affinity", "refused-hooks", "masquerade-mark"},
     ),
     "masqueradeAll of one mode, without endpoints": (
         [service()],
         quiet(iptables={"localhostNodePorts": False, "masqueradeAll": True}),
-        CLUSTER_IP | {ids.MASQUERADE_MARK, ids.REFUSED_HOOKS},
+        CLUSTER_IP | {"masquerade-mark", "refused-hooks"},
     ),
     "masqueradeAll of one mode, and INVALID packets, with the node itself as endpoint": (
         [service(), endpoints(addresses=("192.168.0.2",))],
         quiet(nftables={"masqueradeAll": True}, conntrack={}),
-        CLUSTER_IP | {ids.MASQUERADE_ALL, ids.INVALID_PACKETS},
+        CLUSTER_IP | {"masquerade-all", "invalid-packets"},
     ),
 }
 
@@ -153,26 +152,26 @@ def test_reasons_are_found_where_the_cluster_has_them(tmp_path: Path, name: str)
 
 def test_a_host_whose_iptables_lacks_random_fully(tmp_path: Path) -> None:
     done = run(tmp_path, [node(), service(), endpoints()], features=Features(random_fully=False))
-    assert found(done) == CLUSTER_IP | {ids.RANDOM_FULLY}
+    assert found(done) == CLUSTER_IP | {"random-fully"}
 
 
 def test_loopback_has_no_guard_in_ipv6(tmp_path: Path) -> None:
-    assert found(run(tmp_path, [node()], {}, Family.IPV6)) == {ids.INVALID_PACKETS}
+    assert found(run(tmp_path, [node()], {}, Family.IPV6)) == {"invalid-packets"}
 
 
 def test_what_no_reason_knows_is_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reason that is not looked for is found by the comparison, with a packet."""
-    for missing in (ids.CLUSTER_IP_PORTS, ids.NODE_PORT_ADDRESSES):
+    for missing in ("cluster-ip-ports", "node-port-addresses"):
         monkeypatch.setattr(analysis, "REASONS", [reason for reason in REASONS if reason.id != missing])
         done = run(tmp_path, [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()])
-        others = [each for each in done.found if each.id == ids.OTHER]
+        others = [each for each in done.found if each.id == "other"]
         assert others
         witnesses = [each.witness for each in others if each.witness is not None]
         assert len(witnesses) == len(others)
-        assert all(witness.iptables.outcomes != witness.nftables.outcomes for witness in witnesses)
+        assert all(first.outcomes != second.outcomes for _, (first, second) in witnesses)
         report = build_report([done], to_nftables=True)
         assert missing not in {each.reason for each in report.findings}
-        assert report.findings[0].reason == ids.OTHER
+        assert report.findings[0].reason == "other"
 
 
 def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
@@ -183,7 +182,7 @@ def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
     assert [each.reason for each in back.findings] == [each.reason for each in there.findings]
     assert [(each.then, each.today) for each in back.findings] == [(each.today, each.then) for each in there.findings]
     for report in (there, back):  # who has an endpoint today may get another one
-        (memory,) = [each.witness for each in report.findings if each.reason == ids.SESSION_AFFINITY]
+        (memory,) = [each.witness for each in report.findings if each.reason == "session-affinity"]
         assert memory is not None
         assert [fate.chance for fate in memory.today] == ["1"]
         assert [fate.chance for fate in memory.then] == ["1/2", "1/2"]
@@ -210,7 +209,7 @@ def test_what_is_to_be_done_first_comes_first(tmp_path: Path) -> None:
     efforts = [each.effort for each in found]
     assert efforts == sorted(efforts, key=["act", "look", "after", "none"].index)
     assert set(efforts) == {"act", "look", "after", "none"}
-    assert [each.config for each in found if each.reason == ids.LOCALNET_GUARD] == [
+    assert [each.config for each in found if each.reason == "localnet-guard"] == [
         "sysctl -w net.ipv4.conf.all.route_localnet=0"
     ]
 
@@ -251,9 +250,9 @@ def test_configuration_to_copy_gives_a_mode_what_the_other_one_has(tmp_path: Pat
         return {each.reason: each.config for each in done.findings}
 
     said = reasons(mine)
-    assert said[ids.MASQUERADE_ALL] == f"{other}: {{masqueradeAll: true}}"
-    assert said[ids.MASQUERADE_MARK] == f"{other}: {{masqueradeBit: 7}}"
-    assert reasons(mine, other).keys() == said.keys() - {ids.MASQUERADE_ALL, ids.MASQUERADE_MARK}
+    assert said["masquerade-all"] == f"{other}: {{masqueradeAll: true}}"
+    assert said["masquerade-mark"] == f"{other}: {{masqueradeBit: 7}}"
+    assert reasons(mine, other).keys() == said.keys() - {"masquerade-all", "masquerade-mark"}
 
 
 @pytest.mark.parametrize(
@@ -271,9 +270,7 @@ def test_addresses_that_a_node_is_known_to_have_come_first(
     objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
     done = run(tmp_path, objects, quiet(clusterCIDR="10.244.0.0/16"), addresses=addresses)
     (witness,) = [
-        each.witness
-        for each in build_report([done], to_nftables=True).findings
-        if each.reason == ids.NODE_PORT_ADDRESSES
+        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == "node-port-addresses"
     ]
     assert witness is not None
     assert (witness.dst, witness.setting, witness.hypothetical) == (destination, setting, hypothetical)
@@ -288,7 +285,7 @@ def test_what_one_node_can_meet_is_not_hypothetical(tmp_path: Path) -> None:
     done = [run(tmp_path, objects, config, addresses=own) for own in (("192.168.0.2",), ("192.168.0.2", "172.16.0.9"))]
     for analyses in (done, done[::-1]):
         found = build_report(analyses, to_nftables=True).findings
-        (witness,) = [each.witness for each in found if each.reason == ids.NODE_PORT_ADDRESSES]
+        (witness,) = [each.witness for each in found if each.reason == "node-port-addresses"]
         assert witness is not None
         assert (witness.dst, witness.hypothetical) == ("172.16.0.9:30080", False)
 
@@ -302,7 +299,7 @@ def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
     config = {"clusterCIDR": "10.244.0.0/16"}
     report = build_report([run(tmp_path, [node(), *services, there, here], config)], to_nftables=True)
     found = {each.reason: each.witness for each in report.findings}
-    hairpin, unplaced = found[ids.REMOTE_HAIRPIN], found[ids.INVALID_PACKETS]
+    hairpin, unplaced = found["remote-hairpin"], found["invalid-packets"]
     assert hairpin is not None
     assert (hairpin.src, hairpin.dst) == ("10.244.1.5:40000", "192.168.0.2:30080"), "a ClusterIP is its own node's"
     assert [(fate.src, fate.dst) for fate in hairpin.today] == [("192.168.0.2", "10.244.1.5:8080")]
@@ -310,7 +307,7 @@ def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
     assert unplaced is not None
     assert unplaced.src == "10.244.0.6:8080", "it comes from a pod of this node"
     assert [(fate.verdict, fate.src, fate.dst, fate.local) for fate in unplaced.today] == [("DROP", "", "", False)]
-    guard = found[ids.LOCALNET_GUARD]
+    guard = found["localnet-guard"]
     assert guard is not None
     assert [fate.local for fate in guard.then] == [True]
 
@@ -325,7 +322,7 @@ def test_a_pod_that_reaches_itself_is_shown_by_the_service_with_the_fewest_endpo
     slices = [endpoints("a", many, "n2"), endpoints("b", ("10.244.1.5", "10.244.2.5"), "n2")]
     done = run(tmp_path, [node(), *services, *slices], {"clusterCIDR": "10.244.0.0/16"})
     (hairpin,) = [
-        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == ids.REMOTE_HAIRPIN
+        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == "remote-hairpin"
     ]
     assert hairpin is not None
     assert (hairpin.src, hairpin.dst) == ("10.244.1.5:40000", "192.168.0.2:30080")

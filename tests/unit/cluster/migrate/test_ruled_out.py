@@ -8,19 +8,10 @@ import pytest
 
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.inputs import read_cluster, read_config
-from kproxy.cluster.migrate import ids
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
-from kproxy.cluster.migrate.report import MigrateReport, build_report
-from kproxy.cluster.migrate.ruled_out import (
-    KUBELET_GUARDS,
-    NO_OTHER_RULES,
-    NO_PACKET,
-    NO_SUCH_RULES,
-    NOT_CONFIGURED,
-    OWN_FIREWALL,
-)
+from kproxy.cluster.migrate.report import NO_PACKET, NOT_CONFIGURED, OTHER_RULES, MigrateReport, build_report
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
@@ -56,18 +47,17 @@ def test_each_known_difference_is_found_or_said_to_be_absent(tmp_path: Path, dum
 
 def test_it_is_said_why(tmp_path: Path) -> None:
     why = {each.reason: each.why for each in report(tmp_path).absent}
-    assert why[ids.SHARED_ADDRESS] == NO_PACKET
-    assert why[ids.MASQUERADE_ALL] == NOT_CONFIGURED
-    assert ids.HOST_FIREWALL not in why, "it is found where the node's rules are not known"
+    assert why["shared-address"] == NO_PACKET
+    assert why["masquerade-all"] == why["unallocated-cluster-ips"] == NOT_CONFIGURED
+    assert "host-firewall" not in why, "it is found where the node's rules are not known"
 
     why = {each.reason: each.why for each in report(tmp_path, OPEN_HOST).absent}
-    assert why[ids.HOST_FIREWALL] == OWN_FIREWALL
-    assert why[ids.FOREIGN_MARK] == NO_SUCH_RULES
-    assert ids.LOCALNET_GUARD not in why
+    assert why["host-firewall"] == why["foreign-mark"] == OTHER_RULES
+    assert "localnet-guard" not in why
 
     why = {each.reason: each.why for each in report(tmp_path, ALONE).absent}
-    assert why[ids.HOST_FIREWALL] == NO_OTHER_RULES
+    assert why["host-firewall"] == OTHER_RULES
 
-    assert ids.HOST_FIREWALL not in {each.reason for each in report(tmp_path, FIREWALL).absent}
+    assert "host-firewall" not in {each.reason for each in report(tmp_path, FIREWALL).absent}
     why = {each.reason: each.why for each in report(tmp_path, KUBELET + OPEN_HOST).absent}
-    assert why[ids.LOCALNET_GUARD] == KUBELET_GUARDS
+    assert why["localnet-guard"] == NO_PACKET
