@@ -111,12 +111,8 @@ def _render_key(facts: NodeFacts) -> object:
 
 
 class Sides:
-    """What is expected of a node, and what is there.
-
-    Attributes:
-        changed: the ServicePorts whose rules are not as they should be, and how: `- LINE` and `+ LINE`.
-        others: the rest that is not kube-proxy's as it should be, as text.
-    """
+    """What is expected of a node, and what is there. `changed`: the ServicePorts whose rules are not as they should be,
+    and how: `- LINE` and `+ LINE`; `others`: the rest that is not kube-proxy's as it should be, as text."""
 
     def __init__(self, node: AuditedNode, family: Family, rendered: Rendered) -> None:
         """Raises InputError: the node's rules cannot be read."""

@@ -69,12 +69,8 @@ class Known:
 
 
 class Judge:
-    """Asks one node's rules of one family.
-
-    Attributes:
-        undecided: what depends on something that is not known, and how often.
-        asked: how many questions were answered.
-    """
+    """Asks one node's rules of one family. `undecided`: what depends on something that is not known, and how often;
+    `asked`: how many questions were answered."""
 
     def __init__(self, node: AuditedNode, family: Family, known: Known) -> None:
         """`known`: what earlier nodes told."""

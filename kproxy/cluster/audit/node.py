@@ -80,16 +80,9 @@ class States:
 
 
 class AuditedCluster:
-    """What all nodes of a cluster share.
-
-    Attributes:
-        pods: the Pods that have not ended and have an address of their own, by family and node, with their addresses.
-        pod_addresses: addresses of Pods.
-        networks: the podCIDRs, of the node that has each.
-        owners: nodes by their addresses.
-        states: the Services as each node sees them.
-        triggers: by Service, when its endpoints changed last, as far as the endpoints controller says: RFC 3339.
-    """
+    """What all nodes of a cluster share. `pods`: those that have not ended and have an address of their own, by family
+    and node; `networks`: the podCIDRs; `owners`: nodes by their addresses; `states`: the Services as each node sees
+    them; `triggers`: by Service, when its endpoints changed last, RFC 3339, as far as the endpoints controller says."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -177,13 +170,8 @@ class Dump(NamedTuple):
 
 
 class AuditedNode:
-    """A node of a cluster.
-
-    Attributes:
-        shared: what all nodes share.
-        config: its kube-proxy's: its own, else the cluster's ConfigMap, else kube-proxy's defaults.
-        config_known: whether it is one of the first two. Else nothing can be said of masquerading.
-    """
+    """A node of a cluster. `config`: its kube-proxy's: its own, else the cluster's ConfigMap, else kube-proxy's
+    defaults, of which nothing can be said of masquerading (`config_known`)."""
 
     def __init__(self, cluster: AuditedCluster, host: HostFacts) -> None:
         self.cluster = cluster.cluster

@@ -17,12 +17,8 @@ _MAX_RULES: Final = 50
 
 
 class BlamedRule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A rule of a node.
-
-    Attributes:
-        file: as in the snapshot, `nodes/NAME/iptables-save`. line: from 1; 0 if the file's lines are no rules.
-        text: the rule, or the policy of a chain. rule: its number in the chain, from 1; 0 for a policy.
-    """
+    """A rule of a node. `file`: as in the snapshot, `nodes/NAME/iptables-save`; `line`: from 1, 0 if the file's lines
+    are no rules; `rule`: its number in the chain, from 1, 0 for a policy; `text`: the rule, or the policy."""
 
     file: str
     line: int
@@ -66,18 +62,10 @@ class AuditWitness(msgspec.Struct, frozen=True, rename={"sender": "from"}):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """Something that is not as it should be.
-
-    Attributes:
-        kind: one of `KINDS`.
-        cause: what makes two observations one finding: a rule's text, or what is wrong, without the node's name.
-        service: `namespace/name:port`, or "".
-        address: where the Service answers, as the witness asked it.
-        client: who asked.
-        since: since when it is so, in words, as far as it is known.
-        young: whether that was while the cluster was read.
-        mend: the command that mends it, for `{mend}` in the kind's hint.
-    """
+    """Something that is not as it should be. `cause`: what makes two observations one finding: a rule's text, or what
+    is wrong, without the node's name; `address`: where the Service answers, as the witness asked it; `client`: who
+    asked; `young`: whether it changed while the cluster was read; `mend`: the command for `{mend}` in the kind's
+    hint."""
 
     kind: str
     node: str
@@ -113,12 +101,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Something that is not known: `what` is a path of the snapshot without its node, or a reason; `then` what follows.
-
-    Attributes:
-        nodes: which nodes' it is; empty if it is the cluster's.
-        count: of questions that could not be answered; 0 for what is missing.
-    """
+    """Something that is not known: `what` is a path of the snapshot without its node, or a reason; `then` what follows;
+    `nodes` are empty if it is the cluster's; `count` is of questions that could not be answered."""
 
     what: str
     then: str = ""

@@ -44,15 +44,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A difference on one node and family.
-
-    Attributes:
-        reason: `OTHER` in the comparison's own words.
-        witness: None where rules show the difference and no packet.
-        difference: what the comparison says, if it found it.
-        rules: other programs' rules that it is about, in words.
-        with_dump: whether the witness meets the rules of the node's dump, too.
-    """
+    """A difference on one node and family. `witness`: None where rules show it and no packet; `difference`: of `OTHER`;
+    `rules`: other programs' rules that it is about, in words; `with_dump`: whether the witness meets those of the
+    dump."""
 
     reason: Reason
     witness: Witness | None
@@ -90,13 +84,8 @@ class Modes:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was found for one node and family.
-
-    Attributes:
-        undecided: what the model cannot decide.
-        tried: how many packets met other programs' rules, which are `foreign`.
-        is_of_fewer: whether the Services were compared that stand for all.
-    """
+    """What was found for one node and family. `tried`: how many packets met other programs' rules, which are `foreign`;
+    `is_of_fewer`: whether the Services were compared that stand for all."""
 
     facts: NodeFacts
     found: tuple[Found, ...]

@@ -67,15 +67,10 @@ def are_met(rules: Collection[NamedRule], *traces: TraceResult) -> bool:
 
 @dataclass(frozen=True)
 class ForeignRules:
-    """Other programs' rules for packets of one family.
-
-    Attributes:
-        dump: of iptables, by variant, all that was there. main: the place of the one that kube-proxy's rules go into.
-        nftables: without kube-proxy's tables.
-        kube: rules of others that name kube-proxy's chains.
-        kubelet: whether a kubelet keeps the guard of 127.0.0.0/8 (KUBE-FIREWALL).
-        unseen: what the dump points to and does not show.
-    """
+    """Other programs' rules for packets of one family. `dump`: of iptables, by variant, all that was there; `main`: the
+    place of the one that kube-proxy's rules go into; `nftables`: without kube-proxy's tables; `kube`: rules that name
+    kube-proxy's chains; `kubelet`: whether a kubelet keeps the guard of 127.0.0.0/8; `unseen`: what the dump points
+    to."""
 
     family: Family
     dump: tuple[IptablesRules, ...]

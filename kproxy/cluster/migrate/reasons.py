@@ -54,16 +54,13 @@ def nothing(sentence: str) -> Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One row.
+    """One row. Of two with one `id`, which is part of the JSON, the first that shows counts.
 
     Attributes:
-        id: stable, part of the JSON (docs/migrate.md lists them). Of two rows with one id the first that shows counts.
-        packets: candidates for a witness.
-        services, addresses: what it concerns.
+        packets: candidates for a witness. services, addresses: what it concerns.
         iptables, nftables: what happens in each mode; a function where that depends on the node.
         to_nftables, to_iptables: what to do about a switch to that mode; the same for both if only one is given.
-        differs: which differences between two traces are of this reason.
-        applies: whether the configuration can have it at all.
+        differs: which differences between two traces are of this reason. applies: whether a node can have it.
         firewall: whether witnesses are sent through a host whose own rules accept nothing.
     """
 

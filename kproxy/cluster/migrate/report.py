@@ -27,7 +27,6 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32
 
 _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
-_FEW_ADDRESSES: Final = 2
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither the configuration nor what is known of ServiceCIDRs and these hosts brings it about."
@@ -358,12 +357,10 @@ def _of_addresses(facts: NodeFacts, own: Sequence[str]) -> tuple[str, bool]:
     known = facts.known_addresses
     if gone := [text for text in facts.own_addresses if text not in own]:
         return f"if the node does not have {', '.join(gone)}", False
-    more = [text for text in own if text not in known]
+    more = ", ".join(text for text in own if text not in known)
     if not more or not known:
         return "", False
-    if facts.interfaces_known:
-        return f"only on a node that has {', '.join(more)}", True
-    return f"if the node has {', '.join(more)} beside {', '.join(known[:_FEW_ADDRESSES])}", False
+    return (f"only on a node that has {more}", True) if facts.interfaces_known else (f"if the node has {more}", False)
 
 
 def _situation_text(situation: Situation) -> str:

@@ -258,7 +258,7 @@ def test_configuration_to_copy_gives_a_mode_what_the_other_one_has(tmp_path: Pat
 @pytest.mark.parametrize(
     ("addresses", "destination", "setting", "hypothetical"),
     [
-        (None, "192.0.2.99:30080", "if the node has 192.0.2.99 beside 192.168.0.2", False),
+        (None, "192.0.2.99:30080", "if the node has 192.0.2.99", False),
         (("192.168.0.2",), "192.0.2.99:30080", "only on a node that has 192.0.2.99", True),
         (("192.168.0.2", "172.16.0.9"), "172.16.0.9:30080", "", False),
         (("192.168.0.2", "10.244.0.0", "10.244.0.1"), "10.244.0.1:30080", "", False),
