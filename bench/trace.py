@@ -57,9 +57,9 @@ def write_dump(services: int, endpoints: int, path: Path, *, mode: str = "") -> 
 
 def measure(path: str, services: int) -> Measured:
     """Measures one dump in this process."""
-    from kproxy.dataplane import index_ruleset
+    from kproxy.dataplane import Host, index_ruleset
     from kproxy.dataplane.model.check import check_traceable
-    from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+    from kproxy.dataplane.query.assumptions import Surroundings
     from kproxy.dataplane.query.report import report
     from kproxy.dataplane.query.spec import Question, read_question
     from kproxy.netfilter import parse_save
@@ -71,7 +71,7 @@ def measure(path: str, services: int) -> Measured:
     read = time.perf_counter()
     check_traceable(index.ruleset)
     checked = time.perf_counter()
-    around = Surroundings.known(host_in_short([NODE_IP]))
+    around = Surroundings.known(Host.simple([NODE_IP]))
 
     def question(number: int) -> Question:
         spec = service(number)["spec"]

@@ -28,7 +28,6 @@ from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.query.assumptions import (
     Surroundings,
-    host_in_short,
     named_addresses,
     shows_route_localnet,
     surroundings_of_rules,
@@ -284,7 +283,7 @@ def trace_packet(
     if host is not None:
         around = Surroundings.known(host if isinstance(host, Host) else read_host(os.fspath(host)))
     elif local_ips:
-        around = Surroundings.known(host_in_short(local_ips))
+        around = Surroundings.known(Host.simple(local_ips))
     else:
         around = held._around(question)
     family = question.packet.family

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -180,18 +180,18 @@ def _endpoint(edited: Edited, item: Edit, where: str) -> EditWords:
         raise EditError(f"{where}.set: ready, serving or terminating, true or false, expected", f"{where}.set")
     touches: dict[str, None] = {}
     for key, value in list(edited.objects.items()):
-        if key[0] != "EndpointSlice" or (item.service and not _is_of(value, item.service)):
+        service = f"{key[1]}/{_service_of(value)}"
+        if key[0] != "EndpointSlice" or item.service not in ("", service):
             continue
-        changed = copy.deepcopy(value)
-        hit = False
+        changed, pods = copy.deepcopy(value), []
         for entry in changed.get("endpoints") or ():
-            if _is_endpoint(entry, key[1], item):
+            pod = _pod_of(entry, key[1])
+            if item.address in (entry.get("addresses") or ()) if item.address else pod == item.pod:
                 entry["conditions"] = {**(entry.get("conditions") or {}), **item.set}
-                touches |= dict.fromkeys(_ids_of(entry, key[1]))
-                hit = True
-        if hit:
+                pods.append(pod)
+        if pods:
             edited.objects[key] = changed
-            touches[f"svc/{key[1]}/{_service_of(changed)}"] = None
+            touches |= dict.fromkeys([*(f"pod/{pod}" for pod in pods if pod), f"svc/{service}"])
     if not touches:
         named = "address" if item.address else "pod"
         raise EditError(f"{where}: no endpoint is {item.address or item.pod}", f"{where}.{named}", missing=True)
@@ -199,26 +199,14 @@ def _endpoint(edited: Edited, item: Edit, where: str) -> EditWords:
     return EditWords(f"endpoint {item.address or item.pod}: {words}", tuple(touches))
 
 
-def _is_endpoint(entry: Object, namespace: str, item: Edit) -> bool:
-    if item.address:
-        return item.address in (entry.get("addresses") or ())
+def _pod_of(entry: Object, namespace: str) -> str:
+    """`namespace/name` of the Pod that an endpoint is; "" if it is none."""
     target = entry.get("targetRef") or {}
-    return target.get("kind") == "Pod" and f"{target.get('namespace') or namespace}/{target.get('name')}" == item.pod
-
-
-def _ids_of(entry: Object, namespace: str) -> Iterator[str]:
-    target = entry.get("targetRef") or {}
-    if target.get("kind") == "Pod":
-        yield f"pod/{target.get('namespace') or namespace}/{target.get('name')}"
+    return f"{target.get('namespace') or namespace}/{target.get('name')}" if target.get("kind") == "Pod" else ""
 
 
 def _service_of(value: Object) -> str:
     return str(((value.get("metadata") or {}).get("labels") or {}).get(LABEL_SERVICE_NAME) or "")
-
-
-def _is_of(value: Object, service: str) -> bool:
-    namespace = str((value.get("metadata") or {}).get("namespace") or "default")
-    return f"{namespace}/{_service_of(value)}" == service
 
 
 def _drop_node(edited: Edited, item: Edit, where: str) -> EditWords:
@@ -232,12 +220,12 @@ def _drop_node(edited: Edited, item: Edit, where: str) -> EditWords:
         if key[0] == "Pod" and (value.get("spec") or {}).get("nodeName") == item.node:
             del edited.objects[key]
             touches[f"pod/{key[1]}/{key[2]}"] = None
-        elif key[0] == "EndpointSlice" and any(
-            entry.get("nodeName") == item.node for entry in value.get("endpoints") or ()
-        ):
-            kept = [entry for entry in value["endpoints"] if entry.get("nodeName") != item.node]
-            edited.objects[key] = {**value, "endpoints": kept}
-            touches[f"svc/{key[1]}/{_service_of(value)}"] = None
+        elif key[0] == "EndpointSlice":
+            entries = value.get("endpoints") or ()
+            kept = [entry for entry in entries if entry.get("nodeName") != item.node]
+            if len(kept) < len(entries):
+                edited.objects[key] = {**value, "endpoints": kept}
+                touches[f"svc/{key[1]}/{_service_of(value)}"] = None
     return EditWords(f"node {item.node} is gone", tuple(touches))
 
 
@@ -268,11 +256,10 @@ def _delete(edited: Edited, item: Edit, where: str) -> EditWords:
     """A Service, with its EndpointSlices."""
     key, _ = _service(edited, item, where)
     del edited.objects[key]
-    mine = f"{key[1]}/{key[2]}"
     for each, value in list(edited.objects.items()):
-        if (each[0] == "EndpointSlice" and _is_of(value, mine)) or each == ("Endpoints", *key[1:]):
+        if each == ("Endpoints", *key[1:]) or (each[:2], _service_of(value)) == (("EndpointSlice", key[1]), key[2]):
             del edited.objects[each]
-    return EditWords(f"Service {mine} is deleted", (f"svc/{mine}",))
+    return EditWords(f"Service {key[1]}/{key[2]} is deleted", (f"svc/{key[1]}/{key[2]}",))
 
 
 def _apply(edited: Edited, item: Edit, where: str) -> EditWords:

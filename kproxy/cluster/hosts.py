@@ -9,7 +9,6 @@ from kproxy.api.types.core import Node
 from kproxy.cluster.inputs import named_file, read_document
 from kproxy.dataplane import Host, HostError
 from kproxy.dataplane.model.hostfile import parse_host
-from kproxy.dataplane.query.assumptions import host_in_short
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import render_options
@@ -37,4 +36,4 @@ def node_host(node: Node, config: KubeProxyConfiguration, family: Family, more: 
     """A node as far as its Node object tells: it has these addresses and `more` but no others, it forwards, and
     `route_localnet` is on if kube-proxy with this configuration switches it on."""
     options = render_options(config, family, node.metadata.name, node)
-    return host_in_short([*node_addresses(node), *more], route_localnet=options.localhost_node_ports)
+    return Host.simple([*node_addresses(node), *more], route_localnet=options.localhost_node_ports)

@@ -193,8 +193,7 @@ def command(
         exit_with(found=False, undecided=False, unseen=lost)
         return
     from kproxy.cli.diff.text import comparison_text
-    from kproxy.dataplane.compare.compare import EXAMINED, Comparison, Undecided, compare
-    from kproxy.dataplane.compare.record import comparison_record
+    from kproxy.dataplane.compare.compare import EXAMINED, Comparison, Undecided, compare, comparison_record
 
     with working("comparing"):
         examine = None if everything else max(EXAMINED, most)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.live_snapshot import what_stays
@@ -93,8 +92,8 @@ def trace_hosts(
         if shown is None:
             return verdicts
     if shown in ("json", "yaml"):
-        record = journeys_record(question, found, assumed, missing)
-        value = answer("Journeys", msgspec.structs.replace(record, moving=moving or msgspec.UNSET), unseen)
+        record = journeys_record(question, found, assumed, missing) | ({"moving": moving} if moving else {})
+        value = answer("Journeys", record, unseen)
         for item in value["journeys"] if summary else ():
             del item["there"], item["back"]
         write_output(text_of(value, shown), None)

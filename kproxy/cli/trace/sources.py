@@ -39,7 +39,6 @@ from kproxy.dataplane import Host, Index, IpSet, index_ruleset
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
-    host_in_short,
     named_addresses,
     shows_route_localnet,
     surroundings_of_rules,
@@ -116,7 +115,7 @@ class FileSource:
             return Surroundings.known(self._host)
         localnet = any(map(shows_route_localnet, self._rules.rulesets))
         if self._local_ips:
-            return Surroundings.known(host_in_short(self._local_ips, route_localnet=localnet))
+            return Surroundings.known(Host.simple(self._local_ips, route_localnet=localnet))
         return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
@@ -236,7 +235,7 @@ class ManifestSource:
         if family not in self._hosts:
             if node is None:
                 localnet = shows_route_localnet(self.index(family).ruleset)
-                self._hosts[family] = host_in_short(self._local_ips, route_localnet=localnet)
+                self._hosts[family] = Host.simple(self._local_ips, route_localnet=localnet)
             else:
                 self._hosts[family] = node_host(node, self._config, family, self._local_ips)
         return Surroundings.known(self._hosts[family])

@@ -60,7 +60,7 @@ def report_lines(report: Report, label: str, unseen: Sequence[str] = ()) -> list
     lines += unseen
     lines += [click.style(f"assumed: {text}", fg="yellow") for text in report.assumptions]
     lines += ["", f"rules: {label}", *root.lines()]
-    lines += [f"{hook}: {line}" for hook, calls in report.hooks for line in calls]
+    lines += [f"{hook}: {line}" for hook, calls in report.hooks.items() for line in calls]
     return lines
 
 

@@ -19,7 +19,7 @@ from kproxy.cluster.audit.report import AuditWitness, BlamedRule, EndShare, Obse
 from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, suspected
 from kproxy.cluster.rendered import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Outcome, Step, TraceResult, trace
-from kproxy.dataplane.compare.distribution import summed
+from kproxy.dataplane.compare.outcome_words import summed
 from kproxy.dataplane.model.packet import format_endpoint
 from kproxy.netfilter import Family, line_of_rule
 from kproxy.netfilter.family import protocol_name

@@ -1,45 +1,31 @@
 """The addresses and ports that rules name: by what programs beside kube-proxy could tell two Services apart.
 
-Every number in a rule counts, and every network, range, element of a set and entry of a map, whatever it is compared
-with, be it an address, a port or a mark: naming too much only makes fewer Services alike. What the comparison of all
-packets does not look into (an ipset, a rate, a match or target that kproxy does not know) is for it the same unknown
-whatever addresses a packet has (`dataplane.symbolic.conditions`), so that it tells no Services apart either.
+Every number, network and range that a rule compares or writes counts, every element of a set and entry of a map,
+whether it is an address, a port or something else: naming too much only makes fewer Services alike. What the comparison
+of all packets does not look into (an ipset, a rate, a match or target that kproxy does not know) is for it the same
+unknown whatever addresses a packet has (`dataplane.symbolic.conditions`), so that it tells no Services apart either.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from kproxy.cluster.equivalence.interval_partition import Interval, bounds
-from kproxy.netfilter import Jump, Rule
-from kproxy.netfilter.address import AddressRange, Network
-from kproxy.netfilter.iptables.codec import Range
-from kproxy.netfilter.iptables.targets import NatRange, NetmapTarget
-from kproxy.netfilter.nftables import value as nft
+from kproxy.cluster.equivalence.interval_partition import Interval
+from kproxy.netfilter import Family, Rule, condition, effect
+from kproxy.netfilter.condition import Condition
+from kproxy.netfilter.nftables import statement as nft
+from kproxy.netfilter.nftables.effects import lower
 from kproxy.netfilter.nftables.element import Element
-from kproxy.netfilter.nftables.expression import (
-    AnonymousMap,
-    AnonymousSet,
-    Binary,
-    Ct,
-    Expression,
-    MapLookup,
-    Meta,
-    Payload,
-)
-from kproxy.netfilter.nftables.expression import SetReference as NftSetReference
-from kproxy.netfilter.nftables.references import walk
+from kproxy.netfilter.nftables.expression import AnonymousMap, AnonymousSet, Concat, Expression, MapLookup
+from kproxy.netfilter.nftables.lowering import condition_of, fields_in, key_of
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.netfilter.nftables.statement import Mangle, Match, Nat, Operator, Statement, VerdictMap
+from kproxy.netfilter.nftables.value import Prefix, Range
 
-_ORDERED: Final = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
-_PLACES: Final = frozenset({"saddr", "daddr", "sport", "dport"})
-_STATES: Final = frozenset({"mark", "state", "status", "direction", "label", "zone", "id", "expiration"})
+_PLACES: Final = frozenset({"src", "dst", "sport", "dport"})
+_ADDRESS: Final = Family.IPV6.full_mask
+_PORT: Final = 0xFFFF
 
 
 class _UnfitError(Exception):
@@ -60,139 +46,129 @@ class RuleConstants:
     written: frozenset[Interval]
 
     @classmethod
-    def of(cls, rules: Iterable[Rule], native: NftRuleset, unfit: tuple[str, ...]) -> RuleConstants | None:
+    def of(
+        cls, rules: Iterable[Rule], native: NftRuleset, family: Family, unfit: tuple[str, ...]
+    ) -> RuleConstants | None:
         """What rules of iptables and native tables name.
 
         Args:
+            family: of the packets.
             unfit: how the names of chains begin to which no rule may jump.
 
         Returns:
             None if they tell addresses or ports apart by more than ranges, as a mask with holes and NETMAP do, or if a
             rule jumps to such a chain.
         """
-        asked: set[Interval] = set()
-        written: set[Interval] = set()
+        found = _Constants(family, unfit)
         try:
             for rule in rules:
-                _add_rule(rule, unfit, asked, written)
+                for asked in (rule.asks(), *(match.condition() for match in rule.matches)):
+                    found.ask(asked)
+                found.do(rule.target.effect() if rule.target is not None else None)
             for table in native.tables:
                 for each in table.sets:
-                    _add_elements(each.elements, asked, written)
-            for _, _, _, native_rule in native.rules():
+                    found.add(each.elements)
+            for table, _, _, native_rule in native.rules():
                 for statement in native_rule.statements:
-                    _add_statement(statement, asked, written)
+                    for step in lower(statement, table.family.value, lambda _: ""):
+                        found.do(step)
         except _UnfitError:
             return None
-        return cls(frozenset(asked), frozenset(written))
+        return cls(frozenset(found.asked), frozenset(found.written))
 
 
-def _add_rule(rule: Rule, unfit: tuple[str, ...], asked: set[Interval], written: set[Interval]) -> None:
-    if isinstance(rule.target, Jump) and rule.target.chain.startswith(unfit):
-        raise _UnfitError
-    asked.update(_numbers((rule.source, rule.destination, rule.matches)))
-    written.update(_numbers(rule.target))
+class _Constants:
+    """Gathers what rules name; raises _UnfitError."""
 
+    def __init__(self, family: Family, unfit: tuple[str, ...]) -> None:
+        self.asked: set[Interval] = set()
+        self.written: set[Interval] = set()
+        self._unfit = unfit
+        self._full_masks = (family.full_mask, _ADDRESS, _PORT)
 
-def _add_statement(statement: Statement, asked: set[Interval], written: set[Interval]) -> None:
-    """Takes what a statement of nftables names."""
-    match statement:
-        case Match(left, operator, right):
-            _refuse_computed(left)
-            asked.update(_numbers((left, right)))
-            if operator in _ORDERED and isinstance(right, int):
-                asked.update(((0, right), (0, right - 1)))
-        case VerdictMap(key, found):
-            _refuse_computed(key)
-            asked.update(_numbers(key))
-            _add_map(found, asked, written)
-        case Mangle(target, value):
-            asked.update(_numbers(target))
-            _add_value(value, asked, written)
-        case Nat():
-            if statement.prefix:
+    def ask(self, asked: Condition | None) -> None:
+        """Takes what a condition names."""
+        match asked:
+            case condition.In(_, intervals):
+                self.asked.update(intervals)
+            case condition.Under(field, value, mask) if mask and _is_place(field):
+                low = (mask & -mask) - 1
+                if mask | low not in self._full_masks:
+                    raise _UnfitError
+                self.asked.add((value, value | low))
+            case condition.Not(part):
+                self.ask(part)
+            case condition.All(parts) | condition.Any(parts):
+                for part in parts:
+                    self.ask(part)
+
+    def do(self, step: Any) -> None:
+        """Takes what a step of a rule names."""
+        match step:
+            case effect.Jump(chain) if chain.startswith(self._unfit):
                 raise _UnfitError
-            for each in (statement.address, statement.port):
-                if each is not None:
-                    _add_value(each, asked, written)
-        case _:
-            written.update(_numbers(statement))
+            case effect.Nat():
+                if step.kind == "netmap" or step.base is not None:
+                    raise _UnfitError
+                self.written.update(filter(None, (step.addresses, step.ports)))
+            case effect.Socket(port):
+                self._write(port)
+            case nft.Match():
+                asked = condition_of(step)
+                if asked is None:
+                    self._key(step.left)
+                    self.add(step.right.elements if isinstance(step.right, AnonymousSet) else ())
+                self.ask(asked)
+            case nft.VerdictMap(key, found):
+                self._look_up(key, found)
+            case nft.Mangle(_, value):
+                self._write(value)
+            case nft.Nat():
+                if step.prefix:
+                    raise _UnfitError
+                self._write(step.address)
+                self._write(step.port)
+            case _ if not isinstance(step, nft.Statement):
+                self.ask(step)
 
+    def add(self, elements: Iterable[Element]) -> None:
+        """Takes elements of a set or map."""
+        for each in elements:
+            _put(self.asked, each.key)
+            _put(self.written, each.data)
 
-def _add_value(value: Expression, asked: set[Interval], written: set[Interval]) -> None:
-    """Takes a value that is written into packets."""
-    if isinstance(value, MapLookup):
-        _refuse_computed(value.key)
-        asked.update(_numbers(value.key))
-        _add_map(value.map, asked, written)
-        return
-    for each in walk(value):
-        if isinstance(each, MapLookup) or _is_place(each):
+    def _look_up(self, key: Expression, found: object) -> None:
+        self._key(key)
+        self.add(found.elements if isinstance(found, AnonymousMap) else ())
+
+    def _write(self, value: object) -> None:
+        """Takes a value that is written into packets."""
+        if isinstance(value, MapLookup):
+            self._look_up(value.key, value.map)
+        elif any(_is_place(field) for field, _ in fields_in(value)):
             raise _UnfitError
-    written.update(_numbers(value))
+        _put(self.written, value)
+
+    @staticmethod
+    def _key(expression: Expression) -> None:
+        """Refuses a rule that computes with an address or a port before it looks that up."""
+        for part in expression.parts if isinstance(expression, Concat) else (expression,):
+            key = key_of(part)
+            if key is not None and _is_place(key.field):
+                whole = _PORT if key.field.endswith("port") else _ADDRESS
+                if (key.mask, key.shift, key.flip) != (whole, 0, 0):
+                    raise _UnfitError
 
 
-def _add_map(found: object, asked: set[Interval], written: set[Interval]) -> None:
-    if isinstance(found, AnonymousMap):
-        _add_elements(found.elements, asked, written)
-    elif not isinstance(found, NftSetReference):
-        raise _UnfitError
+def _is_place(field: str) -> bool:
+    """Whether a field is an address or a port, of the packet or of its connection."""
+    return field in _PLACES or field.startswith(("ctorig", "ctrepl"))
 
 
-def _add_elements(elements: Iterable[Element], asked: set[Interval], written: set[Interval]) -> None:
-    for each in elements:
-        asked.update(_numbers(each.key))
-        written.update(_numbers(each.data))
-
-
-def _refuse_computed(expression: Expression) -> None:
-    """Raises _UnfitError: a rule computes with an address or a port before it compares it."""
-    for each in walk(expression):
-        if isinstance(each, MapLookup) or (isinstance(each, Binary) and any(map(_is_place, walk(each)))):
-            raise _UnfitError
-
-
-def _is_place(expression: Expression) -> bool:
-    """Whether it may yield an address or a port."""
-    if isinstance(expression, Payload):
-        return expression.field in _PLACES
-    if isinstance(expression, Ct):
-        return expression.key not in _STATES
-    return not isinstance(expression, (int, str, tuple, nft.Range, nft.Prefix, Binary, Meta))
-
-
-def _numbers(item: object) -> Iterator[Interval]:
-    """Every number in a value, and every range. Raises _UnfitError."""
-    match item:
-        case None | bool() | str() | bytes() | float() | Fraction() | enum.Enum():
-            return
-        case int():
-            yield item, item
-        case Network():
-            if item.prefix_length is None:
-                raise _UnfitError
-            yield bounds(item)
-        case AddressRange():
-            yield from _range(item.first.value, item.last.value)
-        case Range() | nft.Range() | nft.Prefix():
-            yield from _range(item.first, item.last)
-        case NetmapTarget() | NatRange(base_port=int()):
-            raise _UnfitError
-        case AnonymousSet() | AnonymousMap():
-            for each in item.elements:
-                yield from _numbers((each.key, each.data))
-        case NatRange():
-            yield from () if item.addresses is None else _range(*item.addresses)
-            yield from _numbers(item.ports)
-        case tuple() | frozenset():
-            for each in item:
-                yield from _numbers(each)
-        case _ if dataclasses.is_dataclass(item):
-            for field in dataclasses.fields(item):
-                yield from _numbers(getattr(item, field.name))
-        case _:
-            raise _UnfitError
-
-
-def _range(first: int, last: int) -> Iterator[Interval]:
-    if first <= last:
-        yield first, last
+def _put(numbers: set[Interval], value: object) -> None:
+    """Adds every number in a value, and every range."""
+    for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, int):
+            numbers.add((each, each))
+        elif isinstance(each, (Range, Prefix)):
+            numbers.add((each.first, each.last))

@@ -1,39 +1,34 @@
 """Services that kube-proxy's rules treat alike, but for names, addresses and node ports: one shape. Two of each shape
 stand for all in a comparison of two states of a node's rules.
 
-Why that is enough. Services that share an address at which they answer, or a node port, and those of which one answers
-at the address of the other's endpoint, are one group. Rules and elements of sets that a group's ServicePorts become
-are met only by packets to an address at which the group answers, to one of its node ports on the node itself, or, as
-destination NAT has made them, to an endpoint that it has chosen. So
+Why that is enough. Services that share an address or a node port, and those of which one answers at the address of the
+other's endpoint, are one group. What a group's ServicePorts become is met only by packets to an address at which the
+group answers, to one of its node ports on the node itself, or to an endpoint that it has chosen. So
 
-1. what becomes of a packet to a group does not depend on the rules of other groups. A packet that is sent on to an
-   endpoint could meet rules of another group there if an endpoint's port is the other's node port (or health-check node
-   port): such a group is kept always, and is of no shape but its own. Endpoints of several groups do not join them:
-   the only rule about an endpoint that others meet is nftables mode's masquerading of what a pod sends to itself, and
-   groups agree on it if they agree on whether the endpoint is the node's own; if not, they are one group.
-2. Swap, in every packet and rule, the addresses and node ports of one group with those of another that has the same
-   shape, one by one. kube-proxy's rules stay what they are but for their order and the names of chains, since they
-   compare addresses of Services, node ports and endpoints for being equal, and nothing else with them than networks,
-   and both are in the same ones: those that any Service's source ranges, the configuration, the node's interfaces or
-   the model itself name. So what holds of the one group holds of the other, with its own addresses in their place.
+1. what becomes of a packet to a group does not depend on the rules of other groups. It could if an endpoint's port is
+   another's node port (or health-check node port): such a group is kept always, of no shape but its own. Endpoints of
+   several groups do not join them: the only rule about an endpoint that others meet is nftables mode's masquerading of
+   what a pod sends to itself, and groups that do not agree on whether an endpoint is the node's own are one.
+2. Swap, in every packet and rule, the addresses and node ports of one group with those of another of the same shape,
+   one by one. kube-proxy's rules stay what they are but for their order and the names of chains: they compare addresses
+   of Services, node ports and endpoints for being equal, and else with networks alone, of which both are in the same:
+   those that source ranges, the configuration, the node's interfaces or the model itself name. So what holds of the one
+   group holds of the other.
 
 With two of each shape every pair of alike groups is in the comparison, too. Nodes whose groups have the same shapes,
-and whose options are the same but for the addresses of the node itself, are swapped in the same way: own addresses
-count as further addresses, which keep their place in the options.
+and whose options are the same but for the node's own addresses, are swapped in the same way.
 
 With the rules of other programs on a node, where these are known (`on`, `foreign`):
 
-3. They, too, are what they were after the swap, if both groups' addresses are in the same of the networks and ranges
-   that these rules name, and their node ports in the same ranges of ports. These are cells as those of 2. So a Service
-   whose address, endpoint or node port a rule names by itself is alike to none; and what rules put together of such
-   questions, with marks or sets, holds of both groups or of none. Rules that tell addresses or ports apart by more
-   than ranges (a mask with holes, a network mapped to another), or jump to the chains of one Service, leave no two
-   Services alike (`rule_constants.RuleConstants.of`).
-4. A packet may meet rules of more groups than the one that it was sent to, since other programs may rewrite it on its
-   way. What they write is a number in a rule. The group that has it, as an address or a node port, is of a shape of
-   its own, and all groups in a range from which an address or a port is taken are kept. Where only the address is
-   written, or only the port, the other is still the first group's: together with 1 these are two groups at most whose
-   rules such a packet meets beside kept ones, and every pair of alike groups is in the comparison.
+3. They, too, are what they were after the swap if both groups' addresses are in the same of the networks and ranges
+   that these rules name, and their node ports in the same ranges of ports. So a Service whose address, endpoint or node
+   port a rule names by itself is alike to none. Rules that tell addresses or ports apart by more than ranges, or jump
+   to the chains of one Service, leave no two Services alike (`rule_constants.RuleConstants.of`).
+4. A packet may meet rules of more groups than the one that it was sent to, since other programs may rewrite it. What
+   they write is a number in a rule: the group that has it is of a shape of its own, and all groups in a range from
+   which an address or a port is taken are kept. Where only the address is written, or only the port, the other is still
+   the first group's: these are two groups at most whose rules such a packet meets beside kept ones, and every pair of
+   alike groups is in the comparison.
 
 Nodes are swapped as before if these rules read alike once the node's own addresses, and its own networks of pods, are
 numbered in them. Such a network counts as the node's own where no other range that is named ends inside it.
@@ -41,11 +36,11 @@ numbered in them. Such a network counts as the node's own where no other range t
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -59,7 +54,7 @@ from kproxy.netfilter.address import Network, parse_address
 from kproxy.netfilter.iptables.codec import UINT16
 from kproxy.render.decisions import is_node_allowed
 from kproxy.render.options import RenderOptions
-from kproxy.services.endpoints import EndpointsMap
+from kproxy.services.endpoints import Endpoint, EndpointsMap
 from kproxy.services.names import LABEL_SERVICE_NAME
 from kproxy.services.serviceport import ServicePort
 from kproxy.services.topology import select_endpoints
@@ -130,19 +125,15 @@ class EquivalentServices:
         """
         self._family = family
         self._sides = [_Side(each, family) for each in sides]
-        self._groups = _groups(self._sides)
+        every = [each for side in self._sides for each in side.every]
+        self._groups = _groups(self._sides, every)
         self._group_of = {name: number for number, group in enumerate(self._groups) for name in group}
-        self._kept = _kept(self._sides, self._groups)
+        self._kept = {self._group_of[name] for name in _kept(every)}
         self._ids: dict[Hashable, int] = {}
         self._common: dict[Hashable, list[int]] = {}
-        every = [port for side in self._sides for ports in side.ports.values() for port in ports]
-        ranges = {text for port in every for text in port.load_balancer_source_ranges}
+        self._meeting = cache(self._find_meeting)
+        ranges = {text for _, port, _ in every for text in port.load_balancer_source_ranges}
         self._ranges = tuple(sorted(interval_of(text, family) for text in {*ranges, *_SPECIAL[family]}))
-
-    @property
-    def services(self) -> int:
-        """How many Services have rules."""
-        return len(self._group_of)
 
     def on(
         self,
@@ -198,24 +189,17 @@ class EquivalentServices:
         kept = {number for each in wide for number in self._meeting(each)}
         return _Marks(IntervalPartition(rest, own), len(own), ports, frozenset(kept | self._kept))
 
-    def _meeting(self, numbers: Interval) -> Iterator[int]:
-        """The groups with an address or a node port in a range."""
+    def _find_meeting(self, numbers: Interval) -> frozenset[int]:
+        """The groups with an address, an endpoint or a node port in a range."""
         first, last = numbers
-        for each in (self._places, self._node_ports):
-            for place in range(bisect.bisect_left(each, (first, 0)), bisect.bisect_left(each, (last + 1, 0))):
-                yield each[place][1]
-
-    @cached_property
-    def _places(self) -> Sequence[tuple[int, int]]:
-        """Addresses at which groups answer, or have an endpoint, each with the group."""
-        texts = ((text, name) for side in self._sides for text, names in side.at.items() for name in names)
-        return sorted({(parse_address(text, self._family), self._group_of[name]) for text, name in texts})
-
-    @cached_property
-    def _node_ports(self) -> Sequence[tuple[int, int]]:
-        """Node ports, each with the group."""
-        ports = ((port, name) for side in self._sides for name, found in side.ports.items() for port in found)
-        return sorted({(number, self._group_of[name]) for port, name in ports for number in _node_ports(port)})
+        names = set[str]()
+        for side in self._sides:
+            at = (found for text, found in side.at.items() if first <= parse_address(text, self._family) <= last)
+            names.update(*at)
+            names.update(
+                name for name, port, _ in side.every if any(first <= each <= last for each in _node_ports(port))
+            )
+        return frozenset(self._group_of[name] for name in names)
 
     def _special(self, node: str, own: Iterable[str]) -> set[int]:
         """The groups that this node sees otherwise than one to which nothing belongs."""
@@ -284,18 +268,25 @@ class Alike:
         return dataclasses.replace(facts, state=state)
 
 
+_Every = Sequence[tuple[str, ServicePort, Sequence[Endpoint]]]
+
+
 class _Side:
-    """One state of the cluster, as a node sees it to which nothing belongs."""
+    """One state of the cluster, as a node sees it to which nothing belongs. `every`: ServicePorts with the names of
+    their Services and their endpoints."""
 
     def __init__(self, manifests: Manifests, family: Family) -> None:
         self.state = ServiceState.of(family, "", manifests.services, manifests.endpoint_slices)
         self.ports = _by_service(self.state.service_ports.values())
+        self.every = [
+            (name, port, self.state.endpoints.get(port.name, ()))
+            for name, ports in self.ports.items()
+            for port in ports
+        ]
         self.parts = Parts(manifests)
         self.local: dict[str, set[str]] = {}
         # Those that depend on the node in other ways: on its zone or name by hints, on its address by source ranges.
-        self.narrowed = {
-            name for name, ports in self.ports.items() if any(each.load_balancer_source_ranges for each in ports)
-        }
+        self.narrowed = {name for name, port, _ in self.every if port.load_balancer_source_ranges}
         for each in manifests.endpoint_slices:
             name = service_of(each)
             for entry in each.endpoints:
@@ -308,10 +299,9 @@ class _Side:
     def at(self) -> Mapping[str, set[str]]:
         """The Services that answer at an address, or have an endpoint there."""
         found: dict[str, set[str]] = {}
-        for name, ports in self.ports.items():
-            for port in ports:
-                for text in (*addresses_of(port), *(each.ip for each in self.state.endpoints.get(port.name, ()))):
-                    found.setdefault(text, set()).add(name)
+        for name, port, endpoints in self.every:
+            for text in (*addresses_of(port), *(each.ip for each in endpoints)):
+                found.setdefault(text, set()).add(name)
         return found
 
     @cached_property
@@ -421,9 +411,9 @@ class _Names:
 # --- groups ---
 
 
-def _groups(sides: Sequence[_Side]) -> tuple[Group, ...]:
+def _groups(sides: Sequence[_Side], every: _Every) -> tuple[Group, ...]:
     """Services that cannot be told apart by where they answer."""
-    names = sorted({name for side in sides for name in side.ports})
+    names = sorted({name for name, *_ in every})
     above = {name: name for name in names}
 
     def root(name: str) -> str:
@@ -436,40 +426,28 @@ def _groups(sides: Sequence[_Side]) -> tuple[Group, ...]:
         above[second] = first
 
     doors: dict[object, str] = {}
+    for name, port, _ in every:
+        for door in (*addresses_of(port), *_node_ports(port)):
+            join(name, doors.setdefault(door, name))
+    for name, _, endpoints in every:
+        for each in endpoints:
+            if each.ip in doors:
+                join(name, doors[each.ip])
     for side in sides:
-        for name, ports in side.ports.items():
-            for port in ports:
-                for door in (*addresses_of(port), *_node_ports(port)):
-                    join(name, doors.setdefault(door, name))
-    for side in sides:
-        for name, ports in side.ports.items():
-            for port in ports:
-                for each in side.state.endpoints.get(port.name, ()):
-                    if each.ip in doors:
-                        join(name, doors[each.ip])
         for found in side.split.values():
-            known = [name for name in found if name in above]
-            for name in known[1:]:
-                join(known[0], name)
+            for name, other in pairwise(name for name in found if name in above):
+                join(name, other)
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(root(name), []).append(name)
     return tuple(map(tuple, groups.values()))
 
 
-def _kept(sides: Sequence[_Side], groups: Sequence[Group]) -> frozenset[int]:
-    """The groups one of whose node ports is a port of a Service or of an endpoint, too."""
-    said: set[int] = set()
-    own: dict[str, set[int]] = {}
-    for side in sides:
-        for name, ports in side.ports.items():
-            for port in ports:
-                said.add(port.port)
-                said.update(int(each.address.rpartition(":")[2]) for each in side.state.endpoints.get(port.name, ()))
-                own.setdefault(name, set()).update(_node_ports(port))
-    return frozenset(
-        number for number, group in enumerate(groups) if any(not said.isdisjoint(own[name]) for name in group)
-    )
+def _kept(every: _Every) -> set[str]:
+    """The Services one of whose node ports is a port of a Service or of an endpoint, too."""
+    said = {port.port for _, port, _ in every}
+    said.update(int(each.address.rpartition(":")[2]) for *_, endpoints in every for each in endpoints)
+    return {name for name, port, _ in every if not said.isdisjoint(_node_ports(port))}
 
 
 def addresses_of(port: ServicePort) -> tuple[str, ...]:

@@ -49,7 +49,6 @@ OUTSIDE: Final = "outside/"
 _PROXY: Final = "Proxy"
 _SHOWN: Final = 8
 _NOT_BALANCED: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -198,7 +197,7 @@ class KnownNetwork:
         if told:
             return told
         value = ipaddress.ip_address(address)
-        return next((name for cidr, name in self._pod_cidrs if value.version == cidr.version and value in cidr), "")
+        return next((name for cidr, name in self._pod_cidrs if value in cidr), "")
 
     @cached_property
     def _homes(self) -> Mapping[str, str]:
@@ -214,23 +213,18 @@ class KnownNetwork:
     @cached_property
     def _knows_nodes(self) -> bool:
         """Whether all nodes of endpoints and Pods are known."""
-        return {
-            *self._homes.values(),
-            *(pod.node for pod in self._pods.values() if pod.node),
-        } <= self.cluster.hosts.keys()
+        told = {*self._homes.values(), *(pod.node for pod in self._pods.values() if pod.node)}
+        return told <= self.cluster.hosts.keys()
 
     def _named_by(self, address: str) -> str:
         """The host whose rules name an address as a Service's; "" if none does."""
         if address not in self._named:
-            self._named[address] = next(
-                (
-                    name
-                    for name, facts in self.cluster.hosts.items()
-                    if any(address in text for text in facts.rule_texts().values())
-                    if address in facts.service_addresses
-                ),
-                "",
+            named = (
+                name
+                for name, facts in self.cluster.hosts.items()
+                if any(address in text for text in facts.rule_texts().values()) and address in facts.service_addresses
             )
+            self._named[address] = next(named, "")
         return self._named[address]
 
     @cached_property
@@ -263,7 +257,7 @@ class KnownNetwork:
 
     # --- between hosts ---
 
-    def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
+    def out_of_pod(self, host: NetworkHost) -> Arrival:
         """To its node: by the bridge that its node's address for it is on, or by its own link, as the routes tell."""
         pod = self.cluster.pods[host.name.removeprefix(POD)]
         if not pod.node:
@@ -275,25 +269,17 @@ class KnownNetwork:
     def _device_to(self, pod: Pod) -> str | None:
         """The device of its node that leads to a pod: of a bridge the port, if the FDB tells it."""
         facts = self.cluster.hosts[pod.node]
+        links, addresses = facts.links or {}, {text: parse_ip(text) for text in pod.addresses}
         for route in sorted(facts.routes or (), key=lambda each: -each.network.mask):
-            for address in pod.addresses:
-                family, value = parse_ip(address)
+            for text, (family, value) in addresses.items():
                 if route.family is family and route.network.mask and route.network.contains(value):
-                    return self._port(facts, route.device, address)
+                    mac = (facts.neighbours or {}).get((route.device or "", text))
+                    ports = [name for name, link in links.items() if link.bridge == route.device and link.bridge]
+                    learned = [port for port in ports if mac is not None and mac in facts.learned.get(port, ())]
+                    return learned[0] if learned else ports[0] if len(ports) == 1 else route.device
         return None
 
-    @staticmethod
-    def _port(facts: HostFacts, device: str | None, address: str) -> str | None:
-        links = facts.links or {}
-        mac = (facts.neighbours or {}).get((device or "", address))
-        ports = [name for name, link in links.items() if link.bridge == device and link.bridge]
-        if mac is not None:
-            found = [port for port in ports if mac in facts.learned.get(port, ())]
-            if found:
-                return found[0]
-        return ports[0] if len(ports) == 1 else device
-
-    def pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
+    def _pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
         """A pod of this node, unless the device is the node's way to other nodes."""
         pod = self._pods.get(address)
         if pod is None or (pod.node and pod.node != host.name):
@@ -304,6 +290,10 @@ class KnownNetwork:
 
     def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
         """The host that has the gateway's address; behind a router that is not known, whom objects tell."""
+        if host.is_pod:
+            return self.out_of_pod(host)
+        if pod := self._pod_behind(host, device, target):
+            return Arrival(pod, "eth0")
         own = host.name.removeprefix(OUTSIDE) if host.name.startswith(OUTSIDE) else ""
         if own and (home := self._node_of(own)):
             return Arrival(home, None) if home in self.cluster.hosts else self._no_host(home, own)
@@ -319,13 +309,19 @@ class KnownNetwork:
             return self._beyond_router(host, device, gateway, target)
         if link is not None and link.kind not in ("", "vlan", "bond", "ipvlan", "macvlan", "veth", "bridge", "team"):
             return Arrival("", reason=f"where {device} leads, a link of kind {link.kind}, is not known", unknown=True)
-        inside = self._node_of(target)
-        if inside == host.name:
-            if self._is_told(target):
-                return Arrival(f"{OUTSIDE}{target}", "eth0")
-            why = f"no pod of {inside} has {target}"
-            return self._unanswered(host, device, target, why) if self._knows_pods else _unknown(why)
-        return self._by_objects(host, target)
+        return self._to_own_pod(host, target, device) or self._by_objects(host, target)
+
+    def _to_own_pod(self, host: NetworkHost, target: str, device: str | None) -> Arrival | None:
+        """Where an address goes that objects say is a pod's of this node, and no Pod is known to have; None for another
+        one. `device` leads there, if that is known."""
+        if self._node_of(target) != host.name or target in self._owners:
+            return None
+        if target in self._homes and not self._knows_pods:
+            return Arrival(f"{OUTSIDE}{target}", "eth0")
+        why = f"no pod of {host.name} has {target}"
+        if not self._knows_pods:
+            return _unknown(why)
+        return Arrival("", reason=why) if device is None else self._unanswered(host, device, target, why)
 
     def _arrival(self, name: str, device: str | None) -> Arrival:
         links = self.cluster.hosts[name].links
@@ -389,13 +385,9 @@ class KnownNetwork:
             return _unknown(f"to which node {target}, an address of {services[0].metadata.key}, leads is not known")
         if self._lost.keys().isdisjoint(nodes) and not self._deliver_to:
             self._note(f"{target}: taken to lead to each of {len(nodes)} nodes alike: {listed(nodes, _SHOWN)}")
-        return Arrival(
-            "",
-            choices=tuple(
-                Arrival(name, self.uplink(name)) if name in self.cluster.hosts else self._no_host(name)
-                for name in nodes
-            ),
-        )
+        hosts = self.cluster.hosts
+        choices = (Arrival(name, self.uplink(name)) if name in hosts else self._no_host(name) for name in nodes)
+        return Arrival("", choices=tuple(choices))
 
     def _delivering(self, target: str, services: Sequence[Service]) -> list[str]:
         """The nodes that may get what is sent to a Service's address: for a load balancer not those that are excluded,
@@ -412,12 +404,11 @@ class KnownNetwork:
         if service.spec.external_traffic_policy != "Local":
             return nodes
         family = Family.IPV6 if ":" in target else Family.IPV4
+        mine = (service.metadata.namespace, service.metadata.name, family.value)
         homes = {
             endpoint.node_name
             for piece in self.cluster.manifests.endpoint_slices
-            if (piece.metadata.namespace, piece.metadata.labels.get(LABEL_SERVICE_NAME))
-            == (service.metadata.namespace, service.metadata.name)
-            and piece.address_type == family.value
+            if (piece.metadata.namespace, piece.metadata.labels.get(LABEL_SERVICE_NAME), piece.address_type) == mine
             for endpoint in piece.endpoints
             if endpoint.conditions.ready is not False
         }
@@ -425,11 +416,9 @@ class KnownNetwork:
 
     @staticmethod
     def _no_way_to_service(host: NetworkHost, target: str, where: str = "") -> Arrival:
-        if host.name.startswith(OUTSIDE):
-            return Arrival(
-                "", reason=f"{target} is a Service's address, which no host outside of the cluster has{where}"
-            )
-        return Arrival("", reason=f"{target} is a Service's address, which no rule of {host.name} translates{where}")
+        outside = host.name.startswith(OUTSIDE)
+        why = "no host outside of the cluster has" if outside else f"no rule of {host.name} translates"
+        return Arrival("", reason=f"{target} is a Service's address, which {why}{where}")
 
     def uplink(self, name: str) -> str | None:
         """The device that has a node's own address; None if that is not known."""
@@ -446,15 +435,7 @@ class KnownNetwork:
             return Arrival(f"{POD}{pod.name}", "eth0")
         if self.cluster.hosts.get(host.name) is not None:
             self._note(f"{host.name}: its packets are taken to go where the objects say: no ip-route.json")
-        if self._node_of(target) == host.name and target not in self._owners:
-            if self._is_told(target):
-                return Arrival(f"{OUTSIDE}{target}", "eth0")
-            return Arrival("", reason=f"no pod of {host.name} has {target}", unknown=not self._knows_pods)
-        return self._by_objects(host, target)
-
-    def _is_told(self, address: str) -> bool:
-        """Whether an address is behind its node though no Pod is known to have it, as a slice says."""
-        return address in self._homes and not self._knows_pods
+        return self._to_own_pod(host, target, None) or self._by_objects(host, target)
 
     @cached_property
     def _knows_pods(self) -> bool:
@@ -479,10 +460,8 @@ class KnownNetwork:
             return pod.phase in ("", "Running")
         if host.startswith(OUTSIDE):
             return True
-        services = self.cluster.manifests.services
-        return not any(
-            each.node_port == port and each.protocol == protocol for item in services for each in item.spec.ports
-        )
+        ports = (each for item in self.cluster.manifests.services for each in item.spec.ports)
+        return not any(each.node_port == port and each.protocol == protocol for each in ports)
 
 
 def _network(cidr: str) -> _Network:
@@ -508,10 +487,8 @@ def _host_with(addresses: Sequence[str]) -> Host:
 
 def _is_within(route: Route, cidrs: Iterator[_Network]) -> bool:
     """Whether a route is for one of the networks, or a part of it."""
-    first = format_address(route.network.address, route.family)
-    version = route.family.version
-    value: _Address = ipaddress.ip_address(first)
-    return any(cidr.version == version and value in cidr for cidr in cidrs) and route.kind == "unicast"
+    first = ipaddress.ip_address(format_address(route.network.address, route.family))
+    return route.kind == "unicast" and any(first in cidr for cidr in cidrs)
 
 
 def known_journeys(

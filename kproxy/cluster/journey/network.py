@@ -104,14 +104,9 @@ class Network(Protocol):
     def unrouted(self, host: NetworkHost, packet: Packet) -> Arrival:
         """Where a packet goes of which the link that it leaves by is not known."""
 
-    def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
-        """Where what leaves a pod arrives."""
-
-    def pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
-        """The pod that has an address behind a device of its node; "" if there is none."""
-
     def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
-        """Who takes a packet from the wire that `device` is on.
+        """Who takes a packet from the wire that `device` is on: of a pod's its node, of the node's device for pods the
+        pod that has the address.
 
         Args:
             gateway: whom it is sent to, which is `target` where no router is between.

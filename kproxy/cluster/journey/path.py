@@ -22,6 +22,7 @@ from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SC
 from kproxy.dataplane.query.report import undecided
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
+from kproxy.netfilter.field import UINT32
 from kproxy.words import listed
 
 _MAX_HOPS: Final = 12
@@ -150,6 +151,8 @@ class _Path:
     entries: Mapping[str, tuple[Connection, ...]] = field(default_factory=dict)
     answered: bool = False
     """Whether what walks is the answer."""
+    is_error: bool = False
+    """Whether that is an ICMP error, or a RST that a rule sends."""
     assumed: Mapping[str, bool] = field(default_factory=dict)
     """How what is open is decided, as in `trace`."""
     chosen: bool = False
@@ -158,7 +161,7 @@ class _Path:
     def with_hop(self, hop: Hop, probability: Fraction) -> _Path:
         entries = dict(self.entries)
         connection = hop.outcome.connection
-        if connection is not None:
+        if connection is not None and not self.is_error:
             entries[hop.host] = (*entries.get(hop.host, ()), connection)
         return dataclasses.replace(
             self, probability=self.probability * probability, hops=(*self.hops, hop), entries=entries
@@ -213,20 +216,20 @@ def _go(
         return
     host = network.host(name)
     for outcome in _outcomes(host, packet, connection, path.assumed):
-        if outcome.verdict == INDETERMINATE:
-            hop = Hop(name, packet, outcome)
-            yield path.with_hop(hop, outcome.probability or Fraction(1)), _End(OPEN, "; ".join(outcome.reasons))
-        elif outcome.verdict == REJECT:
-            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), _End(REFUSED)
-        elif outcome.verdict == DROP:
-            unrouted = "no route" in outcome.reason
-            kind = UNREACHABLE if unrouted else LOST
-            end = _End(kind, outcome.reason or " in ".join(filter(None, ("dropped by a rule", outcome.hook))))
-            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), end
-        elif outcome.via == "local":
-            yield path.with_hop(Hop(name, packet, outcome), outcome.probability), _End(ANSWERED)
-        else:
+        if outcome.verdict == ACCEPT and outcome.via != "local":
             yield from _onward(network, path, host, packet, outcome)
+        else:
+            yield path.with_hop(Hop(name, packet, outcome), outcome.probability or Fraction(1)), _end_on(outcome)
+
+
+def _end_on(outcome: Outcome) -> _End:
+    """How a packet ends that does not go on to another host."""
+    if outcome.verdict == INDETERMINATE:
+        return _End(OPEN, "; ".join(outcome.reasons))
+    if outcome.verdict == DROP:
+        why = outcome.reason or " in ".join(filter(None, ("dropped by a rule", outcome.hook)))
+        return _End(UNREACHABLE if "no route" in outcome.reason else LOST, why)
+    return _End(REFUSED if outcome.verdict == REJECT else ANSWERED)
 
 
 def _outcomes(
@@ -261,26 +264,18 @@ def _onward(
             yield further, _End(kind, each.reason)
 
 
+_LEFT_BEHIND: Final = dict.fromkeys(("in_port", "out_interface", "out_port", "uid", "gid", "socket", "bridged"))
+
+
 def arrive(packet: Packet, arrival: Arrival) -> Packet:
     """A packet as it comes to the next host: what marked it on the last one is gone."""
-    return dataclasses.replace(
-        packet,
-        in_interface=arrival.device,
-        in_port=None,
-        out_interface=None,
-        out_port=None,
-        mark=0,
-        mark_known=0xFFFFFFFF,
-        origin=ARRIVING,
-        uid=None,
-        gid=None,
-        socket=None,
-        bridged=None,
-    )
+    return packet.replace(in_interface=arrival.device, origin=ARRIVING, mark=0, mark_known=UINT32, **_LEFT_BEHIND)
 
 
 def _entry(path: _Path, arrival: Arrival, packet: Packet) -> Connection:
     """What connection tracking of the next host knows of a packet: an entry of this journey whose reply it is."""
+    if path.is_error:
+        return _related(path, arrival.host)
     seen = tuple_of(packet)
     # A connection's first packet that comes to a host again, from a node that masqueraded it, say, has another tuple
     # there: it would be the first one's reply only if a source port that is left open were just the one.
@@ -302,36 +297,35 @@ def _fits(one: FlowTuple, other: FlowTuple) -> bool:
 
 
 def _come_back(network: Network, path: _Path, end: _End) -> Iterator[Journey]:
-    last = path.hops[-1]
+    last, begin = path.hops[-1], len(path.hops)
     if end.kind == ANSWERED and not _listens(network, last):
         own_sctp = last.left.protocol == SCTP and last.host == path.hops[0].host
         end = _End(LOST if own_sctp and not network.refuses_sctp() else REFUSED, NOT_LISTENING)
+    reason = end.reason or (f"rejected with {last.outcome.reject}" if last.outcome.verdict == REJECT else "")
     if end.kind == UNREACHABLE and last.arrived.origin != LOCAL:
         # A router without a route says so (ICMP network unreachable, no route); so does one whose neighbour does not
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.
         held = last.outcome.verdict == ACCEPT
-        yield _error_back(network, path, _unreachable(last.left if held else last.arrived, held), end)
+        packet, connection = _unreachable(last.left if held else last.arrived, held), Connection("RELATED")
+    elif end.kind in (ANSWERED, REFUSED):
+        packet, connection = reply_to(network.host(last.host).host, last.outcome)
+    else:
+        yield Journey(path.probability, end.kind, last.host, reason, path.hops)
         return
-    if end.kind not in (ANSWERED, REFUSED):
-        yield Journey(path.probability, end.kind, last.host, end.reason, path.hops)
-        return
-    host = network.host(last.host)
-    packet, connection = reply_to(host.host, last.outcome)
-    reason = end.reason or (f"rejected with {last.outcome.reject}" if last.outcome.verdict == REJECT else "")
-    begin = len(path.hops)
-    if connection.state == "RELATED":
-        yield _error_back(network, path, packet, _End(end.kind, reason))
-        return
-    for further, after in _go(network, dataclasses.replace(path, answered=True), last.host, packet, connection):
+    is_error = connection.state == "RELATED"  # goes back the way the packet came
+    if is_error:
+        connection = _related(path, last.host)
+    way = dataclasses.replace(path, answered=True, is_error=is_error)
+    for further, after in _go(network, way, last.host, packet, connection):
         back = further.hops[begin:]
-        if after.kind == ANSWERED and not _is_reply(back[-1], path.hops[0]):
+        if after.kind == ANSWERED and not is_error and not _is_reply(back[-1], path.hops[0]):
             after = _End(LOST, "it comes from another address than was asked")
         if after.kind == ANSWERED:
             yield Journey(further.probability, end.kind, last.host, reason, path.hops, back)
         else:
-            why = after.reason or "the answer goes astray"
+            why = f"the {'error' if is_error else 'answer'}: {after.reason or 'it goes astray'}"
             kind = OPEN if after.kind == OPEN else LOST
-            yield Journey(further.probability, kind, back[-1].host, f"the answer: {why}", path.hops, back)
+            yield Journey(further.probability, kind, back[-1].host, why, path.hops, back)
 
 
 def _is_reply(last: Hop, first: Hop) -> bool:
@@ -351,34 +345,9 @@ def _unreachable(packet: Packet, held: bool) -> Packet:
     )  # fmt: skip
 
 
-def _error_back(network: Network, path: _Path, packet: Packet, end: _End) -> Journey:
-    """An ICMP error, or a RST that a rule sends, goes back the way the packet came; each host's entry of the connection
-    translates it."""
-    back: list[Hop] = []
-    last = path.hops[-1]
-    name, entries = last.host, dict(path.entries)
-    current = packet
-    connection = _related(entries, name)
-    for _ in range(_MAX_HOPS):
-        host = network.host(name)
-        outcome = _outcomes(host, current, connection, path.assumed)[0]
-        if outcome.verdict != ACCEPT:
-            back.append(Hop(name, current, outcome))
-            return Journey(path.probability, LOST, name, f"the error: {outcome.reason}", path.hops, tuple(back))
-        if outcome.via == "local":
-            back.append(Hop(name, current, outcome))
-            break
-        arrival = next_host(network, host, outcome.packet)
-        back.append(Hop(name, current, outcome, arrival.outer, arrival.held))
-        if not arrival.host:
-            return Journey(path.probability, LOST, name, f"the error: {arrival.reason}", path.hops, tuple(back))
-        name, current = arrival.host, arrive(outcome.packet, arrival)
-        connection = _related(entries, name)
-    return Journey(path.probability, end.kind, last.host, end.reason, path.hops, tuple(back))
-
-
-def _related(entries: Mapping[str, tuple[Connection, ...]], name: str) -> Connection:
-    known = entries.get(name)
+def _related(path: _Path, name: str) -> Connection:
+    """The entry of a host on the way, as an ICMP error or a RST that a rule sends finds it."""
+    known = path.entries.get(name)
     return known[-1].turned("RELATED") if known else Connection("RELATED")
 
 

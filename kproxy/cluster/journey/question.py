@@ -44,13 +44,6 @@ def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str 
     Raises:
         InputError: a name stands for nothing, or the ends have no family in common.
     """
-    try:
-        return _question(network, sender, receiver, proto)
-    except PacketError as error:
-        raise InputError(f"--{error}") from error
-
-
-def _question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> PathQuestion:
     cluster = network.cluster
     nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
     client = _client(network, sender)
@@ -62,28 +55,26 @@ def _question(network: KnownNetwork, sender: str, receiver: str, proto: str | No
         example = f"{receiver}@{next(iter(nodes), 'NODE')}"
         raise InputError(f"--to: a node port is asked at a node: say at which, as in {example}")
     target = Target(at or home, nodes.get(at or home))
-    own = sender if sender.startswith(("pod/", "node/")) else None
-    names = Names(cluster.manifests, target, lambda: cluster.pods, _quiet)
-    fields = {"to": receiver, "proto": proto}
-    given = names.resolve({**fields, "from": own} if own else {**fields, "src": _address_of(network, client, sender)})
+    names = Names(cluster.manifests, target, lambda: cluster.pods, lambda _for_who_looks_at_one_node: None)
+    fields: dict[str, object] = {"to": receiver, "proto": proto}
+    if sender.startswith(("pod/", "node/")):
+        fields["from"] = sender
+    elif client.startswith(OUTSIDE) or not sender.startswith("host/"):
+        fields["src"] = client.removeprefix(OUTSIDE) if client.startswith(OUTSIDE) else sender
+    try:
+        given = names.resolve(fields)
+    except PacketError as error:
+        raise InputError(f"--{error}") from error
     destination, source = given["dst"], given.get("src")
     assert isinstance(destination, Endpoint)
-    if destination.port is None and str(given.get("proto") or "tcp") in ("tcp", "udp", "sctp"):
-        raise InputError(f"--to: a port expected, as in {receiver}:80")
     protocol = str(given.get("proto") or "tcp")
-    # Of a node routing chooses the address that it sends from.
-    chosen = None if client in cluster.hosts else _text(source)
-    return PathQuestion(client, chosen, str(destination), protocol)
-
-
-def _text(source: object) -> str | None:
+    if destination.port is None and protocol in ("tcp", "udp", "sctp"):
+        raise InputError(f"--to: a port expected, as in {receiver}:80")
     if isinstance(source, Endpoint):
-        return format_address(source.address, source.family)
-    return str(source) if source else None
-
-
-def _quiet(_text: str) -> None:
-    """What `Names` remarks is meant for who looks at one node."""
+        source = format_address(source.address, source.family)
+    # Of a node routing chooses the address that it sends from.
+    chosen = None if client in cluster.hosts or not source else str(source)
+    return PathQuestion(client, chosen, str(destination), protocol)
 
 
 def _client(network: KnownNetwork, sender: str) -> str:
@@ -113,9 +104,3 @@ def _client(network: KnownNetwork, sender: str) -> str:
 def _missing(what: str, known: Iterable[str]) -> NoReturn:
     names = ", ".join(sorted(known)[:10])
     raise InputError(f"--from: {what} is not in the snapshot{f': {names}' if names else ''}")
-
-
-def _address_of(network: KnownNetwork, client: str, sender: str) -> str | None:
-    if client.startswith(OUTSIDE):
-        return client.removeprefix(OUTSIDE)
-    return None if sender.startswith("host/") else sender

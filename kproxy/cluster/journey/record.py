@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -15,35 +15,19 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Connection, format_endpoint
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.reply import error_name
-from kproxy.dataplane.model.conntrack import FlowTuple
 from kproxy.dataplane.query.assumptions import assumed_source
-from kproxy.dataplane.query.json import RuleStep, rule_step
+from kproxy.dataplane.query.json import RuleStep, rule_step, step_fields
 from kproxy.netfilter import Family
 from kproxy.words import exact
 
 
-class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened on a host, in order: `kind` is rule, policy, conntrack, route, translate or end; the
-    other fields are as in `RuleStep`; `src` and `dst` are the packet's after a step that rewrote it."""
+class StepRecord(RuleStep, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened on a host, in order: `kind` is rule, policy, conntrack, route, translate or end; `src`
+    and `dst` are the packet's after a step that rewrote it."""
 
     kind: str
-    hook: str
-    did: str
-    table: str = ""
-    chain: str = ""
-    rule: int = 0
-    text: str = ""
-    provenance: str = ""
-    source: str = ""
     src: str = ""
     dst: str = ""
-
-
-class EntryRecord(msgspec.Struct, frozen=True):
-    """A conntrack entry: source and destination of both directions, `?` where open."""
-
-    original: tuple[str, str]
-    reply: tuple[str, str]
 
 
 class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_interface": "in", "out_interface": "out"}):
@@ -53,7 +37,8 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
         error: of an answer that refuses, what it is, as `--reject-with` says it: `icmp-port-unreachable`, `tcp-reset`.
         held: it was to leave and did not: its next hop does not answer, or the interface has no carrier.
         mark: the packet's when it left, `0x4000`.
-        ctstate: what conntrack called it. conntrack: the entry, if it is translated. dnat, snat: whether it was.
+        ctstate: what conntrack called it. dnat, snat: whether it was translated.
+        conntrack: the entry, if it is translated: source and destination of `original` and `reply`, `?` where open.
         hints: what would settle an INDETERMINATE verdict.
         steps: everything that happened, where that was asked for.
     """
@@ -76,7 +61,7 @@ class HopRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename={"in_int
     ctstate: str = ""
     dnat: bool = False
     snat: bool = False
-    conntrack: EntryRecord | None = None
+    conntrack: dict[str, tuple[str, str]] | None = None
     hints: tuple[str, ...] = ()
     steps: tuple[StepRecord, ...] = ()
 
@@ -95,30 +80,19 @@ class JourneyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class JourneysRecord(msgspec.Struct, frozen=True, rename={"client": "from"}):
-    """A question and all its journeys, whose probabilities add up to 1; what was assumed, and what is missing of the
-    hosts on the way; of a live cluster how many ways failed at first, and not when it was read again, if any."""
-
-    client: str
-    to: str
-    protocol: str
-    journeys: tuple[JourneyRecord, ...]
-    assumptions: tuple[str, ...]
-    missing: tuple[str, ...]
-    moving: int | msgspec.UnsetType = msgspec.UNSET
-
-
 def journeys_record(
-    question: PathQuestion,
-    journeys: Sequence[Journey],
-    assumptions: Sequence[str],
-    missing: Sequence[str],
-) -> JourneysRecord:
-    """Turns journeys into what programs read."""
-    found = tuple(map(journey_record, journeys))
-    return JourneysRecord(
-        question.client, question.destination, question.protocol, found, tuple(assumptions), tuple(missing)
-    )
+    question: PathQuestion, journeys: Iterable[Journey], assumptions: Sequence[str], missing: Sequence[str]
+) -> dict[str, object]:
+    """A question and all its journeys, whose probabilities add up to 1; what was assumed, and what is missing of the
+    hosts on the way."""
+    return {
+        "from": question.client,
+        "to": question.destination,
+        "protocol": question.protocol,
+        "journeys": list(map(journey_record, journeys)),
+        "assumptions": assumptions,
+        "missing": missing,
+    }
 
 
 def assumed_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[str, ...]:
@@ -157,59 +131,45 @@ def _met(network: KnownNetwork, found: Sequence[Journey]) -> list[HostFacts]:
 
 def journey_record(item: Journey, *, steps: bool = False) -> JourneyRecord:
     """One journey. `steps`: with everything that happened on its hosts, not only the rules that matched."""
-    return JourneyRecord(
-        probability=exact(item.probability),
-        end=item.end,
-        at=item.at,
-        there=tuple(_hop(hop, steps) for hop in item.there),
-        back=tuple(_hop(hop, steps) for hop in item.back),
-        pod=item.pod,
-        source=item.source,
-        target=item.target,
-        reason=item.reason,
-    )
+    there, back = (tuple(_hop(hop, steps) for hop in hops) for hops in (item.there, item.back))
+    names = ("end", "at", "pod", "source", "target", "reason")
+    told = {name: getattr(item, name) for name in names}
+    return JourneyRecord(probability=exact(item.probability), there=there, back=back, **told)
 
 
 def _hop(hop: Hop, steps: bool) -> HopRecord:
-    came, left = hop.arrived, hop.left
-    entry = hop.outcome.connection
+    came, left, outcome = hop.arrived, hop.left, hop.outcome
+    entry = outcome.connection
     return HopRecord(
         host=hop.host,
         src=came.source,
         dst=came.destination,
         left_src=left.source,
         left_dst=left.destination,
-        verdict=hop.outcome.verdict,
         in_interface=came.in_interface or "",
-        out_interface=(left.out_interface or "") if hop.outcome.via == "out" else "",
-        via=hop.outcome.via,
-        reason=hop.outcome.reason or "; ".join(hop.outcome.reasons),
+        out_interface=outcome.device,
+        reason=outcome.reason or "; ".join(outcome.reasons),
         outer=hop.outer,
-        rules=tuple(rule_step(step) for step in hop.outcome.path),
+        rules=tuple(map(rule_step, outcome.path)),
         error=error_name(came),
         held=hop.held,
         mark=f"0x{left.mark:x}" if left.mark else "",
         ctstate=(entry.state or "") if entry is not None else "",
-        dnat=hop.outcome.dnat,
-        snat=hop.outcome.snat,
-        conntrack=_entry(entry, left.family) if entry is not None and entry.translated else None,
-        hints=hop.outcome.hints,
-        steps=tuple(map(_step, hop.outcome.steps)) if steps else (),
+        conntrack=_entry(entry, left.family),
+        steps=tuple(map(_step, outcome.steps)) if steps else (),
+        **{name: getattr(outcome, name) for name in ("verdict", "via", "dnat", "snat", "hints")},
     )
 
 
 def _step(step: Step) -> StepRecord:
     src, _, dst = step.did.partition(" becomes ")[2].partition(" -> ") if step.kind == "translate" else ("", "", "")
-    return StepRecord(
-        step.kind, step.hook, step.did, step.table, step.chain, step.rule, step.text, step.note, step.source, src, dst
-    )
+    return StepRecord(kind=step.kind, src=src, dst=dst, **step_fields(step))
 
 
-def _entry(entry: Connection, family: Family) -> EntryRecord | None:
-    if entry.original is None or entry.reply is None:
+def _entry(entry: Connection | None, family: Family) -> dict[str, tuple[str, str]] | None:
+    if entry is None or not entry.translated or entry.original is None or entry.reply is None:
         return None
-    return EntryRecord(_ends(entry.original, family), _ends(entry.reply, family))
-
-
-def _ends(flow: FlowTuple, family: Family) -> tuple[str, str]:
-    return format_endpoint(family, flow.src, flow.sport), format_endpoint(family, flow.dst, flow.dport)
+    return {
+        name: (format_endpoint(family, flow.src, flow.sport), format_endpoint(family, flow.dst, flow.dport))
+        for name, flow in (("original", entry.original), ("reply", entry.reply))
+    }

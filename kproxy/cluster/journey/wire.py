@@ -42,10 +42,7 @@ def next_host(network: Network, host: NetworkHost, packet: Packet) -> Arrival:
         return Arrival("", reason=f"{device} is down", held=True)
     if link is not None and link.tunnel is not None:
         return _tunnelled(network, host, link, link.tunnel, gateway, packet)
-    if host.is_pod:
-        return network.out_of_pod(host, device)
-    pod = network.pod_behind(host, device, target)
-    return Arrival(pod, "eth0") if pod else network.station(host, device, gateway, target)
+    return network.station(host, device, gateway, target)
 
 
 def _gateway(host: NetworkHost, query: Query) -> str:

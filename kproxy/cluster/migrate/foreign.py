@@ -135,7 +135,7 @@ class ForeignRules:
             for table, chain, _, rule in item.ruleset.rules()
             if not is_ours(table.name, chain.name)
         )
-        return RuleConstants.of(rules, self.nftables, SERVICE_PORT_CHAIN_PREFIXES)
+        return RuleConstants.of(rules, self.nftables, self.family, SERVICE_PORT_CHAIN_PREFIXES)
 
     @property
     def interfaces(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Effort, said
 from kproxy.cluster.migrate.witness import fates_differ, is_fully_random
 from kproxy.cluster.node import AddressKind, NodeFacts
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
-from kproxy.dataplane.compare.distribution import summed
+from kproxy.dataplane.compare.outcome_words import summed
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
 from kproxy.netfilter.address import format_address

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, trace
-from kproxy.dataplane.compare.distribution import summed
 from kproxy.dataplane.compare.observe import index_rules
+from kproxy.dataplane.compare.outcome_words import summed
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family

@@ -14,18 +14,17 @@ Between a side of iptables and one of nftables there are no causes, also where a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.compare.difference import Cause, Instead
 from kproxy.dataplane.compare.elements import SideElements
-from kproxy.dataplane.compare.undo import ChainKey, Edit
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.dataplane.concrete.trace import Outcome, TraceResult
-from kproxy.dataplane.model.pipeline import Source
+from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nftables.structure import table_name
 from kproxy.dataplane.symbolic.nftables.text import text_of
@@ -37,13 +36,28 @@ from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.targets import Jump, RejectTarget
 from kproxy.netfilter.iptables.targets import Verdict as IptablesVerdict
 from kproxy.netfilter.nftables.effects import is_idle
+from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Rule as NftRule
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.statement import Match, Reject
 from kproxy.netfilter.nftables.value import Verdict
 
 _MAX_MET: Final = 12
 """So many differences that a witness meets are tried as its cause."""
+
+
+ChainKey = tuple[str, str, str]
+"""A chain by its variant of iptables (empty where no side has two, and for native tables) and its table's and its own
+name; names of native tables have two words, so that none is both. A set of a table has `@` before its name."""
+
+
+class Edit(NamedTuple):
+    """What one side's chain, or set, becomes: the chain's rules, or the set."""
+
+    side: int
+    key: ChainKey
+    content: tuple[Rule | NftRule, ...] | Set
 
 
 class _Alone(NamedTuple):
@@ -134,25 +148,28 @@ class Causes:
                         edits = self._edits(side, key, step.rule, alone)
                         add(alone.by_chance, position, side, cause, key, edits, self._whole(key, side))
                     elif (met := self._element(side, key, step, outcome, situations[side])) is not None:
-                        edit = Edit(1, key, set=self._elements.set(0, key[1], met.set))
-                        add(False, position, side, met, key, (edit,), edit)
+                        cause, before = met
+                        edit = Edit(1, (*key[:2], f"@{before.name}"), before)
+                        add(False, position, side, cause, key, (edit,), edit)
         return sorted(found.values(), key=lambda each: each[:3])[:_MAX_MET]
 
     def _whole(self, key: ChainKey, side: int) -> Edit:
         """What takes all of a chain back; of one that only one side has, its rules."""
         first, second = (each.get(key) for each in self._chains)
-        if first is None or second is None:
-            return Edit(side, key, rules=())
-        return Edit(1, key, rules=first.rules)
+        return Edit(side, key, ()) if first is None or second is None else Edit(1, key, first.rules)
 
     def _edits(self, side: int, key: ChainKey, number: int, alone: _Alone) -> tuple[Edit, ...]:
         """What takes a rule back, and with it the chances of the rules beside it."""
-        first, second = (sides[key].rules if key in sides else () for sides in self._chains)
+        before = [sides[key].rules if key in sides else () for sides in self._chains]
+        after = [list[Any](rules) for rules in before]
         changed = {each.instead: place for place, each in self._alone_in(key)[0].items() if each.by_chance}
         if alone.instead and not alone.by_chance:
             changed |= {number: alone.instead} if side else {alone.instead: number}
-        found = [Edit(1, key, place, first[own - 1]) for place, own in changed.items() if place <= len(second)]
-        return (*found, Edit(side, key, number)) if not alone.instead else tuple(found)
+        for place, own in changed.items():
+            after[1][place - 1 : place] = before[0][own - 1 : own]
+        if not alone.instead:
+            del after[side][number - 1]
+        return tuple(Edit(each, key, tuple(after[each])) for each in (0, 1) if tuple(after[each]) != before[each])
 
     def _cause(self, side: int, key: ChainKey, number: int, alone: _Alone) -> Cause:
         if not alone.instead:
@@ -162,7 +179,9 @@ class Causes:
         instead = Instead(numbers[1], *other)
         return Cause("a", *key[1:], numbers[0], text, action, alone.by_chance, instead=instead)
 
-    def _element(self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation) -> Cause | None:
+    def _element(
+        self, side: int, key: ChainKey, step: Step, outcome: Outcome, situation: Situation
+    ) -> tuple[Cause, Set] | None:
         chain = self._chains[side].get(key)
         rule = None if chain is None else chain.rules[step.rule - 1]
         return self._elements.met(side, step, rule, outcome, situation) if isinstance(rule, NftRule) else None
@@ -173,58 +192,50 @@ class Causes:
         there = [chain for chain in chains if chain is not None]
         if not there or (len(there) == 1 and not (there[0].is_base and self._bases_count)):
             return {}, {}
-        keys = [[] if chain is None else list(map(_meaning, chain.rules)) for chain in chains]
-        plain = [[meaning._replace(chance=()) for meaning in meanings] for meanings in keys]
-        alone = [_unmatched(keys[side], keys[1 - side]) for side in (0, 1)]
-        in_plain = [[plain[side][place] for place in alone[side]] for side in (0, 1)]
-        new = [[alone[side][each] for each in _unmatched(in_plain[side], in_plain[1 - side])] for side in (0, 1)]
-        pairs = _matched(*([(plain[side][place], place) for place in alone[side]] for side in (0, 1)))
-        if len(there) == 2:
-            pairs |= _changed(keys, new)
-        instead = (pairs, {place: own for own, place in pairs.items()})
-        found: tuple[dict[int, _Alone], dict[int, _Alone]] = ({}, {})
-        for side, chain in enumerate(chains):
-            is_new = set(new[side])
-            for place in alone[side]:
-                if chain is not None and _acts(chain.rules[place]):
-                    found[side][place + 1] = _Alone(place not in is_new, instead[side].get(place, -1) + 1)
-        return found
+        meanings = [[] if chain is None else list(map(_meaning, chain.rules)) for chain in chains]
+        every = [list(range(len(each))) for each in meanings]
+        alone = _left(every, _pairs(every, lambda side, place: meanings[side][place]))
+        by_chance = _pairs(alone, lambda side, place: meanings[side][place]._replace(chance=()))
+        instead = by_chance | (_changed(meanings, _left(alone, by_chance)) if len(there) == 2 else {})
+        sides = (by_chance, instead), ({*by_chance.values()}, {place: own for own, place in instead.items()})
+        first, second = (
+            {
+                place + 1: _Alone(place in same, others.get(place, -1) + 1)
+                for place in places
+                if chain is not None and _acts(chain.rules[place])
+            }
+            for chain, places, (same, others) in zip(chains, alone, sides, strict=True)
+        )
+        return first, second
 
 
-def _unmatched(keys: Iterable[object], others: Iterable[object]) -> list[int]:
-    """The places of those keys, from 0, that have no like of their own among the others."""
-    common = Counter(others)
-    found = []
-    for place, key in enumerate(keys):
-        if common[key] > 0:
-            common[key] -= 1
-        else:
-            found.append(place)
-    return found
+def _pairs(places: Sequence[Iterable[int]], key: Callable[[int, int], object]) -> dict[int, int]:
+    """The places of both sides, from 0, of equal keys, in order; `key` gives that of a side's place, None for none."""
+    waiting: dict[object, list[int]] = {}
+    for place in places[1]:
+        waiting.setdefault(key(1, place), []).append(place)
+    waiting.pop(None, None)
+    keys = ((place, key(0, place)) for place in places[0])
+    return {place: waiting[wanted].pop(0) for place, wanted in keys if waiting.get(wanted)}
 
 
-def _matched(one: Iterable[tuple[object, int]], other: Iterable[tuple[object, int]]) -> dict[int, int]:
-    """The places of equal keys, in order."""
-    left: dict[object, list[int]] = {}
-    for key, place in other:
-        left.setdefault(key, []).append(place)
-    return {place: left[key].pop(0) for key, place in one if left.get(key)}
+def _left(places: Sequence[Iterable[int]], pairs: Mapping[int, int]) -> list[list[int]]:
+    """The places of both sides that are in no pair."""
+    paired = pairs.keys(), {*pairs.values()}
+    return [[place for place in places[side] if place not in paired[side]] for side in (0, 1)]
 
 
 def _changed(meanings: Sequence[Sequence[_Meaning]], new: Sequence[Sequence[int]]) -> dict[int, int]:
     """The places of rules that stand between the same rules on both sides, and do the same with other packets, unless
     that is a mere verdict, as many rules have it, or are for the same packets."""
     gaps = [{place: place - rank for rank, place in enumerate(places)} for places in new]
-    pairs: dict[int, int] = {}
-    for by_deed in (True, False):
-        keys: list[list[tuple[object, int]]] = [[], []]
-        for side, known in enumerate((pairs.keys(), set(pairs.values()))):
-            for place in new[side]:
-                meaning = meanings[side][place]
-                if place not in known and not (by_deed and meaning.is_mere_verdict):
-                    keys[side].append(((gaps[side][place], meaning.deed if by_deed else meaning.packets), place))
-        pairs |= _matched(*keys)
-    return pairs
+
+    def deed(side: int, place: int) -> object:
+        meaning = meanings[side][place]
+        return None if meaning.is_mere_verdict else (gaps[side][place], meaning.deed)
+
+    pairs = _pairs(new, deed)
+    return pairs | _pairs(_left(new, pairs), lambda side, place: (gaps[side][place], meanings[side][place].packets))
 
 
 class _Meaning(NamedTuple):
@@ -299,3 +310,51 @@ def _chains_of(rules: SideRules, family: Family, several: bool) -> dict[ChainKey
             is_base = native.base is not None
             found["", table_name(held), native.name] = _Chain(native.name, native.rules, is_base, held)
     return found
+
+
+# --- differences undone ---
+
+
+def undone(sides: tuple[SideRules, SideRules], edits: Iterable[Edit]) -> tuple[SideRules, SideRules]:
+    """The sides with these edits. Chains that rules of the other side lead to come with them."""
+    contents: tuple[dict[ChainKey, object], dict[ChainKey, object]] = ({}, {})
+    for each in edits:
+        contents[each.side][each.key] = each.content
+    return _edited(sides[0], sides[1], contents[0]), _edited(sides[1], sides[0], contents[1])
+
+
+def _edited(side: SideRules, other: SideRules, contents: Mapping[ChainKey, object]) -> SideRules:
+    tables = {key[:2] for key in contents}
+
+    def iptables(item: IptablesRules) -> IptablesRules:
+        found = []
+        for table in item.ruleset.tables:
+            source = next((each for each in ("", item.source) if (each, table.name) in tables), None)
+            if source is not None:
+                theirs = (each.ruleset.table(table.name) for each in other.iptables if source in ("", each.source))
+                chains = (chain for each in theirs if each is not None for chain in each.chains)
+                table = replace(table, chains=_edited_chains(table.chains, chains, (source, table.name), contents))
+            found.append(table)
+        return replace(item, ruleset=replace(item.ruleset, tables=tuple(found)))
+
+    def native(table: NftTable) -> NftTable:
+        where = "", table_name(table)
+        if where not in tables:
+            return table
+        theirs = (chain for each in other.nftables.tables if table_name(each) == where[1] for chain in each.chains)
+        chains = _edited_chains(table.chains, (each for each in theirs if each.base is None), where, contents)
+        sets: Any = tuple(contents.get((*where, f"@{each.name}"), each) for each in table.sets)
+        return replace(table, chains=chains, sets=sets)
+
+    return SideRules(tuple(map(iptables, side.iptables)), NftRuleset(tuple(map(native, side.nftables.tables))))
+
+
+def _edited_chains(
+    own: Iterable[Any], theirs: Iterable[Any], table: tuple[str, str], contents: Mapping[ChainKey, object]
+) -> tuple[Any, ...]:
+    """A table's chains with their new rules, and those that only the other side has."""
+    found = {}
+    for chain in own:
+        rules = contents.get((*table, chain.name))
+        found[chain.name] = chain if rules is None else replace(chain, rules=rules)
+    return tuple((found | {chain.name: chain for chain in theirs if chain.name not in found}).values())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -203,12 +203,12 @@ def _compare(
         for examined, (site, candidates) in enumerate(regions.items(), 1):
             check()
             where = site.place(setup)
-            for found, met in examiner.examine(candidates):
+            for found, region in examiner.examine(candidates):
                 if isinstance(found, str):
                     undecided[Undecided(where.text, found)] = None
                 else:
-                    pairs = worded.setdefault((where, found.wording), (found, {}))[1]
-                    pairs |= {(region.origin, region.state.name): None for region in met}
+                    _, pairs = worded.setdefault((where, found.wording), (found, {}))
+                    pairs[region.origin, region.state.name] = None
             if examine is not None and examined >= examine and worded:
                 break
     except BoundReachedError as error:
@@ -312,6 +312,25 @@ def _mark_texts(rule: Rule) -> Iterator[str]:
     for; of the others, routing policy or a second pass through the rules could tell."""
     if isinstance(rule.target, MarkTarget):
         yield rule.target.to_save()
+
+
+def comparison_record(found: Comparison, labels: Sequence[str]) -> dict[str, object]:
+    """The JSON of `kproxy diff -o json`, whose fields docs/diff.md lists. `labels` name the two sides."""
+    return {
+        "alike": found.alike,
+        **({"families": found.families} if found.families else {}),
+        "a": labels[0],
+        "b": labels[1],
+        "differences": [
+            {**({"family": family} if (family := found.family_of(item)) else {}), **item.record}
+            for item in found.differences
+        ],
+        "unexamined": found.unexamined,
+        "unusual": found.unusual,
+        "undecided": found.undecided,
+        "remarks": found.remarks,
+        **({"stopped": found.stopped, "parts": found.parts} if found.stopped else {}),
+    }
 
 
 @contextmanager

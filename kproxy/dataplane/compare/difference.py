@@ -9,9 +9,11 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from kproxy.dataplane.compare.witness import Situation
-from kproxy.dataplane.concrete.trace import TraceResult
+from kproxy.dataplane.concrete.trace import Outcome, TraceResult
 from kproxy.dataplane.symbolic.cases import ORIGINS
-from kproxy.netfilter.family import Family
+from kproxy.netfilter.address import format_address
+from kproxy.netfilter.family import Family, protocol_name
+from kproxy.words import exact
 
 _Item = TypeVar("_Item")
 
@@ -124,36 +126,23 @@ class Place(NamedTuple):
 
 Intervals = tuple[tuple[int, int], ...]
 """First and last addresses."""
+ALL: Final[Intervals] = ((0, Family.IPV6.full_mask),)
+"""Every address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which other packets show the same as a witness: those whose source and destination address are others.
+    """Which other packets show the same as a witness: those whose source and destination address are others; `origins`
+    are those that they may have: `arriving`, `local`."""
 
-    Attributes:
-        sources, destinations: None for any.
-        origins: where they may come from: `arriving`, `local`.
-    """
-
-    sources: Intervals | None = None
-    destinations: Intervals | None = None
+    sources: Intervals = ALL
+    destinations: Intervals = ALL
     origins: frozenset[str] = frozenset(ORIGINS)
 
-    def has_source(self, address: int) -> bool:
-        """Whether a packet from an address shows the same."""
-        return _has(self.sources, address)
 
-    def has_destination(self, address: int) -> bool:
-        """Whether a packet to an address shows the same."""
-        return _has(self.destinations, address)
-
-
-ANY: Final = Extent()
-"""Whatever the addresses are."""
-
-
-def _has(intervals: Intervals | None, address: int) -> bool:
-    return intervals is None or any(first <= address <= last for first, last in intervals)
+def within(intervals: Intervals, address: int) -> bool:
+    """Whether an address is in one of these."""
+    return any(first <= address <= last for first, last in intervals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +175,7 @@ class Difference:
     places: tuple[Place, ...] = ()
     cause: Cause | None = None
     traces: tuple[TraceResult, ...] = field(default=(), compare=False, repr=False)
-    extent: Extent = field(default=ANY, compare=False, repr=False)
+    extent: Extent = field(default_factory=Extent, compare=False, repr=False)
     oddness: int = field(default=0, compare=False, repr=False)
     ends: tuple[str, str] = field(default=("", ""), compare=False, repr=False)
     source_only: bool = field(default=False, compare=False, repr=False)
@@ -229,3 +218,44 @@ class Difference:
             shown += f" and {more:,} more destination{'' if more == 1 else 's'}"
         conditions = f", {self.conditions}" if self.conditions else ""
         return f"{shown} from {self.sources}{conditions}: {one} {self.one}; {other} {self.other}"
+
+    @property
+    def record(self) -> dict[str, object]:
+        """A difference as data for programs: its JSON in `kproxy diff -o json`."""
+        packet, host = self.witness.packet, self.witness.host
+        return {
+            "destinations": self.destinations,
+            "from": self.sources,
+            "conditions": self.conditions,
+            **({} if self.cause is None else {"cause": self.cause}),
+            "a": self.one,
+            "b": self.other,
+            "witness": {
+                "src": packet.source,
+                "dst": packet.destination,
+                "proto": protocol_name(packet.protocol),
+                "origin": packet.origin,
+                "in": packet.in_interface or "",
+                "mark": packet.mark,
+                "ctstate": self.witness.connection.state,
+                "localAddresses": [
+                    format_address(address, family)
+                    for family, address in sorted(host.local_addresses or (), key=lambda pair: pair[1])
+                ],
+                "assumed": [{"match": question.text, "holds": answer} for question, answer in self.witness.assumed],
+                "a": list(map(_outcome_record, self.traces[0].outcomes)),
+                "b": list(map(_outcome_record, self.traces[1].outcomes)),
+            },
+        }
+
+
+_OF_OUTCOME: Final = ("verdict", "src", "dst", "dnat", "masquerade", "hook")
+_OF_STEP: Final = ("table", "chain", "rule", "text")
+
+
+def _outcome_record(outcome: Outcome) -> dict[str, object]:
+    return {
+        "probability": exact(outcome.probability),
+        **{name: getattr(outcome, name) for name in _OF_OUTCOME},
+        "path": [{name: getattr(step, name) for name in _OF_STEP} for step in outcome.path],
+    }

@@ -38,41 +38,39 @@ class SideElements:
         self._tables = tuple({table_name(each): NftTable(each) for each in side.tables(family)} for side in sides)
         self._changed = cache(lambda side, table: changed_sets(self._tables[side][table].table))
 
-    def met(self, side: int, step: Step, rule: Rule, outcome: Outcome, situation: Situation) -> Cause | None:
-        """The first element of one side alone that a packet meets at a rule which both sides have, as a cause.
+    def met(
+        self, side: int, step: Step, rule: Rule, outcome: Outcome, situation: Situation
+    ) -> tuple[Cause, Set] | None:
+        """The first element of one side alone that a packet meets at a rule which both sides have, as a cause; and the
+        set or map as the first side has it.
 
         Args:
             side: 0 or 1, whose trace it is.
             step: the rule in that trace, on the way to `outcome`.
         """
-        ours, theirs = self._tables[side].get(step.table), self._tables[1 - side].get(step.table)
-        if ours is None or theirs is None:
+        tables = [each[step.table] for each in self._tables if step.table in each]
+        if len(tables) < 2:
             return None
         state = self._changed(0, step.table) | self._changed(1, step.table)
         for key, name in _asked(rule):
-            own = ours.table.set(name)
-            if name in state or own is None or theirs.table.set(name) is None:
+            sets = [held for each in tables if (held := each.table.set(name)) is not None]
+            if name in state or len(sets) < 2:
                 continue
             for packet in _packets(situation.packet, outcome):
                 found = State(packet, situation.connection, TRACKED)
                 view = View(situation.host, step.hook, RuleRef(step.table, step.chain, step.rule), found)
-                value = evaluate(key, view, ours)
+                value = evaluate(key, view, tables[side])
                 if isinstance(value, Drawn) or not is_known(value):
                     continue
-                one, other = (each.elements(SetReference(name)).find(value) for each in (ours, theirs))
-                if (one is None, one and one.data) == (other is None, other and other.data):
+                one, other = (each.elements(SetReference(name)).find(value) for each in tables)
+                if (one and (one.data,)) == (other and (other.data,)):
                     continue
-                texts = [_text(table, name, element) for table, element in ((ours, one), (theirs, other))]
-                first, second = texts[::-1] if side else texts
-                action = f"{'map' if own.is_map else 'set'} {name}"
+                action = f"{'map' if sets[0].is_map else 'set'} {name}"
+                first, second = _text(sets[0], one), _text(sets[1], other)
                 instead = Instead(step.rule, second, action) if first and second else None
                 text, of = (first, "a") if first else (second, "b")
-                return Cause(of, step.table, step.chain, step.rule, text, action, False, name, instead)
+                return Cause(of, step.table, step.chain, step.rule, text, action, False, name, instead), sets[0]
         return None
-
-    def set(self, side: int, table: str, name: str) -> Set | None:
-        """A set or map of one side."""
-        return self._tables[side][table].table.set(name)
 
 
 def _asked(rule: Rule) -> Iterator[tuple[Expression, str]]:
@@ -91,9 +89,8 @@ def _packets(packet: Packet, outcome: Outcome) -> Iterator[Packet]:
         yield packet.replace(dst=outcome.packet.dst, dport=outcome.packet.dport)
 
 
-def _text(table: NftTable, name: str, element: Element | None) -> str:
+def _text(held: Set, element: Element | None) -> str:
     """An element as nft prints it; "" if it is not there."""
-    held = table.table.set(name)
-    if held is None or element is None:
+    if element is None:
         return ""
     return print_element(element, held.types, held.data_types, Scope())

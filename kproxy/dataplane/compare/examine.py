@@ -12,14 +12,20 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.compare.causes import Edit, undone
 from kproxy.dataplane.compare.consistency import correlated
 from kproxy.dataplane.compare.describe import Side, box_around, box_text, intervals_of
-from kproxy.dataplane.compare.difference import Difference, Extent
-from kproxy.dataplane.compare.distribution import Distribution, Fate, distribution_at
+from kproxy.dataplane.compare.difference import ALL, Difference, Extent
 from kproxy.dataplane.compare.observe import Observed, index_rules, observe, watch_of
-from kproxy.dataplane.compare.outcome_words import differ_in_source, distributions_text, end_of
+from kproxy.dataplane.compare.outcome_words import (
+    Distribution,
+    Fate,
+    differ_in_source,
+    distribution_at,
+    distributions_text,
+    end_of,
+)
 from kproxy.dataplane.compare.regions import Region
-from kproxy.dataplane.compare.undo import Edit, undone
 from kproxy.dataplane.compare.witness import Situation, Values, situation_of
 from kproxy.dataplane.compare.witness_search import DOCUMENTATION, WitnessSearch
 from kproxy.dataplane.concrete.index import Index
@@ -89,17 +95,14 @@ class Examiner:
         )
         return frozenset((first ^ second) & opaque)
 
-    def examine(self, regions: list[Region]) -> list[tuple[Found, list[Region]]]:
-        """What differs at a site: regions of one site, for all origins and states; each finding with its regions."""
+    def examine(self, regions: Iterable[Region]) -> Iterator[tuple[Found, Region]]:
+        """What differs at a site: regions of one site, for all origins and states."""
         results: dict[tuple[Node, Node, bool, bool], list[Found]] = {}
-        merged: dict[object, tuple[Found, list[Region]]] = {}
         for region in regions:
             key = (region.one, region.other, region.origin == "local", region.state.fresh)
             if key not in results:
                 results[key] = self._examine(region)
-            for found in results[key]:
-                merged.setdefault(found if isinstance(found, str) else found.wording, (found, []))[1].append(region)
-        return list(merged.values())
+            yield from ((found, region) for found in results[key])
 
     def _examine(self, region: Region) -> list[Found]:
         variables, diagrams = self._variables, self._diagrams
@@ -194,10 +197,9 @@ class Examiner:
         """The addresses of a box, and of the region's site."""
         variables, diagrams = self._variables, self._diagrams
         found = (each.condition for each in box if each.group.row is PacketVariables.src)
-        sources = next((tuple(intervals_of(variables, variables.src, each)) for each in found), None)
+        sources = next((tuple(intervals_of(variables, variables.src, each)) for each in found), ALL)
         inside = exists(diagrams, region.site.address, variables.levels["translated_dst"])
-        destinations = None if inside == TRUE else tuple(intervals_of(variables, variables.dst, inside))
-        return Extent(sources, destinations)
+        return Extent(sources, ALL if inside == TRUE else tuple(intervals_of(variables, variables.dst, inside)))
 
     def _is_usual(self, point: Mapping[int, int], witness: Situation) -> bool:
         """Whether destinations are single addresses that hosts have, none that is an endpoint of others is the host's

@@ -1,22 +1,34 @@
-"""What the concrete evaluator makes of a witness, in the terms in which rule sets are compared."""
+"""What the concrete evaluator makes of a witness, in the terms in which rule sets are compared.
+
+Some questions of the rules have answers that no host can be made to give; there the witness gives them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any, cast
 
-from kproxy.dataplane.compare.assume import assume, assume_native
 from kproxy.dataplane.compare.witness import Situation, Watch
+from kproxy.dataplane.concrete.effects import Way
 from kproxy.dataplane.concrete.explore import Exploration
 from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.state import State
-from kproxy.dataplane.model.pipeline import IptablesRules
+from kproxy.dataplane.concrete.result import Result
+from kproxy.dataplane.concrete.state import Answer, State, View
+from kproxy.dataplane.concrete.steps import RuleStep, RuleTable
+from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
 from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
+from kproxy.dataplane.symbolic.nftables.text import positive
+from kproxy.netfilter import condition
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.iptables.matches import SetMatch
+from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.ruleset import Ruleset
+from kproxy.netfilter.nftables.statement import Match as NftMatch
 
 Observation = tuple[object, ...]
 """What becomes of a packet as far as rule sets are compared by it."""
@@ -41,19 +53,6 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
 def index_rules(rules: SideRules, family: Family) -> Index:
     """A side's rules ready for traces."""
     return index_ruleset(rules.iptables, nftables=rules.nftables if rules.nftables.tables else None, family=family)
-
-
-def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
-    """The rules ready for a trace, with what the situation assumes put in."""
-    index = rules if isinstance(rules, Index) else index_ruleset(rules)
-    if not situation.assumed and (index.variant or not situation.variant):
-        return index
-    variant = None if situation.variant is None else Variant(situation.variant)
-    iptables = [
-        IptablesRules(assume(item.ruleset, situation.assumed), item.variant or variant) for item in index.iptables
-    ]
-    native = None if index.nftables is None else assume_native(index.nftables, situation.assumed)
-    return index_ruleset(iptables, index.note, nftables=native, family=index.family)
 
 
 def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Observed:
@@ -93,3 +92,75 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Obser
         seen += (tuple(sorted(effects)),)
         result[seen] = result.get(seen, Fraction(0)) + arrival.chance
     return result
+
+
+def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
+    """The rules ready for a trace, with what the situation assumes."""
+    index = rules if isinstance(rules, Index) else index_ruleset(rules)
+    if situation.variant and not index.variant:
+        iptables = [IptablesRules(each.ruleset, each.variant or Variant(situation.variant)) for each in index.iptables]
+        index = index_ruleset(iptables, index.note, nftables=index.nftables, family=index.family)
+    answers = {question.text: answer for question, answer in situation.assumed}
+    return AssumingIndex(index, answers) if answers else index
+
+
+class AssumingIndex(Index):
+    """An index in which the free variables of these texts have these answers."""
+
+    def __init__(self, index: Index, answers: Mapping[str, bool]) -> None:
+        self.__dict__.update(vars(index))
+        self._answers = answers
+
+    def table(self, source: Source, name: str) -> RuleTable:
+        """As `Index.table`."""
+        return cast(RuleTable, _AssumingTable(super().table(source, name), self._answers))
+
+
+class _AssumingTable:
+    """A table whose questions have these answers; all else is as the table has it."""
+
+    def __init__(self, table: RuleTable, answers: Mapping[str, bool]) -> None:
+        self.table = table
+        self.answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+    def ask(self, step: RuleStep, view: View) -> Answer:
+        what = self._filled(step.what)
+        said = self._said(step) if what == step.what else None
+        return self.table.ask(step._replace(what=what), view) if said is None else said
+
+    def act(self, step: RuleStep, view: View) -> list[Way]:
+        said = self._said(step)
+        return self.table.act(step, view) if said is None else [Way(_RESULTS[said], view.state)]
+
+    def _said(self, step: RuleStep) -> bool | None:
+        """The answer to a whole match or statement; None if it has none."""
+        asked = (
+            (self.answers.get(text), negated)
+            for part, negated in _spellings(step.source)
+            for text in self.table.texts(step._replace(source=part))[:1]
+        )
+        return next((answer != negated for answer, negated in asked if answer is not None), None)
+
+    def _filled(self, what: Any) -> Any:
+        """A condition in which what is open has its answers."""
+        match what:
+            case condition.Open(_, text) if text in self.answers:
+                return condition.ALWAYS if self.answers[text] else condition.NEVER
+            case condition.Not(part):
+                return condition.Not(self._filled(part))
+            case condition.All(parts) | condition.Any(parts):
+                return type(what)(tuple(map(self._filled, parts)))
+        return what
+
+
+_RESULTS = {True: Result.CONTINUE, False: Result.BREAK}
+
+
+def _spellings(part: Any) -> Iterator[tuple[Any, bool]]:
+    """A match or statement without its negation, and whether it has one; and as it is."""
+    if isinstance(part, SetMatch):
+        yield SetMatch(Negatable(part.match_set.value)), part.match_set.negated
+    yield positive(part) if isinstance(part, NftMatch) else (part, False)

@@ -135,26 +135,16 @@ def situation_of(
 
 def _owner(answers: Mapping[FreeVariable, bool]) -> tuple[int, int, bool] | None:
     """User, group and socket that answer `-m owner` so."""
-    ids = {"uid": 0, "gid": 0}
-    socket = True
-    for name in ids:
-        wanted = [
-            (key.where, answer)
-            for key, answer in answers.items()
-            if key.kind == "owner" and isinstance(key.where, tuple) and key.where[0] == name
-        ]
-        edges = {0} | {edge for (_, first, last, _), _ in wanted for edge in (first, last, last + 1, max(first - 1, 0))}
-        fits = [
-            number for number in sorted(edges)
-            if all((first <= number <= last) == answer for (_, first, last, _), answer in wanted)
-        ]  # fmt: skip
-        if not fits:
-            return None
-        ids[name] = fits[0]
-    for key, answer in answers.items():
-        if key.kind == "owner" and key.where == "socket":
-            socket = answer
-    return ids["uid"], ids["gid"], socket
+    asked: list[tuple[Any, bool]] = [(key.where, answer) for key, answer in answers.items() if key.kind == "owner"]
+    ids = []
+    for name in ("uid", "gid"):
+        wanted = [(where[1:3], answer) for where, answer in asked if where[0] == name]
+        edges = {0, *(edge for (first, last), _ in wanted for edge in (first, last, last + 1, max(first - 1, 0)))}
+        fits = (each for each in sorted(edges) if all((one <= each <= two) == answer for (one, two), answer in wanted))
+        ids.append(next(fits, None))
+    user, group = ids
+    socket = next((answer for where, answer in asked if where == "socket"), True)
+    return None if user is None or group is None else (user, group, socket)
 
 
 @dataclass(frozen=True)
@@ -216,17 +206,14 @@ class _Told:
         src, dst = packet.src or 0, packet.dst or 0
         moved = state.known
         kinds = [(dst, read.get(variables.dst_kind)), (src, read.get(variables.src_kind))]
-        new_destinations: list[int] = []
-        new_sources: list[int] = []
+        moved_dst, moved_src = self.translated if moved else (False, False)
+        new_destinations = [read.number(variables.translated_dst)] * moved_dst
+        new_sources = [read.number(variables.translated_src)] * moved_src
         if moved:
-            moved_dst, moved_src = self.translated
-            if moved_dst:
-                new_destinations.append(read.number(variables.translated_dst))
-            if moved_src and (address := read.number(variables.translated_src)) not in (dst, *new_destinations):
-                new_sources.append(address)
+            new_sources = [address for address in new_sources if address not in (dst, *new_destinations)]
         else:
-            new_destinations += [destination.address for destination in self.destinations if destination.address >= 0]
-            new_sources += self.sources if origin == "local" else ()
+            new_destinations = [each.address for each in self.destinations if each.address >= 0]
+            new_sources = list(self.sources) if origin == "local" else []
         # An address that the packet has already is of the kind that is said there.
         kinds += [
             (address, read.get(variables.translated_kind)) for address in new_destinations if address not in (dst, src)
@@ -261,7 +248,7 @@ class _Told:
             beside = InterfaceAddress(family, address ^ 1, 24, address)
             interfaces[f"wide{number}"] = Interface(f"wide{number}", (beside,))
         rewritten = [read.number(variables.translated_src), *(() if moved else self.sources)]
-        recent = self.recent([] if moved and not self.translated[1] else rewritten)
+        recent = self.recent([] if moved and not moved_src else rewritten)
         if recent is None:
             return None
         names = {alias: name for name, alias in self.watch.lists.items()}

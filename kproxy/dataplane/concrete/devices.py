@@ -15,7 +15,7 @@ from kproxy.dataplane.concrete.answer import answer, interface_fits
 from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import Edge, End, Fork, sure
 from kproxy.dataplane.concrete.state import BRIDGED, Answer, Split, State, View, open_question
-from kproxy.dataplane.model.pipeline import BaseChain, BridgeChain, pattern_of
+from kproxy.dataplane.model.pipeline import BaseChain, pattern_of
 from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.condition import Among
 from kproxy.netfilter.hooks import Hook
@@ -49,7 +49,7 @@ def _by_device(name: str, view: View) -> Answer:
     return answer(Among(name, frozenset({pattern})), view)
 
 
-def stopped_on_bridge(chains: Iterable[BridgeChain], hooks: Collection[Hook], given: Given) -> tuple[bool | None, str]:
+def stopped_on_bridge(chains: Iterable[BaseChain], hooks: Collection[Hook], given: Given) -> tuple[bool | None, str]:
     """Whether a chain of the family bridge at one of the hooks stops a packet, and what that depends on.
 
     `--assume 'bridge TABLE CHAIN=yes'` says that one lets packets pass, `bridge` alone means all of them.
@@ -57,15 +57,16 @@ def stopped_on_bridge(chains: Iterable[BridgeChain], hooks: Collection[Hook], gi
     pending = []
     for chain in chains:
         if chain.hook in hooks:
-            passes = given.decide((str(chain), f"bridge {chain.table}", "bridge"))
+            name = f"{chain.table} {chain.chain}"
+            passes = given.decide((name, chain.table, "bridge"))
             if passes is False:
                 return True, ""
             if passes is None:
-                pending.append(chain)
+                pending.append(name)
     if not pending:
         return False, ""
-    why = f"whether {' and '.join(map(str, pending))} let the packet pass is not known"
-    given.explain(why, "bridge" if len(pending) > 1 else str(pending[0]))
+    why = f"whether {' and '.join(pending)} let the packet pass is not known"
+    given.explain(why, "bridge" if len(pending) > 1 else pending[0])
     return None, why
 
 

@@ -76,14 +76,9 @@ class Connection:
         cls, original: FlowTuple, reply: FlowTuple, *, direction: str = ORIGINAL, state: str = ESTABLISHED
     ) -> Connection:
         """A known connection: the translation follows from the tuples."""
-        return cls(
-            state,
-            direction,
-            original,
-            reply,
-            dnat=(original.dst, original.dport) != (reply.src, reply.sport),
-            snat=(original.src, original.sport) != (reply.dst, reply.dport),
-        )
+        dnat = (original.dst, original.dport) != (reply.src, reply.sport)
+        snat = (original.src, original.sport) != (reply.dst, reply.dport)
+        return cls(state, direction, original, reply, dnat, snat)
 
     @property
     def translated(self) -> bool:

@@ -167,9 +167,9 @@ class Host:
     )
 
     @classmethod
-    def simple(cls, local_ips: Iterable[str] | None = None) -> Host:
+    def simple(cls, local_ips: Iterable[str] | None = None, *, route_localnet: bool = False) -> Host:
         """The short form: a node that forwards, of which only the addresses are known, completely; None: not even
-        those.
+        those. `route_localnet`: that setting is on; else it is not known.
 
         Interfaces and routes stay open. Reverse-path filtering is off, as in a Kubernetes node.
 
@@ -178,7 +178,8 @@ class Host:
         """
         known = None if local_ips is None else frozenset(map(parse_ip, local_ips))
         names = ("ip_forward", "ip6_forward", "bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
-        sysctls = {SHORT_SYSCTLS[name]: 1 for name in names} | {SHORT_SYSCTLS["rp_filter"]: 0}
+        sysctls = {SHORT_SYSCTLS[name]: 1 for name in (*names, *["route_localnet"] * route_localnet)}
+        sysctls[SHORT_SYSCTLS["rp_filter"]] = 0
         return cls(local_addresses=known, sysctls=MappingProxyType(sysctls))
 
     def is_local(self, family: Family, address: int) -> bool | None:

@@ -60,6 +60,9 @@ class Entry:
         return sum(part.width for part in self.parts if isinstance(part, _Addresses))
 
 
+_Shape = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class IpSet:
     """A set: what its dimensions hold (`ip`, `net`, `port`), its family, and its elements."""
@@ -67,7 +70,11 @@ class IpSet:
     dimensions: tuple[str, ...]
     family: Family | None
     entries: tuple[Entry, ...]
-    _index: list[_Filed] = field(default_factory=list, init=False, repr=False, compare=False)
+    _filed: dict[_Shape, dict[tuple[int, ...], list[Entry]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Entries by shape, and those of a shape by their parts; those with other ranges, which only people write, have no
+    shape and are all tried."""
 
     @classmethod
     def parse(cls, kind: str, entries: Iterable[str], family: Family | None = None) -> IpSet:
@@ -99,7 +106,7 @@ class IpSet:
         known = all(part is not None and not (isinstance(part, PortPart) and part.port is None) for part in parts)
         best: Entry | None = None
         unsure = False
-        for entry in self._filed.candidates(parts) if known else self.entries:
+        for entry in self._candidates(parts) if known else self.entries:
             fits = _fits(entry, parts)
             if fits is None:
                 unsure = True
@@ -109,51 +116,22 @@ class IpSet:
             return None
         return best is not None and not best.nomatch
 
-    @property
-    def _filed(self) -> _Filed:
-        if not self._index:
-            self._index.append(_Filed(self.entries))
-        return self._index[0]
-
-
-class _Filed:
-    """Entries by shape, and those of a shape by their parts; beside them those with ranges, which are tried one
-    by one: only people write them, the kernel lists single addresses, networks and ports."""
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._ranges: list[Entry] = []
-        self._exact: dict[tuple[int, ...], dict[tuple[object, ...], list[Entry]]] = {}
-        for entry in entries:
-            shape = [size for size in map(_size, entry.parts) if size is not None]
-            if len(shape) < len(entry.parts):
-                self._ranges.append(entry)
-                continue
-            key = tuple(
-                (part.protocol, part.first) if isinstance(part, _Ports) else part.first >> size
-                for part, size in zip(entry.parts, shape, strict=True)
-            )
-            self._exact.setdefault(tuple(shape), {}).setdefault(key, []).append(entry)
-
-    def candidates(self, parts: Sequence[int | PortPart | None]) -> Iterator[Entry]:
+    def _candidates(self, parts: Sequence[int | PortPart | None]) -> Iterator[Entry]:
         """The entries that may hold these parts, which are known."""
-        yield from self._ranges
-        for shape, filed in self._exact.items():
-            key = tuple(
-                part if isinstance(part, PortPart) else None if part is None else part >> size
-                for part, size in zip(parts, shape, strict=False)
-            )
-            any_protocol = tuple(
-                (None, part.port) if isinstance(part, PortPart) else part for part in key
-            )  # bitmap:port
-            for each in {key, any_protocol}:
-                yield from filed.get(each, ())
+        if not self._filed:
+            for entry in self.entries:
+                shape = tuple(size for size in map(_size, entry.parts) if size is not None)
+                shape = shape if len(shape) == len(entry.parts) else ()
+                key = tuple(part.first >> size for part, size in zip(entry.parts, shape, strict=False))
+                self._filed.setdefault(shape, {}).setdefault(key, []).append(entry)
+        values = [(part.port if isinstance(part, PortPart) else part) or 0 for part in parts]
+        for shape, filed in self._filed.items():
+            yield from filed.get(tuple(value >> size for value, size in zip(values, shape, strict=False)), ())
 
 
 def _size(part: _Addresses | _Ports) -> int | None:
     """The size of a network in bits, 0 of a single address or port; None of another range."""
     span = part.last - part.first
-    if isinstance(part, _Ports):
-        return None if span else 0
     return span.bit_length() if span & (span + 1) == 0 and part.first & span == 0 else None
 
 

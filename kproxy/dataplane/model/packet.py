@@ -140,30 +140,21 @@ def parse_endpoint(text: str) -> Endpoint:
     Raises:
         DataplaneError: it is none of these.
     """
-    host, port = text, ""
     if text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            raise DataplaneError(f"[IP]:PORT expected, not {text!r}")
-        port = rest[1:]
-        if rest and not port:
-            raise DataplaneError(f"a port expected after the colon of {text!r}")
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
-        if not port:
-            raise DataplaneError(f"a port expected after the colon of {text!r}")
+        host, _, rest = text[1:].partition("]")
+        colon, port = rest[:1], rest[1:]
+    else:
+        host, colon, port = text.partition(":") if text.count(":") == 1 else (text, "", "")
     try:
+        if colon not in ("", ":") or "%" in host or ("[" in text) != ("]" in text):
+            raise ValueError(text)
         address = ipaddress.ip_address(host)
     except ValueError:
         raise DataplaneError(f"IP, IP:PORT or [IP]:PORT expected, not {text!r}") from None
-    if "%" in host:
-        raise DataplaneError(f"an address without a zone expected, not {text!r}")
-    family = Family.IPV6 if address.version == 6 else Family.IPV4
-    if not port:
-        return Endpoint(family, int(address))
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):
+    if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):
         raise DataplaneError(f"a port from 0 to 65535 expected, not {port!r}")
-    return Endpoint(family, int(address), int(port))
+    family = Family.IPV6 if address.version == 6 else Family.IPV4
+    return Endpoint(family, int(address), int(port) if colon else None)
 
 
 def format_endpoint(family: Family, address: int | None, port: int | None) -> str:

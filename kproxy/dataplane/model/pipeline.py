@@ -263,43 +263,21 @@ def native_chains(tables: Iterable[NftTable]) -> list[BaseChain]:
     ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeChain:
-    """A base chain of the family bridge, which frames on a bridge meet; it is not evaluated."""
-
-    table: str
-    chain: str
-    hook: Hook
-
-    def __str__(self) -> str:
-        return f"bridge {self.table} {self.chain}"
-
-
-def bridge_chains(ruleset: NftRuleset | None) -> tuple[BridgeChain, ...]:
-    """The base chains of the family bridge that may stop a packet."""
-    return tuple(
-        BridgeChain(table.name, chain.name, Hook.of_nft(chain.base.hook))
-        for table in (() if ruleset is None else ruleset.tables)
-        if table.family is TableFamily.BRIDGE and "dormant" not in table.flags
-        for chain in table.chains
-        if chain.base is not None and (chain.rules or chain.base.policy == "drop")
-    )
+def bridge_chains(ruleset: NftRuleset | None) -> list[BaseChain]:
+    """The base chains of the family bridge that may stop a packet, which frames on a bridge meet; they are not
+    evaluated."""
+    tables = () if ruleset is None else ruleset.tables
+    return native_chains(each for each in tables if each.family is TableFamily.BRIDGE and "dormant" not in each.flags)
 
 
 def unevaluated(ruleset: NftRuleset) -> list[str]:
     """The base chains that are not evaluated, of the families bridge and arp, as phrases."""
-    found = [
-        f"table bridge {each.table}: chain {each.chain} at hook {each.hook.nft_name} (frames on a bridge)"
-        for each in bridge_chains(ruleset)
+    arp = native_chains(table for table in ruleset.tables if table.family is TableFamily.ARP)
+    return [
+        f"table {each.table}: chain {each.chain} at hook {each.hook.nft_name} ({why})"
+        for chains, why in ((bridge_chains(ruleset), "frames on a bridge"), (arp, "neighbours are taken to answer"))
+        for each in chains
     ]
-    found += [
-        f"table arp {table.name}: chain {chain.name} (neighbours are taken to answer)"
-        for table in ruleset.tables
-        if table.family is TableFamily.ARP
-        for chain in table.chains
-        if chain.base is not None and chain.rules
-    ]
-    return found
 
 
 def _stages(hook: Hook, chains: Sequence[BaseChain]) -> tuple[Stage, ...]:

@@ -16,29 +16,17 @@ from kproxy.dataplane.model.unseen import stands_for_unseen
 from kproxy.netfilter.iptables.matches import ConnmarkMatch, ConntrackMatch, OpaqueMatch, StateMatch
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Ruleset
-from kproxy.netfilter.iptables.targets import (
-    ConnmarkTarget,
-    CtTarget,
-    DnatTarget,
-    MasqueradeTarget,
-    NetmapTarget,
-    OpaqueTarget,
-    RedirectTarget,
-    SnatTarget,
-)
+from kproxy.netfilter.iptables.targets import OpaqueTarget
 
 if TYPE_CHECKING:
     from kproxy.netfilter.family import Family
     from kproxy.netfilter.nftables.ruleset import Table
 
-_TARGETS: Final = (
-    ConnmarkTarget, CtTarget, DnatTarget, MasqueradeTarget, NetmapTarget, RedirectTarget, SnatTarget,
-)  # fmt: skip
-_MATCHES: Final = (ConnmarkMatch, ConntrackMatch, StateMatch)
-_OPAQUE_MATCHES: Final = frozenset({"connbytes", "connlabel", "connlimit", "helper", "conntrack", "state", "connmark"})
-_OPAQUE_TARGETS: Final = frozenset({
+_TARGETS: Final = frozenset({
     "CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "REDIRECT", "SAME", "SNAT", "SYNPROXY",
 })  # fmt: skip
+_MATCHES: Final = (ConnmarkMatch, ConntrackMatch, StateMatch)
+_OPAQUE_MATCHES: Final = frozenset({"connbytes", "connlabel", "connlimit", "helper", "conntrack", "state", "connmark"})
 
 
 def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table], family: Family | None) -> bool:
@@ -50,30 +38,24 @@ def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table], family: Family 
 
 
 def _needs_tracking(rule: Rule) -> bool:
-    target = rule.target
-    if isinstance(target, _TARGETS) or (isinstance(target, OpaqueTarget) and target.name in _OPAQUE_TARGETS):
-        return True
-    return stands_for_unseen(rule) or any(
+    name = rule.target.name if isinstance(rule.target, OpaqueTarget) else getattr(rule.target, "NAME", "")
+    return name in _TARGETS or stands_for_unseen(rule) or any(
         isinstance(match, _MATCHES) or (isinstance(match, OpaqueMatch) and match.name in _OPAQUE_MATCHES)
         for match in rule.matches
-    )
+    )  # fmt: skip
 
 
 def _table_tracks(table: Table) -> bool:
     from kproxy.netfilter.nftables.expression import Ct
     from kproxy.netfilter.nftables.references import expressions_of, walk
     from kproxy.netfilter.nftables.stateful import ConnectionLimit
-    from kproxy.netfilter.nftables.statement import Mangle, Nat, ObjectReference, Xt
+    from kproxy.netfilter.nftables.statement import Nat, ObjectReference, Xt
 
-    for chain in table.chains:
-        for rule in chain.rules:
-            for statement in rule.statements:
-                if isinstance(statement, (Nat, ConnectionLimit, Xt)):
-                    return True
-                if isinstance(statement, Mangle) and isinstance(statement.target, Ct):
-                    return True
-                if isinstance(statement, ObjectReference) and statement.kind.startswith(("ct", "synproxy")):
-                    return True
-                if any(isinstance(part, Ct) for each in expressions_of(statement) for part in walk(each)):
-                    return True
-    return False
+    return any(
+        isinstance(statement, (Nat, ConnectionLimit, Xt))
+        or (isinstance(statement, ObjectReference) and statement.kind.startswith(("ct", "synproxy")))
+        or any(isinstance(part, Ct) for each in expressions_of(statement) for part in walk(each))
+        for chain in table.chains
+        for rule in chain.rules
+        for statement in rule.statements
+    )

@@ -1,6 +1,6 @@
 """What a packet meets where little is known: hosts that fit what is known, and what is taken for granted.
 
-A dump alone does not say which addresses are the host's own. `host_in_short` makes a host of a few addresses;
+A dump alone does not say which addresses are the host's own. `Host.simple` makes a host of a few addresses;
 `surroundings_of_rules` makes do with none:
 
 - addresses that a chain of kube-proxy's names as a Service's, and those that DNAT leads to, are taken to be elsewhere,
@@ -14,14 +14,12 @@ That `route_localnet` is on follows from the rule that kube-proxy writes wheneve
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from kproxy.dataplane.concrete.trace import Outcome
-from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, SHORT_SYSCTLS, Host
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, Host
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
@@ -57,19 +55,6 @@ class Surroundings:
     def known(cls, host: Host) -> Surroundings:
         """A host of which enough is known."""
         return cls(host, (host,))
-
-
-def host_in_short(local_ips: Iterable[str] | None, *, route_localnet: bool = False) -> Host:
-    """A node that forwards, with these addresses of its own and no others; None: not known.
-
-    Raises:
-        DataplaneError: one is not an address.
-    """
-    host = Host.simple(local_ips)
-    if not route_localnet:
-        return host
-    sysctls = {**host.sysctls, SHORT_SYSCTLS["route_localnet"]: 1}
-    return dataclasses.replace(host, sysctls=MappingProxyType(sysctls))
 
 
 def assumed_source(host: Host, outcome: Outcome) -> str | None:
@@ -146,10 +131,10 @@ def surroundings_of_rules(named: NamedAddresses, packet: Packet, *, route_localn
     known = dst is None or dst in own or LOOPBACK_NETWORKS[family].contains(dst)
     assumptions = ("no address of the host is given: those that the rules lead to are taken to be elsewhere",)
     texts = sorted(format_address(address, family) for address in own)
-    hosts = [host_in_short(texts, route_localnet=route_localnet)]
+    hosts = [Host.simple(texts, route_localnet=route_localnet)]
     if dst is None or known or dst in named.services:
         return Surroundings(hosts[0], tuple(hosts), assumptions)
     address = format_address(dst, family)
-    hosts.append(host_in_short([*texts, address], route_localnet=route_localnet))
-    host = host_in_short(None, route_localnet=route_localnet)
+    hosts.append(Host.simple([*texts, address], route_localnet=route_localnet))
+    host = Host.simple(None, route_localnet=route_localnet)
     return Surroundings(host, tuple(hosts), assumptions, f"whether {address} is an address of this host (--local-ip)")

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
-from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import format_endpoint, parse_endpoint
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
@@ -43,17 +42,20 @@ class ExpectationError(DataplaneError):
         self.expected = expected
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(NamedTuple):
     """One expected outcome; `masquerade` None: it does not matter."""
 
     verdict: str
     to: str
-    chance: Fraction
     masquerade: bool | None
+    chance: Fraction
 
     def __str__(self) -> str:
-        return _describe(self.verdict, self.to, self.masquerade, self.chance)
+        rewritten = {None: "", True: ", masquerade", False: ", no masquerade"}[self.masquerade]
+        chance = self.chance
+        shown = chance_words(chance)
+        about = "" if chance.denominator <= 1000 or shown.startswith("about") else f" (about {float(chance):.7f})"
+        return f"{self.verdict} to {self.to}{rewritten}, chance {shown}{about}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,7 @@ def _outcomes(path: _Path, value: object) -> tuple[Expected, ...]:
     total = sum((item.chance for item in wanted), Fraction(0))
     if total != 1:
         _fail(path, f"chances that sum to 1 expected, not to {total}")
-    keys = [(item.verdict, item.to, item.masquerade) for item in wanted]
-    if len(set(keys)) != len(keys):
+    if len({item[:3] for item in wanted}) != len(wanted):
         _fail(path, "each outcome only once expected")
     return wanted
 
@@ -153,7 +154,7 @@ def _outcome(path: _Path, value: object) -> Expected:
     if verdict != ACCEPT and masquerade is not None:
         _fail((*path, "masquerade"), f"only an accepted packet has it, and this one's verdict is {verdict}")
     chance = _chance((*path, "chance"), fields["chance"])
-    return Expected(str(verdict), to, chance, bool(masquerade) if verdict == ACCEPT else None)
+    return Expected(str(verdict), to, bool(masquerade) if verdict == ACCEPT else None, chance)
 
 
 def _chance(path: _Path, value: object) -> Fraction:
@@ -174,27 +175,16 @@ def compare_report(expectation: Expectation, report: Report) -> list[str]:
     lines = []
     for reported in report.outcomes:
         item = reported.outcome
+        key = item.verdict, item.dst, item.masquerade if item.verdict == ACCEPT else None
         if item.verdict == INDETERMINATE:
-            lines.append(f"+ {_describe(item.verdict, item.dst, None, item.probability)}: {'; '.join(item.reasons)}")
-            continue
-        key = _key(item)
-        actual[key] = actual.get(key, Fraction(0)) + item.probability
+            lines.append(f"+ {Expected(*key, item.probability)}: {'; '.join(item.reasons)}")
+        else:
+            actual[key] = actual.get(key, Fraction(0)) + item.probability
     for wanted in expectation.outcomes:
-        found = actual.pop((wanted.verdict, wanted.to, wanted.masquerade), None)
+        found = actual.pop(wanted[:3], None)
         if found is None or abs(found - wanted.chance) > TOLERANCE:
             lines.append(f"- {wanted}")
             if found is not None:
-                lines.append(f"+ {_describe(wanted.verdict, wanted.to, wanted.masquerade, found)}")
-    lines += [f"+ {_describe(*key, chance)}" for key, chance in actual.items()]
+                lines.append(f"+ {Expected(*wanted[:3], found)}")
+    lines += [f"+ {Expected(*key, chance)}" for key, chance in actual.items()]
     return sorted(lines, key=lambda line: line[0] == "+")
-
-
-def _key(item: Outcome) -> tuple[str, str, bool | None]:
-    return item.verdict, item.dst, item.masquerade if item.verdict == ACCEPT else None
-
-
-def _describe(verdict: str, to: str, masquerade: bool | None, chance: Fraction) -> str:
-    rewritten = {None: "", True: ", masquerade", False: ", no masquerade"}[masquerade]
-    shown = chance_words(chance)
-    about = "" if chance.denominator <= 1000 or shown.startswith("about") else f" (about {float(chance):.7f})"
-    return f"{verdict} to {to}{rewritten}, chance {shown}{about}"

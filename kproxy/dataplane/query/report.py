@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import msgspec
@@ -66,7 +66,7 @@ class Report:
     question: Question
     outcomes: tuple[Reported, ...]
     assumptions: tuple[str, ...] = ()
-    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def report(
@@ -103,10 +103,8 @@ def report(
             break
         outcomes = joined
     reported = tuple(Reported(item, reply_of(index, question.on(host), item, assumed)) for item in outcomes)
-    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    if index.several or index.nftables is not None:
-        found = ((hook.value, index.pipeline.describe(hook)) for hook in HOOKS_IN_ORDER)
-        hooks = tuple((hook, lines) for hook, lines in found if lines)
+    shown = HOOKS_IN_ORDER if index.several or index.nftables is not None else ()
+    hooks = {hook.value: lines for hook in shown if (lines := index.pipeline.describe(hook))}
     return Report(question, reported, (*assumptions, *_odd(host, question), *_sources(host, outcomes)), hooks)
 
 

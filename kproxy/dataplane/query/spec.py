@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.errors import DataplaneError
@@ -38,20 +39,11 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32, parse_protocol
 from kproxy.netfilter.iptables.matches import TCP_FLAGS
 
-FIELDS: Final = (
-    "name", "src", "dst", "proto", "in", "origin", "mark", "ctstate", "ctmark", "recent", "inPort", "tcpFlags",
-    "icmpType", "icmpCode", "ttl", "tos", "length", "fragment",
-)  # fmt: skip
 OPEN: Final = "open"
 _STATES: Final = (NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED)
 _NAT: Final = ("DNAT", "SNAT")
 _PROTOCOLS: Final = {"icmpv6": "icmp", "ipv6-icmp": "icmp"}
 _FLAGS: Final = {**TCP_FLAGS, "ECE": ECE, "CWR": CWR}
-_NUMBERS: Final = {
-    "icmpType": ("icmp_type", 255), "icmpCode": ("icmp_code", 255), "ttl": ("ttl", 255), "tos": ("tos", 255),
-    "length": ("length", 65535),
-}  # fmt: skip
-"""Fields that are numbers: the packet's attribute, and the greatest."""
 _MAX_INTERFACE: Final = 15
 _INTERFACE: Final = re.compile(r"[^\s/]+")
 
@@ -99,16 +91,14 @@ def read_question(fields: Mapping[str, object]) -> Question:
     given = {field: value for field, value in fields.items() if value is not None}
     if "dst" not in given:
         raise PacketError("dst", "this field is required")
-    origin = _origin(given)
     connection = _connection(given.get("ctstate", NEW), given.get("ctmark"))
-    extra: dict[str, object] = {"origin": origin}
-    if "in" in given:
-        extra["in_interface"] = _interface("in", given["in"])
-    if "inPort" in given:
-        extra["in_port"] = _interface("inPort", given["inPort"])
+    extra = {"origin": ARRIVING} | {
+        attribute: read(field, given[field]) for field, (attribute, read) in _PACKET.items() if field in given
+    }
+    if extra["origin"] == LOCAL and "in" in given:
+        raise PacketError("in", "a packet of origin local comes in by no interface")
     if "mark" in given:
         extra["mark"], extra["mark_known"] = _mark("mark", given["mark"])
-    _header(given, extra)
     proto = _protocol(given.get("proto", "tcp"))
     source = _endpoint("src", given["src"]) if "src" in given else None
     destination = _endpoint("dst", given["dst"])
@@ -130,34 +120,26 @@ def write_question(question: Question) -> dict[str, object]:
     src (if known), dst, proto, origin, mark and ctstate."""
     packet, entry = question.packet, question.connection
     proto = "icmp" if packet.protocol in (ICMP, ICMPV6) else protocol_name(packet.protocol)
-    found: dict[str, object] = {"name": question.name} if question.name else {}
-    if packet.src is not None:
-        found["src"] = packet.source
-    found |= {"dst": packet.destination, "proto": proto}
-    if packet.in_interface:
-        found["in"] = packet.in_interface
-    if packet.in_port:
-        found["inPort"] = packet.in_port
-    found |= {
+    ctmark = _mark_text(entry.mark, entry.mark_known)
+    bits = packet.tcp_flags if packet.protocol == TCP else None
+    flags = None if bits is None else ",".join(name for name, bit in _FLAGS.items() if bits & bit) or "NONE"
+    found = {
+        "name": question.name or None,
+        "src": None if packet.src is None else packet.source,
+        "dst": packet.destination,
+        "proto": proto,
+        "in": packet.in_interface or None,
+        "inPort": packet.in_port or None,
         "origin": packet.origin,
         "mark": _mark_text(packet.mark, packet.mark_known),
-        "ctstate": ",".join(
-            [entry.state or OPEN, *(["DNAT"] if entry.dnat else []), *(["SNAT"] if entry.snat else [])]
-        ),
+        "ctstate": ",".join([entry.state or OPEN, *["DNAT"] * entry.dnat, *["SNAT"] * entry.snat]),
+        "ctmark": None if ctmark == (0 if entry.state in (NEW, INVALID, UNTRACKED) else OPEN) else ctmark,
+        "recent": list(question.recent) or None,
+        "tcpFlags": flags,
+        **{field: getattr(packet, attribute) for field, (attribute, most) in _NUMBERS.items()},
+        "fragment": packet.fragment or None,
     }
-    ctmark = _mark_text(entry.mark, entry.mark_known)
-    if ctmark != (0 if entry.state in (NEW, INVALID, UNTRACKED) else OPEN):
-        found["ctmark"] = ctmark
-    if question.recent:
-        found["recent"] = list(question.recent)
-    if packet.protocol == TCP and packet.tcp_flags is not None:
-        bits = packet.tcp_flags
-        found["tcpFlags"] = ",".join(name for name, bit in _FLAGS.items() if bits & bit) or "NONE"
-    numbers = {field: getattr(packet, name) for field, (name, _) in _NUMBERS.items()}
-    found |= {field: value for field, value in numbers.items() if value is not None}
-    if packet.fragment:
-        found["fragment"] = True
-    return found
+    return {field: value for field, value in found.items() if value is not None}
 
 
 def _wrong(field: str, expected: str, value: object) -> NoReturn:
@@ -177,13 +159,10 @@ def _names(field: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _origin(given: Mapping[str, object]) -> str:
-    origin = given.get("origin", ARRIVING)
-    if origin not in (ARRIVING, LOCAL):
-        _wrong("origin", f"{LOCAL} or {ARRIVING}", origin)
-    if origin == LOCAL and "in" in given:
-        raise PacketError("in", "a packet of origin local comes in by no interface")
-    return str(origin)
+def _origin(field: str, value: object) -> str:
+    if value not in (ARRIVING, LOCAL):
+        _wrong(field, f"{LOCAL} or {ARRIVING}", value)
+    return str(value)
 
 
 def _endpoint(field: str, value: object) -> Endpoint:
@@ -266,21 +245,34 @@ def _connection(value: object, mark: object) -> Connection:
     return Connection(state, dnat="DNAT" in words, snat="SNAT" in words, mark=marked[0], mark_known=marked[1])
 
 
-def _header(given: Mapping[str, object], extra: dict[str, object]) -> None:
-    if "tcpFlags" in given:
-        extra["tcp_flags"] = _tcp_flags(given["tcpFlags"])
-    extra |= {name: _number(field, given[field], most) for field, (name, most) in _NUMBERS.items() if field in given}
-    if "fragment" in given:
-        if not isinstance(given["fragment"], bool):
-            _wrong("fragment", "true or false", given["fragment"])
-        extra["fragment"] = given["fragment"]
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        _wrong(field, "true or false", value)
+    return value
 
 
-def _tcp_flags(value: object) -> int:
+def _tcp_flags(field: str, value: object) -> int:
     bits = 0
-    for word in _text("tcpFlags", value).split(","):
+    for word in _text(field, value).split(","):
         name = word.strip().upper()
         if name not in _FLAGS and name != "NONE":
-            _wrong("tcpFlags", f"flags of {', '.join(_FLAGS)}, or NONE,", value)
+            _wrong(field, f"flags of {', '.join(_FLAGS)}, or NONE,", value)
         bits |= _FLAGS.get(name, 0)
     return bits
+
+
+_NUMBERS: Final = {
+    "icmpType": ("icmp_type", 255), "icmpCode": ("icmp_code", 255), "ttl": ("ttl", 255), "tos": ("tos", 255),
+    "length": ("length", 65535),
+}  # fmt: skip
+"""Fields that are numbers: the packet's attribute, and the greatest."""
+_PACKET: Final[Mapping[str, tuple[str, Callable[[str, Any], Any]]]] = {
+    "origin": ("origin", _origin),
+    "in": ("in_interface", _interface),
+    "inPort": ("in_port", _interface),
+    "tcpFlags": ("tcp_flags", _tcp_flags),
+    **{field: (attribute, partial(_number, maximum=most)) for field, (attribute, most) in _NUMBERS.items()},
+    "fragment": ("fragment", _flag),
+}
+"""Fields that are one attribute of a packet, and what reads each."""
+FIELDS: Final = ("name", "src", "dst", "proto", "mark", "ctstate", "ctmark", "recent", *_PACKET)

@@ -16,8 +16,7 @@ from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.facts.proxyrules import is_of_configuration
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.dataplane.compare.compare import Comparison
-from kproxy.dataplane.compare.difference import ANY, Cause, Difference, Extent, Place, by_cause
-from kproxy.dataplane.compare.record import difference_record
+from kproxy.dataplane.compare.difference import ALL, Cause, Difference, Extent, Place, by_cause, within
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint, parse_ip
 from kproxy.explorer.model.model import Model
@@ -123,7 +122,7 @@ class Sent:
     protocol: str
     local: bool
     to_host: bool = False
-    extent: Extent = ANY
+    extent: Extent = field(default_factory=Extent)
     receivers: frozenset[str] = frozenset()
 
     @classmethod
@@ -152,13 +151,13 @@ class Sent:
             return None
         sender = "" if source.startswith("?") else format_address(parse_endpoint(source).address, to.family)
         start = parse_ip(sender)[1] if sender else 0
-        extent = Extent(((start, start),) if sender else None, ((to.address, to.address),))
+        extent = Extent(((start, start),) if sender else ALL, ((to.address, to.address),))
         return cls(sender, format_address(to.address, to.family), to.port, protocol, origin == LOCAL, extent=extent)
 
     def may_come_from(self, address: str) -> bool:
         """Whether it is of the family, and packets from there show the same."""
         family, value = parse_ip(address)
-        return family is self.family and self.extent.has_source(value)
+        return family is self.family and within(self.extent.sources, value)
 
     def may_go_to(self, address: str) -> bool:
         """Whether packets to an address of the node show the same."""
@@ -167,7 +166,7 @@ class Sent:
     def goes_alike_to(self, address: str) -> bool:
         """Whether packets to an address show the same."""
         family, value = parse_ip(address)
-        return family is self.family and self.extent.has_destination(value)
+        return family is self.family and within(self.extent.destinations, value)
 
     @property
     def family(self) -> Family:
@@ -294,7 +293,7 @@ class Gathered:
             conditions=item.conditions,
             before=item.one,
             after=item.other,
-            witness=difference_record(item)["witness"],
+            witness=item.record["witness"],
             ask=asks[0],
             asks=asks,
             cause=item.cause,

@@ -24,9 +24,8 @@ from kproxy.cluster.journey.question import PathQuestion
 from kproxy.cluster.migrate.report import MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
-from kproxy.dataplane.compare.compare import Comparison
+from kproxy.dataplane.compare.compare import Comparison, comparison_record
 from kproxy.dataplane.compare.difference import Difference
-from kproxy.dataplane.compare.record import comparison_record
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError

@@ -228,7 +228,7 @@ class NodeRules:
             own = [each for each in pod.addresses if family_of(each) is family]
             if pod.node == node and own and not pod.host_network and pod.phase in ("", "Running"):
                 try:
-                    device = self._network.out_of_pod(self._network.host(f"{POD}{pod.name}"), "").device
+                    device = self._network.out_of_pod(self._network.host(f"{POD}{pod.name}")).device
                 except KproxyError:
                     break
                 if device is not None:

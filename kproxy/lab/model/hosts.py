@@ -126,7 +126,7 @@ class LabModel:
     def unrouted(self, host: NetworkHost, packet: Packet) -> Arrival:
         return Arrival("", reason="where it goes is not known")
 
-    def out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
+    def _out_of_pod(self, host: NetworkHost, device: str) -> Arrival:
         """By the other end of its veth."""
         assert host.links is not None
         pod = next(item for item in self.cluster.pods if f"{POD}{item.key}" == host.name)
@@ -135,23 +135,20 @@ class LabModel:
         peer = next((link for link in peers if link.index == host.links[device].peer and not link.tunnel), None)
         return Arrival(node.name, peer.name) if peer is not None else Arrival("", reason=f"{device} has no other end")
 
-    def pod_behind(self, host: NetworkHost, device: str, address: str) -> str:
-        """All links of a node but eth0 lead to its pods."""
-        if not is_node(host.name) or device == "eth0":
-            return ""
-        pod = next((item for item in self.pods_of(host.name) if address in item.addresses), None)
-        return "" if pod is None else f"{POD}{pod.key}"
-
     def station(self, host: NetworkHost, device: str, gateway: str, target: str) -> Arrival:
-        """By the fabric, with its cables, or by the link between it and the client."""
+        """By the fabric, with its cables, or by the link between it and the client; of a node all links but eth0 lead
+        to its pods."""
+        if host.is_pod:
+            return self._out_of_pod(host, device)
+        if is_node(host.name) and device != "eth0":
+            pod = next((item for item in self.pods_of(host.name) if target in item.addresses), None)
+            return self._no_host(host, device, target) if pod is None else Arrival(f"{POD}{pod.key}", "eth0")
         if host.name == CLIENT:
             return Arrival(FABRIC, OUTSIDE)
         if device == OUTSIDE:
             if self.host(CLIENT).owns("eth0", gateway):
                 return Arrival(CLIENT, "eth0")
             return self._no_host(host, device, gateway)
-        if is_node(host.name) and device != "eth0":
-            return self._no_host(host, device, target)
         return self._over_fabric(host, device, gateway)
 
     def _over_fabric(self, host: NetworkHost, device: str, gateway: str) -> Arrival:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from kproxy.dataplane import ACCEPT, DROP, DataplaneError, Host, Index, index_ruleset
-from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.expectation import TOLERANCE
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question, read_question
@@ -106,7 +106,7 @@ def sample_effects(
     asked, left = _concerned(rendered, set(services))
     if not asked:
         return []
-    host = host_in_short(dict.fromkeys(local_addresses), route_localnet=rendered.options.localhost_node_ports)
+    host = Host.simple(dict.fromkeys(local_addresses), route_localnet=rendered.options.localhost_node_ports)
     try:
         real, right = indexes(asked)
     except KproxyError as error:

@@ -186,7 +186,8 @@ def _native(places: Places, kinds: tuple[str, ...]) -> str:
         f"fib daddr type local tcp dport {places.node_port()} drop",
     ]
     if "computed" in kinds:
-        rules = [f"{ip} daddr & {places.cluster_ip()} == {places.cluster_ip()} drop"]
+        bits = places.cluster_ip()
+        rules = [f"{ip} daddr & {bits} == {bits} drop"]
     nat = [
         f"{ip} daddr {outside} dnat to {places.cluster_ip()}",
         f"{ip} daddr {outside} tcp dport 80 dnat {ip} to {first}-{places.after(first)}",

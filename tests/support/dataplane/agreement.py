@@ -9,8 +9,8 @@ from random import Random
 
 from kproxy.dataplane.compare.compare import deep_recursion
 from kproxy.dataplane.compare.consistency import correlated, tuples_fit
-from kproxy.dataplane.compare.distribution import Distribution, distribution_at
 from kproxy.dataplane.compare.observe import Observation, index_rules, observe, watch_of
+from kproxy.dataplane.compare.outcome_words import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Values, situation_of
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase

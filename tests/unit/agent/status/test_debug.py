@@ -23,7 +23,7 @@ from kproxy.cli.trace.text import report_text
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.dataplane import Host, index_ruleset
-from kproxy.dataplane.query.assumptions import Surroundings, host_in_short
+from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import read_question
@@ -103,7 +103,7 @@ def rules_of(view: View) -> Iterator[RenderedRule]:
 
 VIEWS = [View(IPFamily.IPV4), View(IPFamily.IPV6)]
 TABLES = [View(IPFamily.IPV4, mode="nftables"), View(IPFamily.IPV6, mode="nftables")]
-HOST = host_in_short(["192.168.0.2", "127.0.0.1"])
+HOST = Host.simple(["192.168.0.2", "127.0.0.1"])
 
 
 def trace(query: dict[str, str], views: Sequence[View] = VIEWS, rules: str | None = None) -> Response:

@@ -13,7 +13,7 @@ from kproxy.cli.trace import live
 from kproxy.cli.trace.command import command
 from kproxy.cli.trace.text import grouped_reasons
 from kproxy.cluster.rules import HostRules, read_rule_file
-from kproxy.dataplane.query.assumptions import host_in_short
+from kproxy.dataplane import Host
 from tests.support import paths
 from tests.support.cli import Run
 
@@ -231,7 +231,7 @@ def test_a_live_answer_other_than_expected_is_asked_again(
         return HostRules([read_rule_file(texts.pop(0), "n")], live=True)
 
     monkeypatch.setattr(live, "read_live_rules", rules)
-    monkeypatch.setattr(live, "read_host_facts", lambda _netns: host_in_short(["192.168.0.2"]))
+    monkeypatch.setattr(live, "read_host_facts", lambda _netns: Host.simple(["192.168.0.2"]))
     monkeypatch.setattr(live, "read_live_sets", lambda _netns: {})
     monkeypatch.setattr("time.sleep", waits.append)
     packet = ("--src", "198.51.100.9", "--dst", "192.168.0.2:80", "--origin", "arriving")

@@ -95,4 +95,4 @@ def test_a_large_set_is_not_searched() -> None:
     held = IpSet.parse("hash:net", (f"10.{n >> 8}.{n & 255}.0/24" for n in range(4096)), Family.IPV4)
     assert held.contains(Family.IPV4, (parse_address("10.7.8.9", Family.IPV4),)) is True
     assert held.contains(Family.IPV4, (parse_address("11.7.8.9", Family.IPV4),)) is False
-    assert len(list(held._filed.candidates((parse_address("10.7.8.9", Family.IPV4),)))) == 1
+    assert len(list(held._candidates((parse_address("10.7.8.9", Family.IPV4),)))) == 1

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kproxy.dataplane import index_ruleset
+from kproxy.dataplane import Host, index_ruleset
 from kproxy.dataplane.query.assumptions import (
     Surroundings,
-    host_in_short,
     named_addresses,
     shows_route_localnet,
     surroundings_of_rules,
@@ -47,7 +46,7 @@ NODE_AROUND = Surroundings.known(NODE)
 
 def ask(dst: str, *local: str, **fields: object) -> Report:
     question = read_question({"src": "203.0.113.7:4000", "dst": dst, **fields})
-    around = Surroundings.known(host_in_short(local))
+    around = Surroundings.known(Host.simple(local))
     if not local:
         around = surroundings_of_rules(NAMED, question.packet, route_localnet=shows_route_localnet(RULESET))
     return report(INDEX, around, question)
