@@ -34,7 +34,6 @@ ELSEWHERE: Final = {Family.IPV4: "192.0.2.99", Family.IPV6: "2001:db8:99::9"}
 UNKNOWN_NODE: Final = {Family.IPV4: "192.0.2.98", Family.IPV6: "2001:db8:99::8"}
 """The node's, where its Node object has none of the family."""
 _POD: Final = {Family.IPV4: "10.244.255.250", Family.IPV6: "fd00:10:244::fffa"}
-BROADCAST: Final = "255.255.255.255"
 _MOST: Final = 60
 
 
@@ -169,7 +168,7 @@ class Packets:
     def _to_all(self, port: ServicePort) -> Candidate:
         """To an address that hosts share: IPv4's broadcast address, an IPv6 network's anycast address of routers."""
         if self._family is Family.IPV4:
-            return self.outside(ServiceAddress(BROADCAST, port.protocol, port.node_port))
+            return self.outside(ServiceAddress("255.255.255.255", port.protocol, port.node_port))
         address = InterfaceAddress(self._family, parse_address(self.own[0], self._family), 64)
         anycast = format_address(address.network.address, self._family)
         interfaces = {self.uplink: Interface(self.uplink, (address,))}

@@ -150,13 +150,14 @@ REASONS: Final = (
             "every address."
         ),
         nftables=lambda facts: (
-            f"Node ports answer, or are refused, {affected.answers_at(facts, facts.nftables)}; elsewhere their packets "
-            "go to the node's own programs."
+            "Those without endpoints are refused at every address, broadcast addresses too."
+            if facts.node_port_addresses(facts.nftables) is None
+            else f"They answer {affected.answers_at(facts, facts.nftables)}; elsewhere packets go to its programs."
         ),
         to_nftables=Advice(
             "act",
             "Set nodePortAddresses, or have clients use the primary address.",
-            "Send clients and load balancers to the primary address, or set it: 0.0.0.0/0 and ::/0 mean every address.",
+            "Send clients to the primary address, or set nodePortAddresses: 0.0.0.0/0 and ::/0 mean every address.",
             'nodePortAddresses: ["0.0.0.0/0", "::/0"]',
         ),
         to_iptables=Advice("act", "Keep them to the primary address.", config='nodePortAddresses: ["primary"]'),

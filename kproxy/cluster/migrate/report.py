@@ -163,7 +163,7 @@ class MigrateReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     def hidden(self) -> tuple[str, ...]:
         """The titles of the known differences that what was not seen may hide, and nothing shows."""
         names = {each for row in self.undecided for each in row.hides} - {each.reason for each in self.findings}
-        return tuple(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in names)
+        return _unique(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in names)
 
 
 def build_report(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.cluster.evidence.unseen import Assumed
+from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, suspect
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
@@ -24,12 +24,14 @@ KUBELET = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMM
 FIREWALL = OPEN_HOST.replace("FORWARD ACCEPT", "FORWARD DROP")
 
 
-def report(directory: Path, dump: str = "") -> MigrateReport:
+def report(directory: Path, dump: str = "", *lacking: Unseen) -> MigrateReport:
     objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
     cluster_path, config_path = write(directory, objects, {"clusterCIDR": "10.244.0.0/16"})
     config = read_config(str(config_path), lambda _note: None)
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
-    facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features())
+    facts = NodeFacts.of(
+        cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features(), lacking=lacking
+    )
     rules = HostRules([read_rule_file(dump, "dump")], assumed=Assumed(complete=True)) if dump else None
     foreign = ForeignRules.of(rules, Family.IPV4) if rules is not None else None
     return build_report([analyse(facts, to_nftables=True, foreign=foreign)], to_nftables=True)
@@ -61,3 +63,9 @@ def test_it_is_said_why(tmp_path: Path) -> None:
     assert "host-firewall" not in {each.reason for each in report(tmp_path, FIREWALL).absent}
     why = {each.reason: each.why for each in report(tmp_path, KUBELET + OPEN_HOST).absent}
     assert why["localnet-guard"] == NO_PACKET
+
+
+def test_what_may_be_hidden_is_named_once(tmp_path: Path) -> None:
+    hidden = report(tmp_path, "", suspect("n1", None, ENDPOINTS, "a Service has no EndpointSlice")).hidden
+    assert "A pod that reaches itself through another node" in hidden
+    assert len(set(hidden)) == len(hidden)
