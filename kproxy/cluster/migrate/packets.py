@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
@@ -267,7 +267,7 @@ class Packets:
             place = door if door.address else door._replace(address=self.own[0])
             for interface in (self.uplink, self.pod_interface):
                 found = self._candidate(self.packet(endpoint.ip, place, interface=interface))
-                yield self._with_memory(port, found, {}, {})
+                yield self._with_memory(port, found)
 
     def shared(self) -> Iterator[Candidate]:
         """To addresses and ports that several Services want."""
@@ -310,32 +310,25 @@ class Packets:
             inside = selected.local if port.internal_policy_local else selected.cluster
             if len(inside) > 1:
                 door = ServiceAddress.of(port.cluster_ip, port)
-                yield self._remembered(port, self.from_pod(door), inside[-1])
+                yield self._with_memory(port, self.from_pod(door), inside[-1])
             outside = selected.local if port.external_policy_local else selected.cluster
             if len(outside) > 1:
                 for found in self._from_outside(port):
-                    yield self._remembered(port, found, outside[-1])
+                    yield self._with_memory(port, found, outside[-1])
 
-    def _remembered(self, port: ServicePort, found: Candidate, endpoint: Endpoint) -> Candidate:
-        """The same packet from a client that the mode that is left remembers with an endpoint."""
-        client = found[0].packet.src or 0
-        here = {endpoint.address: client}
-        return self._with_memory(port, found, *((here, {}) if self._to_nftables else ({}, here)))
-
-    def _with_memory(
-        self, port: ServicePort, found: Candidate, lists: Mapping[str, int], sets: Mapping[str, int]
-    ) -> Candidate:
-        """What each mode remembers of a ServicePort: clients by endpoint, and of all other endpoints nobody."""
+    def _with_memory(self, port: ServicePort, found: Candidate, endpoint: Endpoint | None = None) -> Candidate:
+        """The same packet where the mode that is left remembers its client with an endpoint, and nobody else."""
         if not port.session_affinity_seconds:
             return found
         recent: dict[str, dict[int, tuple[int, ...]]] = {}
         elements: dict[tuple[str, str], dict[Hashable, Hashable]] = {}
-        for endpoint in self._facts.selected[port.name].reachable:
-            address = endpoint.address
-            recent[endpoint_chain_name(port.name, address)] = {lists[address]: (0,)} if address in lists else {}
-            where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, endpoint)}")
-            elements[where] = {sets[address]: True} if address in sets else {}
         first, second = found
+        for each in self._facts.selected[port.name].reachable:
+            clients = [first.packet.src or 0] if endpoint is not None and each.address == endpoint.address else []
+            where = (f"{nft_family(self._family)} {TABLE}", f"affinity-{endpoint_base(port.name, each)}")
+            lists, sets = (clients, []) if self._to_nftables else ([], clients)
+            recent[endpoint_chain_name(port.name, each.address)] = dict.fromkeys(lists, (0,))
+            elements[where] = dict.fromkeys(sets, True)
         return (
             dataclasses.replace(first, host=dataclasses.replace(first.host, recent=MappingProxyType(recent))),
             dataclasses.replace(second, host=dataclasses.replace(second.host, elements=MappingProxyType(elements))),
