@@ -59,8 +59,9 @@ def answer(condition: Condition, view: View) -> Answer:
             return _chance(condition, view)
         case Open("rate", _, what):
             return unknown(view, f"{what} is not known") if view.limit is None else view.limit
-        case Open(_, _, what):
-            return open_question(view, condition, f"{what} is not known")
+        case Open(_, _, what, each):
+            why = f"{what} is not known"
+            return unknown(view, why) if each else open_question(view, condition, why)
 
 
 def _all(parts: Iterable[Condition], view: View, ask: Callable[[Condition, View], Answer]) -> Answer:

@@ -49,6 +49,7 @@ class _Traversal:
         self._given = given
         self._state = state
         self._steps: list[Step] = []
+        self._gone: dict[str, int] = {}  # chains that a goto led to, and how many frames are below each
         translates = base.type is ChainType.NAT
         self._view = View(host, cursor.hook, RuleRef(base.table, "", 0), state, given.limit, translates)
 
@@ -225,9 +226,14 @@ class _Traversal:
         if len(frames) > _MAX_FRAMES:
             raise DataplaneError(f"table {self._base.table}: jumps nested more than {_MAX_FRAMES} deep, at {way.chain}")
         if way.result is Result.JUMP:
+            self._gone = {name: depth for name, depth in self._gone.items() if depth < len(frames)}
             return [*frames, (way.chain, 0)]
         # After a goto the chain does not go on; of a base chain the policy still counts.
         left = frames[:-1] if len(frames) > 1 else [(frames[-1][0], END)]
+        self._gone = {name: depth for name, depth in self._gone.items() if depth <= len(left)}
+        if way.chain in self._gone:  # no frame tells of it
+            raise DataplaneError(f"table {self._base.table}: a loop of jumps: {' → '.join(self._gone)}")
+        self._gone[way.chain] = len(left)
         return [*left, (way.chain, 0)]
 
     def _chain_end(self, frames: Frames) -> Fork | Accepted:

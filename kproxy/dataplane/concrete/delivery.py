@@ -2,7 +2,8 @@
 
 The kernel decides after PREROUTING, on the destination as it is then. It refuses loopback addresses unless
 `route_localnet` allows them, source addresses that are the host's own, and sources that reverse-path filtering does not
-expect on the interface (fib_validate_source). IPv6 has none of these checks.
+expect on the interface (fib_validate_source). IPv6 has none of these checks, but does not pass on packets whose source
+is no address of a host beyond the link (ip6_forward).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from kproxy.dataplane.concrete.routing import (
     Query,
     RouteResult,
     Unknown,
+    is_link_local,
     lookup,
     possible_routes,
 )
-from kproxy.dataplane.concrete.state import State
+from kproxy.dataplane.concrete.state import BRIDGED, State
 from kproxy.dataplane.model.conntrack import ORIGINAL
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, MULTICAST_NETWORKS, Host
-from kproxy.dataplane.model.packet import LOOPBACK
+from kproxy.dataplane.model.packet import LOOPBACK, Packet
 from kproxy.dataplane.model.verdict import DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
@@ -36,7 +38,7 @@ def route(host: Host, state: State) -> Fork:
     packet = state.packet
     if bridge.is_switched(state):
         switched = state.with_packet(out_interface=packet.in_interface, out_port=None)
-        switched = switched.with_answer(("out_port", "present"), True).with_answer("bridged", True)
+        switched = switched.with_answer(BRIDGED, True)
         step = Step("route", Hook.PREROUTING, f"bridged on {packet.in_interface}")
         return sure(Node(Cursor(Hook.FORWARD), switched), (step,))
     if packet.dst is None:
@@ -71,10 +73,10 @@ def _martian(host: Host, state: State) -> tuple[str, bool] | None:
     src, dst = packet.src, packet.dst
     if src is not None and (MULTICAST_NETWORKS[Family.IPV4].contains(src) or src == UINT32):
         return "a source that is multicast or broadcast", True
-    if src is not None and src >> 24 == 0 and dst != UINT32:
-        return "a source in 0.0.0.0/8", True
-    if dst is not None and dst >> 24 == 0:
-        return "a destination in 0.0.0.0/8", True
+    if src == 0 and dst != UINT32:
+        return "the source 0.0.0.0", True
+    if dst == 0:
+        return "the destination 0.0.0.0", True
     loopback = LOOPBACK_NETWORKS[Family.IPV4]
     if any(address is not None and loopback.contains(address) for address in (src, dst)):
         allowed = host.flag("route_localnet", packet.in_interface)
@@ -153,6 +155,11 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
         forwards = host.forwards(packet.family, packet.in_interface)
         if forwards is False:
             return _dropped(state, "forwarding is off")
+        if _is_bound_to_link(packet) and result.device != packet.in_interface:
+            refused = "a source that is unspecified, multicast or link-local"
+            if result.device is None or packet.in_interface is None:
+                return _unless(state, refused, onward, f"{refused}, and by which interface it leaves is not known")
+            return _dropped(state, refused)
         if packet.ttl is not None and packet.ttl <= 1:
             onward = _dropped(state, "the TTL is used up")
         elif state.assigned:
@@ -172,6 +179,14 @@ def _forward(host: Host, state: State, result: RouteResult) -> Edge:
     return onward
 
 
+def _is_bound_to_link(packet: Packet) -> bool:
+    """Whether IPv6 passes on a packet with this source at most to where it came from."""
+    src = packet.src
+    if packet.family is Family.IPV4 or src is None:
+        return False
+    return src == 0 or is_link_local(src) or MULTICAST_NETWORKS[packet.family].contains(src)
+
+
 def _unless(state: State, refused: str, onward: Edge, why: str) -> Edge:
     """On, or dropped, which is not known."""
     return Edge(None, Fork((), (_dropped(state, refused), onward), why))
@@ -183,7 +198,7 @@ def _forwarded(state: State, result: RouteResult) -> Edge:
     ttl = packet.ttl if packet.ttl is None or bridged else packet.ttl - 1
     forwarded = state.with_packet(out_interface=result.device, ttl=ttl, out_port=None if bridged else "")
     if bridged:
-        forwarded = forwarded.with_answer(("out_port", "present"), True).with_answer("bridged", True)
+        forwarded = forwarded.with_answer(BRIDGED, True)
     step = Step("route", Hook.PREROUTING, f"onward by {result.device or 'an interface that is not known'}")
     return Edge(None, Node(Cursor(Hook.FORWARD), forwarded), (step,))
 

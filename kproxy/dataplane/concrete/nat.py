@@ -51,14 +51,20 @@ def choices(nat: Nat, view: View) -> list[Choice] | None:
     elif nat.addresses is not None:
         first, last = nat.addresses
         addresses = [*range(first, last + 1)] if 0 <= last - first < MAX_CHOICES else [None]
+        if source and not nat.at_random and _has_port(nat, port) and (address is None or first <= address <= last):
+            addresses = [address]  # a source in the range stays
     ports = _ports(nat, port, source=source)
     chance = Fraction(1, max(len(addresses), 1) * len(ports))
     return [Choice(address, port, chance) for address in addresses for port in ports] or None
 
 
+def _has_port(nat: Nat, port: int | None) -> bool:
+    return nat.ports is None or (port is not None and nat.ports[0] <= port <= nat.ports[1])
+
+
 def _ports(nat: Nat, port: int | None, *, source: bool) -> list[int | None]:
     if nat.ports is None:
-        return [None] if nat.at_random else [port]
+        return [None] if nat.at_random and source else [port]  # a destination's port only changes by a range
     first, last = nat.ports
     size = last - first + 1
     if size == 1:

@@ -36,10 +36,13 @@ def reply_to(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     """The packet that answers, and the connection as it finds it.
 
     Raises:
-        DataplaneError: nothing answers: the packet was dropped, or what becomes of it is not known.
+        DataplaneError: nothing answers: the packet was dropped, it is an error itself, or what becomes of it is not
+            known.
     """
     packet = outcome.packet
     if outcome.verdict == REJECT:
+        if error_name(packet):  # icmp_send, icmpv6_send, nf_reject_ip_tcphdr_get
+            raise DataplaneError(f"no answer to {error_name(packet)}: errors are not answered with errors")
         return _rejection(host, outcome)
     if outcome.verdict != ACCEPT:
         raise DataplaneError(f"no reply to a packet whose verdict is {outcome.verdict}")
@@ -61,9 +64,10 @@ def _rejection(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     packet, entry = outcome.packet, outcome.connection
     following = Connection("INVALID") if entry is None else entry.turned(RELATED)
     if outcome.reject == "tcp-reset":
+        acknowledges = packet.tcp_flags is not None and packet.tcp_flags & ACK  # then the reset itself does not
         answer = Packet(
-            packet.family, packet.dst, packet.src, TCP, packet.dport, packet.sport, tcp_flags=_RST | ACK, origin=LOCAL,
-            socket=False,
+            packet.family, packet.dst, packet.src, TCP, packet.dport, packet.sport,
+            tcp_flags=_RST if acknowledges else _RST | ACK, origin=LOCAL, socket=False,
         )  # fmt: skip
         return answer, following
     kind, protocol = (3, ICMP) if packet.family is Family.IPV4 else (1, ICMPV6)
@@ -127,6 +131,6 @@ def trace_reply(
         lost = End(DROP, "", State(packet, entry), reason="an answer to what came by a bridge port is not routed")
         return TraceResult(packet, entry, (end_outcome(lost, host, Fraction(1)),))
     host = dataclasses.replace(host, elements=outcome.elements)
-    # A reset has the entry of what it answers from the start (nf_send_reset), an ICMP error gets it from conntrack.
-    tracked = outcome.reject == "tcp-reset" and outcome.connection is not None
+    # An answer that refuses has the entry of what it answers from the start (nf_send_reset, icmp_glue_bits).
+    tracked = outcome.verdict == REJECT and outcome.connection is not None
     return trace(ruleset, host, packet, entry, assumed=assumed, tracked=tracked)

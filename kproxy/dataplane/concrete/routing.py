@@ -75,7 +75,7 @@ def address_type(host: Host, family: Family, address: int, device: str | None = 
     With `device` only addresses of that interface are local or broadcast.
     """
     if family is Family.IPV4:
-        if address >> 24 == 0 or address == UINT32:
+        if address in (0, UINT32):
             return "BROADCAST"
         if MULTICAST_NETWORKS[family].contains(address):
             return "MULTICAST"

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from kproxy.netfilter.nftables.ruleset import Table
 
 _TARGETS: Final = frozenset({
-    "CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "REDIRECT", "SAME", "SNAT", "SYNPROXY",
+    "CLUSTERIP", "CONNMARK", "CONNSECMARK", "CT", "DNAT", "MASQUERADE", "NETMAP", "REDIRECT", "SAME", "SNAT",
+    "SYNPROXY",
 })  # fmt: skip
 _MATCHES: Final = (ConnmarkMatch, ConntrackMatch, StateMatch)
-_OPAQUE_MATCHES: Final = frozenset({"connbytes", "connlabel", "connlimit", "helper", "conntrack", "state", "connmark"})
+_OPAQUE_MATCHES: Final = frozenset({
+    "cluster", "connbytes", "connlabel", "connlimit", "connmark", "conntrack", "helper", "state",
+})  # fmt: skip
 
 
 def tracks(rulesets: Iterable[Ruleset], native: Iterable[Table], family: Family | None) -> bool:
@@ -49,10 +52,10 @@ def _table_tracks(table: Table) -> bool:
     from kproxy.netfilter.nftables.expression import Ct
     from kproxy.netfilter.nftables.references import expressions_of, walk
     from kproxy.netfilter.nftables.stateful import ConnectionLimit
-    from kproxy.netfilter.nftables.statement import Nat, ObjectReference, Xt
+    from kproxy.netfilter.nftables.statement import FlowAdd, Nat, ObjectReference, Xt
 
     return any(
-        isinstance(statement, (Nat, ConnectionLimit, Xt))
+        isinstance(statement, (Nat, ConnectionLimit, FlowAdd, Xt))
         or (isinstance(statement, ObjectReference) and statement.kind.startswith(("ct", "synproxy")))
         or any(isinstance(part, Ct) for each in expressions_of(statement) for part in walk(each))
         for chain in table.chains

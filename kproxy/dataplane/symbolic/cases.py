@@ -71,7 +71,7 @@ def refused_by_all(variables: Variables) -> Node:
     diagrams = variables.diagrams
     if variables.family is Family.IPV6:
         return FALSE
-    zero, ones = (0, 0x00FFFFFF), (0xFFFFFFFF, 0xFFFFFFFF)
+    zero, ones = (0, 0), (0xFFFFFFFF, 0xFFFFFFFF)
     strange = diagrams.either(
         variables.address_under(variables.src, MULTICAST_NETWORKS[Family.IPV4]), variables.between(variables.src, *ones)
     )

@@ -24,13 +24,14 @@ from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.unseen import unseen_reason
 from kproxy.netfilter import BUILTIN_CHAINS, Chain, Jump, Rule, Ruleset
 from kproxy.netfilter import Table as IptablesTable
-from kproxy.netfilter.condition import Condition
+from kproxy.netfilter.condition import Condition, Open
 from kproxy.netfilter.effect import Unknown, is_idle
 from kproxy.netfilter.iptables.matches import (
     CommentMatch,
     LimitMatch,
     Match,
     NfacctMatch,
+    OpaqueMatch,
     RecentMatch,
 )
 from kproxy.netfilter.iptables.targets import Target
@@ -263,8 +264,13 @@ def _rate_rules(structure: Structure, rulesets: Iterable[Reached]) -> Rates:
         for table, chains in reached.items()
         for chain in chains
         for position, rule in enumerate(chain.rules)
-        if any(isinstance(match, LimitMatch) for match in rule.matches)
+        if any(isinstance(match, (LimitMatch, OpaqueMatch)) and _has_its_own(match) for match in rule.matches)
     }
+
+
+def _has_its_own(match: Match) -> bool:
+    condition = match.condition()
+    return isinstance(condition, Open) and condition.each
 
 
 def _match_rates(ours: Rates, theirs: Rates) -> tuple[Roles, Roles]:

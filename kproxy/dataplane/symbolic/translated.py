@@ -57,7 +57,7 @@ def address_choices(nat: Nat, family: Family, hook: str) -> list[tuple[int, str]
 def port_choices(nat: Nat) -> list[tuple[int, str]]:
     """The ports that it may choose for a packet whose port is not in its range."""
     if nat.ports is None:
-        return [(UNKNOWN, "port at random")] if nat.at_random else [(KEEP, "")]
+        return [(UNKNOWN, "port at random")] if nat.at_random and nat.of_source else [(KEEP, "")]
     first, last = nat.ports
     if first == last:
         return [(first, "")]

@@ -29,7 +29,6 @@ _OPEN: Final = {
     "l2tp": "the L2TP session",
     "osf": "the sender's operating system",
     "policy": "whether IPsec transforms the packet",
-    "quota": "how much of the quota is left",
     "rateest": "the estimated rate",
     "realm": "the routing realm",
     "socket": "whether a local socket takes the packet",

@@ -16,7 +16,7 @@ from kproxy.dataplane.concrete.state import Split, View, open_question, unknown
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.effects import FAMILIES, UNMODELLED, WIDE_FIELDS, nat, verdict
-from kproxy.netfilter.nftables.expression import Ct, Meta, Payload
+from kproxy.netfilter.nftables.expression import Ct, Meta, Payload, SetReference
 from kproxy.netfilter.nftables.lowering import key_of
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Limit, Quota
 from kproxy.netfilter.nftables.statement import Mangle, Nat, ObjectReference, SetUpdate, VerdictMap
@@ -147,13 +147,14 @@ def _either(view: View, answer: Split) -> list[Way]:
 
 
 def _update(statement: SetUpdate, view: View, sets: Sets) -> list[Way]:
-    """nft_dynset: the set remembers the key."""
+    """nft_dynset: the set remembers the key; an element that is there keeps its data (nft_rhash_update)."""
     key = evaluate(statement.key, view, sets)
     if key is MISSING:
         return [Way(Result.BREAK, view.state)]
     data: Any = True
     if statement.data is not None:
-        data = evaluate(statement.data, view, sets)
+        held = look_up(SetReference(statement.set), key, view, sets)
+        data = evaluate(statement.data, view, sets) if held is MISSING else held
     if isinstance(key, (Drawn, Uniform)) or isinstance(data, (Drawn, Uniform)):
         return [Way(Result.UNKNOWN, view.state, f"a random element of @{statement.set} is not modelled")]
     if statement.operation == "delete":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from kproxy.netfilter.condition import ALWAYS, Condition, Not, all_of
+from kproxy.netfilter.condition import ALWAYS, Condition, Not, Open, all_of
 from kproxy.netfilter.iptables.lexer import split_words, unquote
 from kproxy.netfilter.iptables.option import Extension, Negatable, Option
 
@@ -59,8 +59,10 @@ class OpaqueMatch(Match):
         """The option words without their quotes."""
         return tuple(map(unquote, split_words(self.text)))
 
-    def condition(self) -> None:
-        return None
+    def condition(self) -> Condition | None:
+        """Open; of a quota each rule has its own (xt_quota)."""
+        text = self.to_save()
+        return Open("quota", text, "how much of the quota is left", each=True) if self.name == "quota" else None
 
     def to_save(self) -> str:
         return f"-m {self.name} {self.text}" if self.text else f"-m {self.name}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.dataplane import DataplaneError, check_traceable, make_packet, trace
+from kproxy.dataplane import DataplaneError, Host, check_traceable, make_packet, trace
 from kproxy.dataplane.concrete.index import IndexedChain, index_ruleset
 from kproxy.netfilter import Family, Ruleset, Table, parse_save
+from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.dataplane.tools import NEW_PACKET, NODE, only, rules
 
 LINES = [
@@ -69,3 +70,26 @@ def test_check_names_every_problem() -> None:
     with pytest.raises(DataplaneError) as caught:
         check_traceable(save("-A FORWARD -j X", "-A FORWARD -j Y"))
     assert len(str(caught.value).splitlines()) == 2
+
+
+LOOPS = {
+    "iptables": "*filter\n:FORWARD ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n"
+    "-A FORWARD -j A\n-A A -g B\n-A B -g A\nCOMMIT\n",
+    "nftables": """table ip t {
+        chain a { goto b; }
+        chain b { goto a; }
+        chain c { type filter hook forward priority 0; goto a; }
+    }""",
+}
+
+
+@pytest.mark.parametrize("language", LOOPS)
+def test_a_loop_of_gotos_is_refused(language: str) -> None:
+    """A chain that is gone to leaves no frame behind, so that the loop would never end."""
+    text = LOOPS[language]
+    if language == "iptables":
+        index = index_ruleset(parse_save(text))
+    else:
+        index = index_ruleset((), nftables=parse_nft(text), family=Family.IPV4)
+    with pytest.raises(DataplaneError, match="a loop of jumps: "):
+        trace(index, Host(), make_packet("10.244.0.5:1", "10.9.0.1:80", "tcp", in_interface="cni0"))

@@ -121,3 +121,24 @@ def test_what_rules_write_is_not_what_the_connection_has() -> None:
             (outcome.packet.sport, trace_reply(index, NODE, outcome).connection.fits(reply_to(NODE, outcome)[0]))
         )
     assert outcomes == [(2000, False), (1000, True)]
+
+
+@pytest.mark.parametrize(("flags", "answer"), [(0x02, 0x14), (0x10, 0x04)])
+def test_a_reset_acknowledges_what_does_not_acknowledge(flags: int, answer: int) -> None:
+    text = "filter: -A FORWARD -p tcp -j REJECT --reject-with tcp-reset"
+    back, _ = reply_to(NODE, fate(text, NEW_PACKET.replace(tcp_flags=flags)))
+    assert back.tcp_flags == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("filter: -A FORWARD -p tcp -j REJECT --reject-with tcp-reset", {"tcp_flags": 0x04}),
+        ("filter: -A FORWARD -j REJECT", {"protocol": 1, "icmp_type": 3, "icmp_code": 3, "sport": None, "dport": None}),
+    ],
+)
+def test_errors_are_not_answered_with_errors(text: str, changes: dict[str, int | None]) -> None:
+    outcome = fate(text, NEW_PACKET.replace(**changes))
+    assert outcome.verdict == "REJECT"
+    with pytest.raises(DataplaneError, match="errors are not answered with errors"):
+        trace_reply(rules(text), NODE, outcome)

@@ -55,3 +55,12 @@ def test_assumptions_about_user_space() -> None:
     assert outcome.hints == ("--assume 'NFQUEUE=yes|no'",)
     assert trace(index, NODE, packet, assumed={"NFQUEUE": True}).outcomes[0].verdict == "ACCEPT"
     assert trace(index, NODE, packet, assumed={"NFQUEUE": False}).outcomes[0].verdict == "DROP"
+
+
+def test_each_rule_has_a_quota_of_its_own() -> None:
+    quota = "-m quota --quota 1000"
+    text = f"*filter\n-A FORWARD {quota} -j ACCEPT\n-A FORWARD {quota} -j DROP\n-A FORWARD -j ACCEPT\nCOMMIT\n"
+    index = index_ruleset(canonical_ruleset(text, Family.IPV4))
+    packet = make_packet("10.244.0.5:1", "10.9.0.1:80", "tcp", in_interface="cni0")
+    (outcome,) = trace(index, NODE, packet).outcomes
+    assert {end.verdict for end in outcome.possible} == {"ACCEPT", "DROP"}

@@ -181,6 +181,21 @@ update @seen { ip saddr }
     assert answer.elements[("ip t", "seen")] == {0x0AF40009: True, 0x0A600001: True}
 
 
+@pytest.mark.parametrize("operation", ["add", "update"])
+def test_an_element_of_a_map_keeps_its_data(operation: str) -> None:
+    rules = f"""table ip t {{
+map m {{ type ipv4_addr : mark; flags dynamic; elements = {{ 10.244.0.9 : 0x1 }}; }}
+chain c {{ type filter hook prerouting priority 0
+{operation} @m {{ ip saddr : 0x5 }}
+{operation} @m {{ ip daddr : 0x5 }}
+}}
+}}
+"""
+    index = index_ruleset((), nftables=parse_nft(rules), family=Family.IPV4)
+    (outcome,) = trace(index, HOST, PACKET).outcomes
+    assert outcome.elements == {("ip t", "m"): {0x0AF40009: 1, 0x0A600001: 5}}
+
+
 def test_verdicts_end_what_they_end() -> None:
     rules = """table ip t {
 chain late { type filter hook forward priority 10
