@@ -160,8 +160,8 @@ class WitnessSearch:
         pinned = [(level, values[level]) for name in names for level in variables.levels[name] if level in values]
         result = diagrams.point(tuple(sorted(pinned)))
         if port in ports:
-            return diagrams.both(result, diagrams.equals(variables.dport, port))
-        others = diagrams.among(variables.dport, tuple((each, each) for each in sorted(ports) if each >= 0))
+            return diagrams.both(result, variables.between(variables.dport, port, port))
+        others = diagrams.any_of([variables.between(variables.dport, each, each) for each in ports if each >= 0])
         return diagrams.both(result, diagrams.negate(others))
 
     def _masqueraded(self, values: Mapping[int, int]) -> Node:

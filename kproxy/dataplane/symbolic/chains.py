@@ -41,15 +41,7 @@ from kproxy.dataplane.symbolic.translated import Destination, destinations_of, s
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.condition import Chance
 from kproxy.netfilter.effect import Nat, Queue, Reject, SetBits, Told, Unknown, Verdict
-from kproxy.netfilter.iptables.matches import (
-    MarkMatch,
-    Match,
-    MultiportMatch,
-    SctpMatch,
-    StatisticMatch,
-    TcpMatch,
-    UdpMatch,
-)
+from kproxy.netfilter.iptables.matches import Match
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.nftables import statement as nft
 
@@ -57,7 +49,6 @@ _MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
 _MAX_DENOMINATOR: Final = 10_000
 _MAX_DESTINATIONS: Final = 64
-_OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
 _GOING_ON: Final = (SetBits, Told)
 _ENDING: Final = (Nat, Queue, Reject, Verdict)
 
@@ -95,10 +86,9 @@ class Evaluator:
         self._conditions = comparisons.conditions
         self._effects = effects
         self._statements = Statements(self, comparisons, outcomes, effects, timeouts)
-        self._rules: dict[tuple[int, Stage | None], list[PreparedRule | None]] = {}
-        self._same_everywhere: dict[int, bool] = {}
+        self._rules: dict[tuple[int, Stage], list[PreparedRule | None]] = {}
         self._results: dict[tuple[object, ...], Node] = {}
-        self._reachable: dict[int, tuple[bool, tuple[Destination, ...] | None]] = {}
+        self._reachable: dict[int, tuple[Destination, ...] | None] = {}
         self._ends: dict[int, bool] = {}
         self._weights: dict[tuple[Fraction, ...], tuple[list[Fraction], Fraction]] = {}
 
@@ -131,48 +121,42 @@ class Evaluator:
     def _reached(self, number: int, fixed: Fixed, continuation: Continuation) -> object:
         """What a chain can see of what comes after its base chain: everything, or for a service's chain only how its
         endpoints are treated, which is the same in many circumstances."""
-        own, inside = self._destinations(number)
-        native = self._structure.chains[number].table is not None
-        if not inside or (native and not all(level in dict(fixed) for level in self._variables.levels["dst"])):
-            return continuation
-        if not native and (own or any(min(each.address, each.port) < 0 for each in inside)):
+        inside = self._destinations(number)
+        if not inside or not all(level in dict(fixed) for level in self._variables.levels["dst"]):
             return continuation
         treated = tuple(self._effects.translation.treated(each, continuation) for each in inside)
-        seen = [continuation.accept, continuation.onward] if native else [continuation.accept]
+        seen = (continuation.accept, continuation.onward, continuation.kept)
         return continuation.stage, treated, tuple(self._diagrams.restrict(each, fixed) for each in seen)
 
-    def _destinations(self, number: int) -> tuple[bool, tuple[Destination, ...] | None]:
-        """Whether a chain translates destinations itself, and where it sends packets, with the chains that it leads to;
-        None: to many, or it rewrites sources."""
-        found = self._reachable.get(number)
-        if found is None:
-            found = self._reachable[number] = self._all_destinations(self._structure.chains[number])
-        return found
+    def _destinations(self, number: int) -> tuple[Destination, ...] | None:
+        """Where a chain and those that it leads to send packets; None: to many places, or it rewrites sources."""
+        if number not in self._reachable:
+            self._reachable[number] = self._all_destinations(self._structure.chains[number])
+        return self._reachable[number]
 
-    def _all_destinations(self, chain: NormalizedChain) -> tuple[bool, tuple[Destination, ...] | None]:
-        own, inside, family = False, dict[Destination, None](), self._variables.family
+    def _all_destinations(self, chain: NormalizedChain) -> tuple[Destination, ...] | None:
+        inside, family = dict[Destination, None](), self._variables.family
         for rule in chain.rules:
             for step in rule.steps:
                 below = [step.number] if isinstance(step, Call) else []
                 if isinstance(step, (Nat, nft.Nat)):
-                    own = True
                     nats = [step] if isinstance(step, Nat) else nats_of(step, chain.table, family)
                     for each in nats:
                         if each.kind not in ("dnat", "redirect"):
-                            return own, None
+                            return None
                         simple = simple_destination(each)
                         inside |= dict.fromkeys([simple] if simple else destinations_of(each, family))
                 elif isinstance(step, nft.VerdictMap):
                     verdicts = verdicts_of(step, chain.table)
                     below = [chain.callees[each.chain] for each in verdicts if each.chain is not None]
                 for callee in below:
-                    reached = self._destinations(callee)[1]
+                    reached = self._destinations(callee)
                     if reached is None:
-                        return own, None
+                        return None
                     inside |= dict.fromkeys(reached)
                 if len(inside) > _MAX_DESTINATIONS:
-                    return own, None
-        return own, tuple(inside)
+                    return None
+        return tuple(inside)
 
     def _may_end(self, number: int) -> bool:
         """Whether a chain holds any rule that ends a packet's way through the base chain."""
@@ -188,19 +172,12 @@ class Evaluator:
 
     def _ready(self, number: int, stage: Stage) -> list[PreparedRule | None]:
         """A chain's rules at a stage; those of nftables are made ready when they are evaluated."""
-        chain, same = self._structure.chains[number], self._same_everywhere.get(number)
-        if same is None:
-            same = self._same_everywhere[number] = chain.table is None and all(
-                map(asks_the_same_everywhere, chain.rules)
-            )
-        key = (number, None if same else stage)
-        found = self._rules.get(key)
+        found = self._rules.get((number, stage))
         if found is None:
-            if chain.table is None:
-                found = [self._prepare(rule, chain, stage) for rule in chain.rules]
-            else:
-                found = [None] * len(chain.rules)
-            self._rules[key] = found
+            chain = self._structure.chains[number]
+            native = chain.table is not None
+            found = [None if native else self._prepare(rule, chain, stage) for rule in chain.rules]
+            self._rules[number, stage] = found
         return found
 
     def _prepare(self, rule: NormalizedRule, chain: NormalizedChain, stage: Stage) -> PreparedRule:
@@ -373,10 +350,3 @@ def simple_chance(chance: Fraction) -> Fraction:
     """The simplest fraction that iptables rounds to this chance: 1/3 for 715827883/2147483648."""
     near = chance.limit_denominator(_MAX_DENOMINATOR)
     return near if abs(near - chance) < Fraction(1, 1 << 31) else chance
-
-
-def asks_the_same_everywhere(rule: NormalizedRule) -> bool:
-    """Whether what a rule of iptables asks does not depend on the hook, the table or the connection's state."""
-    head, *asked = (step for step in rule.steps if is_question(step))
-    plain = isinstance(head, Rule) and head.in_interface is None and head.out_interface is None
-    return plain and all(isinstance(match, _OF_THE_PACKET) for match in asked)

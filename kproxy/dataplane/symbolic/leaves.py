@@ -81,7 +81,6 @@ class Outcomes:
         self._outcome_numbers: dict[Outcome, int] = {}
         self._weights: list[Fraction] = []
         self._weight_numbers: dict[Fraction, int] = {}
-        self._changers: dict[Bits, Callable[[int, Node], Node | None]] = {}
         self._products: dict[Entry, int] = {}
         self._sums: dict[Entry, int] = {}
         self._one = self._weight(Fraction(1))
@@ -247,7 +246,7 @@ class Outcomes:
         def change(outcome: Outcome) -> Outcome:
             return outcome if unless in outcome.effects else outcome._replace(effects=outcome.effects | {text})
 
-        return self.map_outcomes(node, ("effect", text), change)
+        return self.map_outcomes(node, ("effect", text, unless), change)
 
     def compose_marks(self, node: Node, change: Bits) -> Node:
         """Mark bits change, all at once."""
@@ -255,10 +254,7 @@ class Outcomes:
             return node
         if self.watched:
             node = self.map_outcomes(node, ("marks", change), lambda outcome: self._before(outcome, change))
-        found = self._changers.get(change)
-        if found is None:
-            found = self._changers[change] = self._bit_changer(change)
-        return self.variables.diagrams.compose(node, change[0][0], ("bits", change), found)
+        return self.variables.diagrams.compose(node, change[0][0], ("bits", change), self._bit_changer(change))
 
     def _bit_changer(self, change: Bits) -> Callable[[int, Node], Node | None]:
         diagrams, table, first = self.variables.diagrams, dict(change), change[0][0]

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, MISS, TRUE, ZERO, Node, Nodes
 
 
 class Diagrams(Nodes):
     """What can be done with functions."""
-
-    def __init__(self, sizes: Iterable[int] = ()) -> None:
-        super().__init__(sizes)
-        self._permutations: dict[object, Callable[[int, Node], Node | None]] = {}
 
     def ite(self, condition: Node, yes: Node, no: Node) -> Node:
         """`yes` where the condition holds, `no` elsewhere."""
@@ -79,10 +74,7 @@ class Diagrams(Nodes):
 
     def any_of(self, conditions: Iterable[Node]) -> Node:
         """The disjunction of several conditions; joined pairwise, so that large ones are not copied again and again."""
-        pending = list(conditions) or [FALSE]
-        while len(pending) > 1:
-            pending = [reduce(self.either, pending[at : at + 2]) for at in range(0, len(pending), 2)]
-        return pending[0]
+        return _pairwise(list(conditions) or [FALSE], self.either)
 
     def negate(self, condition: Node) -> Node:
         """The opposite of a condition."""
@@ -178,7 +170,7 @@ class Diagrams(Nodes):
     def _compose(
         self, node: Node, first: int, cache: dict[object, Node], change: Callable[[int, Node], Node | None]
     ) -> Node:
-        if not self.reaches(node, first) and first != LEAF:
+        if not self.reaches(node, first):
             return node
         found = cache.get(node)
         if found is not None:
@@ -209,22 +201,18 @@ class Diagrams(Nodes):
         """The function with some variables renamed: what was asked of a level is asked of the one it maps to."""
         if not levels:
             return node
-        first = min(levels)
-        if not self.reaches(node, first):
+        cache = self.cache(("permute", tuple(levels.items())))
+        return self._permute(node, levels, min(levels), max(levels), cache)
+
+    def _permute(self, node: Node, levels: dict[int, int], first: int, last: int, cache: dict[object, Node]) -> Node:
+        level = self.level[node]
+        if level > last or not self.reaches(node, first):
             return node
-        name = ("permute", tuple(levels.items()))
-        change = self._permutations.get(name)
-        if change is None:
-
-            def change(level: int, found: Node) -> Node | None:
-                new = levels.get(level)
-                if new is None:
-                    return None
-                children = [self.permute(child, levels) for child in self.children[found]]
-                return self.compose_node(new, self.bounds[found], children)
-
-            self._permutations[name] = change
-        return self.compose(node, first, name, change)
+        found = cache.get(node)
+        if found is None:
+            children = [self._permute(child, levels, first, last, cache) for child in self.children[node]]
+            found = cache[node] = self.compose_node(levels.get(level, level), self.bounds[node], children)
+        return found
 
     def map_leaves(self, node: Node, name: object, change: Callable[[Node], Node]) -> Node:
         """Replace every leaf; `change` must be the same function for the same `name`."""

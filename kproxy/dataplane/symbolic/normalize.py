@@ -173,10 +173,6 @@ Reached = tuple[Ruleset, dict[str, list[Chain]]]
 """A rule set, and of each of its tables the chains that packets reach, callees first."""
 
 
-def _head(rule: Rule) -> tuple[object, ...]:
-    return rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment
-
-
 def _asked(matches: Iterable[Match]) -> tuple[Match, ...]:
     return tuple(match for match in matches if not isinstance(match, IDLE_MATCHES))
 
@@ -226,7 +222,7 @@ class Side:
                     continue
                 last = None
             role = self._roles.get((table, chain.name, position), 0)
-            key = (structure.piece(_head(rule)), asked, last, role)
+            key = (structure.piece(rule.head), asked, last, role)
             rules.append(structure.rule_number(key, partial(_normalized, rule, matches, last, role)))
         return structure.chain(tuple(rules))
 
@@ -259,7 +255,7 @@ Rates = dict[tuple[str, str, int], int]
 def _rate_rules(structure: Structure, rulesets: Iterable[Reached]) -> Rates:
     """The rules with a rate limit of their own, by position: what they ask."""
     return {
-        (table, chain.name, position): structure.piece((table, _head(rule), _asked(rule.matches)))
+        (table, chain.name, position): structure.piece((table, rule.head, _asked(rule.matches)))
         for _, reached in rulesets
         for table, chains in reached.items()
         for chain in chains

@@ -5,7 +5,7 @@ Theory: docs/symbolic.md, "Diagrams".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from kproxy.dataplane.symbolic.mtbdd import Diagrams
 from kproxy.dataplane.symbolic.nodes import FALSE, LEAF, TRUE, Node
@@ -42,7 +42,7 @@ def where_different(
     return walk(one, other)
 
 
-def for_all(diagrams: Diagrams, condition: Node, levels: Sequence[int], within: Node) -> Node:
+def for_all(diagrams: Diagrams, condition: Node, levels: Iterable[int], within: Node) -> Node:
     """The condition that holds for all values of some levels for which `within`, which asks only those, holds."""
     return diagrams.negate(exists(diagrams, diagrams.both(within, diagrams.negate(condition)), levels))
 
@@ -50,43 +50,25 @@ def for_all(diagrams: Diagrams, condition: Node, levels: Sequence[int], within: 
 def unaffected(diagrams: Diagrams, node: Node, levels: Iterable[int]) -> Node:
     """The condition, asking none of some levels, that these do not change the function's value."""
     asked = sorted(diagrams.support(node) & set(levels))
-    result = TRUE
-    for level in asked:
-        alone = _unaffected(diagrams, node, level, diagrams.cache(("unaffected", level)))
-        for other in asked:  # a step at a time leads from any values of these levels to any others
-            alone = for_all(diagrams, alone, range(other, other + 1), TRUE)
-        result = diagrams.both(result, alone)
-    return result
-
-
-def _unaffected(diagrams: Diagrams, node: Node, level: int, cache: dict[object, Node]) -> Node:
-    if not diagrams.reaches(node, level):
+    if not asked:
         return TRUE
-    found = cache.get(node)
-    if found is None:
-        children = diagrams.children[node]
-        if diagrams.level[node] == level:
-            apart = (where_different(diagrams, children[0], child, LEAF) for child in children[1:])
-            found = diagrams.negate(diagrams.any_of(apart))
-        else:
-            below = [_unaffected(diagrams, child, level, cache) for child in children]
-            found = diagrams.node(diagrams.level[node], diagrams.bounds[node], below)
-        cache[node] = found
-    return found
+    at_zero = diagrams.restrict(node, tuple((level, 0) for level in asked))
+    return diagrams.negate(exists(diagrams, where_different(diagrams, node, at_zero, LEAF), asked))
 
 
-def exists(diagrams: Diagrams, condition: Node, levels: Sequence[int]) -> Node:
+def exists(diagrams: Diagrams, condition: Node, levels: Iterable[int]) -> Node:
     """The condition that holds for some values of some levels."""
-    cache = diagrams.cache(("exists", levels[0], levels[-1]))
+    chosen = frozenset(levels)
+    first, last, cache = min(chosen), max(chosen), diagrams.cache(("exists", chosen))
 
     def walk(condition: Node) -> Node:
         level = diagrams.level[condition]
-        if not diagrams.reaches(condition, levels[0]) or level > levels[-1]:
+        if not diagrams.reaches(condition, first) or level > last:
             return condition
         found = cache.get(condition)
         if found is None:
             children = [walk(child) for child in diagrams.children[condition]]
-            if level in levels:
+            if level in chosen:
                 found = diagrams.any_of(children)
             else:
                 found = diagrams.node(level, diagrams.bounds[condition], children)

@@ -222,7 +222,7 @@ def _ends(network: Network) -> Interval:
 
 _CERTAIN: Final = {
     Family.IPV4: (
-        (0, 0x00FFFFFF, BROADCAST),
+        (0, 0, BROADCAST),
         (*_ends(LOOPBACK_NETWORKS[Family.IPV4]), LOCAL),
         (*_ends(MULTICAST_NETWORKS[Family.IPV4]), MULTICAST),
         (0xFFFFFFFF, 0xFFFFFFFF, BROADCAST),
