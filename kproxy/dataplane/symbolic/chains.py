@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, lru_cache
 from typing import Final
 
 from kproxy.dataplane.symbolic.ask import OpaqueError
@@ -88,9 +89,8 @@ class Evaluator:
         self._statements = Statements(self, comparisons, outcomes, effects, timeouts)
         self._rules: dict[tuple[int, Stage], list[PreparedRule | None]] = {}
         self._results: dict[tuple[object, ...], Node] = {}
-        self._reachable: dict[int, tuple[Destination, ...] | None] = {}
-        self._ends: dict[int, bool] = {}
-        self._weights: dict[tuple[Fraction, ...], tuple[list[Fraction], Fraction]] = {}
+        self._destinations = cache(self._all_destinations)
+        self._may_end = cache(self._ends)
 
     def base_chain(self, number: int, policy: str, continuation: Continuation) -> Node:
         """A base chain: the function for a packet that comes to it."""
@@ -128,14 +128,9 @@ class Evaluator:
         seen = (continuation.accept, continuation.onward, continuation.kept)
         return continuation.stage, treated, tuple(self._diagrams.restrict(each, fixed) for each in seen)
 
-    def _destinations(self, number: int) -> tuple[Destination, ...] | None:
+    def _all_destinations(self, number: int) -> tuple[Destination, ...] | None:
         """Where a chain and those that it leads to send packets; None: to many places, or it rewrites sources."""
-        if number not in self._reachable:
-            self._reachable[number] = self._all_destinations(self._structure.chains[number])
-        return self._reachable[number]
-
-    def _all_destinations(self, chain: NormalizedChain) -> tuple[Destination, ...] | None:
-        inside, family = dict[Destination, None](), self._variables.family
+        chain, inside, family = self._structure.chains[number], dict[Destination, None](), self._variables.family
         for rule in chain.rules:
             for step in rule.steps:
                 below = [step.number] if isinstance(step, Call) else []
@@ -158,17 +153,14 @@ class Evaluator:
                     return None
         return tuple(inside)
 
-    def _may_end(self, number: int) -> bool:
+    def _ends(self, number: int) -> bool:
         """Whether a chain holds any rule that ends a packet's way through the base chain."""
-        found = self._ends.get(number)
-        if found is None:
-            found = self._ends[number] = any(
-                self._may_end(step.number) if isinstance(step, Call) else not isinstance(step, _GOING_ON)
-                for rule in self._structure.chains[number].rules
-                for step in rule.steps
-                if not is_question(step)
-            )
-        return found
+        return any(
+            self._may_end(step.number) if isinstance(step, Call) else not isinstance(step, _GOING_ON)
+            for rule in self._structure.chains[number].rules
+            for step in rule.steps
+            if not is_question(step)
+        )
 
     def _ready(self, number: int, stage: Stage) -> list[PreparedRule | None]:
         """A chain's rules at a stage; those of nftables are made ready when they are evaluated."""
@@ -254,7 +246,7 @@ class Evaluator:
             return after
         if len(mixed) == 1 and mixed[0][0] == 1:
             return mixed[0][1]
-        weights, rest = self._shares(tuple(chance for chance, _ in mixed))
+        weights, rest = _shares(tuple(chance for chance, _ in mixed))
         parts = [
             self._outcomes.scale(result, weight) for (_, result), weight in zip(mixed, weights, strict=True) if weight
         ]
@@ -266,18 +258,6 @@ class Evaluator:
                 return after
             parts.append(self._outcomes.scale(after, rest))
         return self._outcomes.add_all(parts)
-
-    def _shares(self, chances: tuple[Fraction, ...]) -> tuple[list[Fraction], Fraction]:
-        """The weights of rules that apply by chance, the last rule first, and what is left over."""
-        found = self._weights.get(chances)
-        if found is None:
-            rest = Fraction(1)
-            weights = []
-            for chance in reversed(chances):
-                weights.append(rest * chance)
-                rest *= 1 - chance
-            found = self._weights[chances] = weights[::-1], rest
-        return found
 
     def _mix(self, chance: Fraction, yes: Node, no: Node) -> Node:
         if chance == 1 or yes == no:
@@ -344,6 +324,17 @@ class Evaluator:
         more = fixed_by(self._variables, condition)
         inner = place._replace(fixed=joined(place.fixed, more)) if more else place
         return diagrams.ite(condition, then(inner, diagrams.restrict(after, more) if more else after), after)
+
+
+@lru_cache(1 << 12)
+def _shares(chances: tuple[Fraction, ...]) -> tuple[list[Fraction], Fraction]:
+    """The weights of rules that apply by chance, the last rule first, and what is left over."""
+    rest = Fraction(1)
+    weights = []
+    for chance in reversed(chances):
+        weights.append(rest * chance)
+        rest *= 1 - chance
+    return weights[::-1], rest
 
 
 def simple_chance(chance: Fraction) -> Fraction:

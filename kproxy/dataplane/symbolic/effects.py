@@ -8,6 +8,7 @@ Semantics are those of `concrete.effects`; address translation is in `nat`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from kproxy.dataplane.model.verdict import DROP, INDETERMINATE, REJECT
@@ -58,7 +59,7 @@ class Effects:
         self._outcomes = outcomes
         self.read_lists = read_lists
         self.translation = translation
-        self._changes: dict[SetBits, Bits] = {}
+        self._change = cache(self._changed_bits)
         self.drop = outcomes.sure(Outcome(DROP))
         self._actions: dict[type, Callable[[Any, Situation], Node]] = {
             Hashed: self._hashed,
@@ -179,21 +180,18 @@ class Effects:
             return at.following
         return self._outcomes.compose_marks(at.following, self._change(effect))
 
-    def _change(self, effect: SetBits) -> Bits:
-        found = self._changes.get(effect)
-        if found is None:
-            changes, levels = [], self._variables.levels
-            for at, level in enumerate(levels[effect.name]):
-                bit = 31 - at
-                expression: Expression = frozenset({ONE} if effect.xor >> bit & 1 else ())
-                for term in effect.terms:
-                    origin = bit - term.shift
-                    if 0 <= origin < 32 and term.bits >> origin & 1:
-                        expression ^= {levels[term.name][31 - origin]}
-                if expression != {level}:
-                    changes.append((level, expression))
-            found = self._changes[effect] = tuple(changes)
-        return found
+    def _changed_bits(self, effect: SetBits) -> Bits:
+        changes, levels = [], self._variables.levels
+        for at, level in enumerate(levels[effect.name]):
+            bit = 31 - at
+            expression: Expression = frozenset({ONE} if effect.xor >> bit & 1 else ())
+            for term in effect.terms:
+                origin = bit - term.shift
+                if 0 <= origin < 32 and term.bits >> origin & 1:
+                    expression ^= {levels[term.name][31 - origin]}
+            if expression != {level}:
+                changes.append((level, expression))
+        return tuple(changes)
 
     def _untrack(self, _effect: Untrack, at: Situation) -> Node:
         stage = at.continuation.stage

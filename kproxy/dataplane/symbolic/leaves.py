@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, FinalVerdict
@@ -81,8 +82,8 @@ class Outcomes:
         self._outcome_numbers: dict[Outcome, int] = {}
         self._weights: list[Fraction] = []
         self._weight_numbers: dict[Fraction, int] = {}
-        self._products: dict[Entry, int] = {}
-        self._sums: dict[Entry, int] = {}
+        self._product = cache(lambda one, other: self._weight(self._weights[one] * self._weights[other]))
+        self._sum = cache(lambda one, other: self._weight(self._weights[one] + self._weights[other]))
         self._one = self._weight(Fraction(1))
         self._has_fields = False
 
@@ -126,13 +127,7 @@ class Outcomes:
         total = dict(self._raw(one))
         for outcome, weight in self._raw(other):
             held = total.get(outcome)
-            if held is not None:
-                key = (held, weight) if held < weight else (weight, held)
-                both = self._sums.get(key)
-                if both is None:
-                    both = self._sums[key] = self._weight(self._weights[held] + self._weights[weight])
-                weight = both
-            total[outcome] = weight
+            total[outcome] = weight if held is None else self._sum(*sorted((held, weight)))
         return self._leaf(total.items())
 
     def add_all(self, nodes: list[Node]) -> Node:
@@ -152,15 +147,6 @@ class Outcomes:
             return self._leaf((outcome, self._product(weight, number)) for outcome, weight in raw)
 
         return self.variables.diagrams.map_leaves(node, ("scale", number), change)
-
-    def _product(self, one: int, other: int) -> int:
-        if one == self._one:
-            return other
-        key = (one, other)
-        found = self._products.get(key)
-        if found is None:
-            found = self._products[key] = self._weight(self._weights[one] * self._weights[other])
-        return found
 
     def map_outcomes(self, node: Node, name: Hashable, change: Callable[[Outcome], Outcome | None]) -> Node:
         """Change every outcome; None takes it away. `change` must be the same function for the same `name`."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kproxy.netfilter import effect
 from kproxy.netfilter.condition import ALWAYS, TRACKED, equals
-from kproxy.netfilter.effect import ICMPX, RESET, Effect, Numbers, SetBits, Term, Told, icmp_answer, moved
+from kproxy.netfilter.effect import ICMPX, RESET, Effect, SetBits, Term, Told, icmp_answer, moved
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.field import UINT32
 from kproxy.netfilter.nftables import statement as nft
@@ -22,7 +22,7 @@ from kproxy.netfilter.nftables.expression import Binary, Meta, Payload
 from kproxy.netfilter.nftables.lowering import fields_in, header_present, key_of
 from kproxy.netfilter.nftables.operand import is_expression
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Counter, Last, Limit, Quota
-from kproxy.netfilter.nftables.value import Prefix, Range, Verdict
+from kproxy.netfilter.nftables.value import Prefix, Verdict, bounds
 
 FAMILIES: Final = MappingProxyType({"ip": Family.IPV4, "ip6": Family.IPV6})
 """The families that tables and statements name."""
@@ -142,7 +142,7 @@ def nat(statement: nft.Nat, family: Family | None, address: object, port: object
     they are no constants."""
     if statement.concatenated and isinstance(address, tuple) and len(address) == 2:
         address, port = address
-    addresses, ports = numbers(address), numbers(port)
+    addresses, ports = bounds(address), bounds(port)
     if (address is not None and addresses is None) or (port is not None and ports is None):
         return None
     kind, flags = statement.kind, statement.flags
@@ -157,13 +157,6 @@ def nat(statement: nft.Nat, family: Family | None, address: object, port: object
     if kind in ("masquerade", "redirect"):
         family = None if statement.family is None else family
     return effect.Nat(kind, addresses, ports, None, random, fully, persistent, family, statement.kind)
-
-
-def numbers(value: object) -> Numbers | None:
-    """The first and last number of a constant; None if it is none."""
-    if isinstance(value, int):
-        return value, value
-    return (value.first, value.last) if isinstance(value, (Prefix, Range)) else None
 
 
 def _reject(statement: nft.Reject, _family: str, _text: object) -> object:

@@ -49,7 +49,7 @@ from kproxy.netfilter.nftables.expression import (
 )
 from kproxy.netfilter.nftables.protocol import HEADERS, Layer
 from kproxy.netfilter.nftables.statement import Match, Operator
-from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Single
+from kproxy.netfilter.nftables.value import CatchAll, InterfacePrefix, Prefix, Range, Single, bounds
 
 _ADDRESS: Final = (1 << 128) - 1
 
@@ -223,7 +223,7 @@ def among(key: Key, values: Iterable[Single]) -> Condition:
     if _holds_names(key):
         names = (f"{each.prefix}+" if isinstance(each, InterfacePrefix) else each for each in values)
         return Among(key.field, frozenset(name for name in names if isinstance(name, str)))
-    intervals = [found for each in values if (found := _numbers(each)) is not None]
+    intervals = [found for each in values if (found := bounds(each)) is not None]
     if not key.field:
         return ALWAYS if any(first <= key.flip <= last for first, last in intervals) else NEVER
     if key.flip == 0 and key.shift >= 0 and _is_top(key):
@@ -232,12 +232,6 @@ def among(key: Key, values: Iterable[Single]) -> Condition:
         return In(key.field, tuple((first << key.shift, last << key.shift | low) for first, last in clipped))
     parts = [_under(key, *block) for each in intervals for block in _blocks(*each, key.mask | key.flip)]
     return parts[0] if len(parts) == 1 else Any(tuple(parts))
-
-
-def _numbers(value: Single) -> tuple[int, int] | None:
-    if isinstance(value, (Prefix, Range)):
-        return value.first, value.last
-    return (value, value) if isinstance(value, int) else None
 
 
 def _is_top(key: Key) -> bool:

@@ -69,6 +69,14 @@ CATCH_ALL: Final = CatchAll.CATCH_ALL
 Single: TypeAlias = int | str | Prefix | Range | InterfacePrefix
 """One value, without concatenation."""
 
+
+def bounds(constant: object) -> tuple[int, int] | None:
+    """The first and last number of a constant, None if it is no number."""
+    if isinstance(constant, (Prefix, Range)):
+        return constant.first, constant.last
+    return (constant, constant) if isinstance(constant, int) else None
+
+
 Value: TypeAlias = Single | tuple[Single, ...]
 """A constant of a rule, or the key or data of an element."""
 

@@ -20,7 +20,6 @@ from kproxy.dataplane.concrete.nft.values import (
     Uniform,
     Value,
     alternatives,
-    bounds,
     is_known,
 )
 from kproxy.dataplane.concrete.state import View
@@ -38,6 +37,7 @@ from kproxy.netfilter.nftables.expression import (
     Symhash,
 )
 from kproxy.netfilter.nftables.lowering import key_of
+from kproxy.netfilter.nftables.value import bounds
 
 MAX_ALTERNATIVES: Final = 64
 

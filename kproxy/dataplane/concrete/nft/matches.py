@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import Any, Final
 
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate
-from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds, fits, is_known
+from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, fits, is_known
 from kproxy.dataplane.concrete.state import Answer, View, by_chance, negate, open_question, unknown
 from kproxy.netfilter.nftables.expression import AnonymousSet, SetReference
 from kproxy.netfilter.nftables.statement import Match, Operator
+from kproxy.netfilter.nftables.value import bounds
 
 _NEGATED: Final = {
     Operator.NE: Operator.EQ,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kproxy.dataplane.concrete.effects import ACTS, Way, all_open, fits_hook, translations, with_mark
 from kproxy.dataplane.concrete.nat import Choice
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
-from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives, bounds
+from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives
 from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import Split, View, open_question, unknown
 from kproxy.netfilter.family import Family
@@ -20,7 +20,7 @@ from kproxy.netfilter.nftables.expression import Ct, Meta, Payload, SetReference
 from kproxy.netfilter.nftables.lowering import key_of
 from kproxy.netfilter.nftables.stateful import ConnectionLimit, Limit, Quota
 from kproxy.netfilter.nftables.statement import Mangle, Nat, ObjectReference, SetUpdate, VerdictMap
-from kproxy.netfilter.nftables.value import Prefix, Verdict
+from kproxy.netfilter.nftables.value import Prefix, Verdict, bounds
 
 _MOST_VERDICTS: Final = 100
 

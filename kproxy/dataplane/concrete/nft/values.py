@@ -91,15 +91,6 @@ def is_known(value: Value) -> bool:
     return not isinstance(value, (Open, Uniform))
 
 
-def bounds(constant: object) -> tuple[int, int] | None:
-    """The first and last number of a constant, None if it is no number."""
-    if isinstance(constant, int):
-        return constant, constant
-    if isinstance(constant, (Prefix, Range)):
-        return constant.first, constant.last
-    return None
-
-
 def fits(value: Value, constant: object) -> bool | None:
     """Whether a value is (in) the constant; None if an open part decides."""
     if isinstance(value, tuple):
