@@ -55,9 +55,9 @@ class Entry:
     nomatch: bool = False
 
     @property
-    def width(self) -> int:
-        """How narrow its networks are: the sum of the prefix lengths."""
-        return sum(part.width for part in self.parts if isinstance(part, _Addresses))
+    def width(self) -> tuple[int, ...]:
+        """How narrow its networks are: prefix lengths, of which the first counts most (mtype_test_cidrs)."""
+        return tuple(part.width for part in self.parts if isinstance(part, _Addresses))
 
 
 _Shape = tuple[int, ...]

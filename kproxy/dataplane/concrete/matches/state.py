@@ -78,7 +78,7 @@ def _port_part(packet: Packet, direction: str) -> PortPart | None:
         if packet.icmp_type is None or packet.icmp_code is None:
             return None
         return PortPart(packet.protocol, packet.icmp_type << 8 | packet.icmp_code)
-    return PortPart(-1, 0)
+    return PortPart(packet.protocol, 0)  # `gre:0` (ip_set_get_ip4_port)
 
 
 def set_key(packet: Packet, reference: SetReference) -> tuple[object, ...]:

@@ -96,3 +96,10 @@ def test_a_large_set_is_not_searched() -> None:
     assert held.contains(Family.IPV4, (parse_address("10.7.8.9", Family.IPV4),)) is True
     assert held.contains(Family.IPV4, (parse_address("11.7.8.9", Family.IPV4),)) is False
     assert len(list(held._candidates((parse_address("10.7.8.9", Family.IPV4),)))) == 1
+
+
+def test_of_two_networks_the_first_counts_most() -> None:
+    entries = ["10.0.0.1/32,1.0.0.0/8 nomatch", "10.0.0.0/24,1.1.1.0/24"]
+    found = IpSet.parse("hash:net,net", entries)
+    assert found.contains(Family.IPV4, [0x0A000001, 0x01010101]) is False
+    assert found.contains(Family.IPV4, [0x0A000002, 0x01010101]) is True
