@@ -223,6 +223,7 @@ def _ends(network: Network) -> Interval:
 _CERTAIN: Final = {
     Family.IPV4: (
         (0, 0, BROADCAST),
+        (1, 0x00FFFFFF, UNICAST),  # which kernels take for an address, and nobody gives to a host
         (*_ends(LOOPBACK_NETWORKS[Family.IPV4]), LOCAL),
         (*_ends(MULTICAST_NETWORKS[Family.IPV4]), MULTICAST),
         (0xFFFFFFFF, 0xFFFFFFFF, BROADCAST),
