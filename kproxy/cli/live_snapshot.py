@@ -167,7 +167,7 @@ def gather(connection: Connection, reading: Reading, label: str) -> Collected:
         raise InputError("--node NAME=NAMESPACE goes with --via netns")
     token = ""
     if reading.token_file is not None:
-        from kproxy.cluster.snapshot.page import read_token
+        from kproxy.cluster.snapshot.script import read_token
 
         token = read_token(reading.token_file)
     collector = Collector(label, via, source, report_note)

@@ -12,12 +12,14 @@ import hashlib
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
-from kproxy.api import Manifests, Service
+from kproxy.api import Manifests, Service, ServicePort
 from kproxy.errors import InputError
 
+T = TypeVar("T")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _RESERVED = 10
@@ -27,11 +29,8 @@ NODE_PORTS = range(30000, 32768)
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
-    """`CIDR[,CIDR]`, at most one of each family, as kube-apiserver's --service-cluster-ip-range.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """`CIDR[,CIDR]`, at most one of each family, as kube-apiserver's --service-cluster-ip-range. Raises InputError: it
+    is something else."""
     networks: list[Network] = []
     for part in text.split(","):
         try:
@@ -61,35 +60,25 @@ def lacks_node_port(service: Service) -> bool:
 
 
 def allocate_addresses(cluster: Manifests, networks: Sequence[Network]) -> Manifests:
-    """The cluster with addresses from `networks`, and node ports, for the Services that have none.
-
-    Raises:
-        InputError: a Service wants a family that no network has, or a network is full.
-    """
+    """The cluster with addresses from `networks`, and node ports, for the Services that have none. Raises InputError: a
+    Service wants a family that no network has, or a network is full."""
     taken = {ip for service in cluster.services for ip in service.spec.cluster_ips}
-    given: dict[str, Service] = {}
-    for service in sorted(filter(is_unallocated, cluster.services), key=lambda each: each.metadata.key):
-        key = service.metadata.key
-        chosen = _networks_for(service, networks)
-        addresses = tuple(_free_address(network, key, taken) for network in chosen)
-        taken.update(addresses)
-        spec = msgspec.structs.replace(
-            service.spec,
-            cluster_ip=addresses[0],
-            cluster_ips=addresses,
-            ip_families=tuple(f"IPv{network.version}" for network in chosen),
-        )
-        given[key] = msgspec.structs.replace(service, spec=spec)
     held = {port.node_port for service in cluster.services for port in service.spec.ports}
-    for service in sorted(filter(lacks_node_port, cluster.services), key=lambda each: each.metadata.key):
-        key = service.metadata.key
-        found = given.get(key, service)
-        ports = tuple(
-            port if port.node_port else msgspec.structs.replace(port, node_port=_free_port(f"{key}:{port.name}", held))
-            for port in found.spec.ports
-        )
-        given[key] = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, ports=ports))
-    return replace(cluster, services=tuple(given.get(each.metadata.key, each) for each in cluster.services))
+    given = {service.metadata.key: service for service in cluster.services}
+    for key, service in sorted(given.items()):
+        if is_unallocated(service):
+            chosen = _networks_for(service, networks)
+            addresses = tuple(_free(_addresses(network, key), taken, f"{network} is full") for network in chosen)
+            families = tuple(f"IPv{network.version}" for network in chosen)
+            spec = msgspec.structs.replace(
+                service.spec, cluster_ip=addresses[0], cluster_ips=addresses, ip_families=families
+            )
+            given[key] = msgspec.structs.replace(service, spec=spec)
+    for key, service in sorted(given.items()):
+        if lacks_node_port(service):
+            ports = tuple(_with_node_port(port, key, held) for port in service.spec.ports)
+            given[key] = msgspec.structs.replace(service, spec=msgspec.structs.replace(service.spec, ports=ports))
+    return replace(cluster, services=tuple(given[each.metadata.key] for each in cluster.services))
 
 
 def _networks_for(service: Service, networks: Sequence[Network]) -> list[Network]:
@@ -110,19 +99,21 @@ def places(key: str, room: int) -> Iterator[int]:
     return ((start + step) % room for step in range(room))
 
 
-def _free_address(network: Network, key: str, taken: set[str]) -> str:
+def _free(wanted: Iterable[T], taken: set[T], full: str) -> T:
+    found = next((each for each in wanted if each not in taken), None)
+    if found is None:
+        raise InputError(f"--allocate: {full}")
+    taken.add(found)
+    return found
+
+
+def _addresses(network: Network, key: str) -> Iterator[str]:
     room = min(network.num_addresses, 1 << 64) - _RESERVED - 2
-    for place in places(key, room):
-        address = str(network[_RESERVED + 1 + place])
-        if address not in taken:
-            return address
-    raise InputError(f"--allocate: {network} is full")
+    return (str(network[_RESERVED + 1 + place]) for place in places(key, room))
 
 
-def _free_port(key: str, held: set[int]) -> int:
-    for place in places(key, len(NODE_PORTS)):
-        port = NODE_PORTS[place]
-        if port not in held:
-            held.add(port)
-            return port
-    raise InputError("--allocate: all node ports are taken")
+def _with_node_port(port: ServicePort, key: str, held: set[int]) -> ServicePort:
+    if port.node_port:
+        return port
+    free = (NODE_PORTS[place] for place in places(f"{key}:{port.name}", len(NODE_PORTS)))
+    return msgspec.structs.replace(port, node_port=_free(free, held, "all node ports are taken"))

@@ -119,13 +119,8 @@ def edit(objects: Mapping[tuple[str, str, str], Object], edits: Sequence[Edit]) 
     return edited
 
 
-def edited_files(files: Files, edited: Edited) -> Files:
-    """The cluster's files with the copy's objects."""
-    return _EditedFiles(files, edited)
-
-
-class _EditedFiles:
-    """Hosts from one place, objects from another; dropped nodes have no files."""
+class EditedFiles:
+    """A cluster's files with a copy's objects; dropped nodes have none."""
 
     def __init__(self, files: Files, edited: Edited) -> None:
         self.label = files.label

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,15 +16,14 @@ from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_document
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.dataplane import Host, Index
+from kproxy.dataplane.model.pipeline import OWN_TABLES
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.expectation import Expectation, ExpectationError, compare_report, read_expectations
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError, Location
-from kproxy.netfilter import Family
-from kproxy.netfilter.nftables.element import Element, Elements
-from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render.golden import EXTENSIONS
+from kproxy.render.nftables.names import TABLE
 
 PACKETS = "packets.yaml"
 
@@ -46,11 +45,7 @@ class PacketsRun(NamedTuple):
 
 
 def read_packets(path: Path) -> tuple[Expectation, ...]:
-    """Reads a packets.yaml.
-
-    Raises:
-        InputError: it is malformed; the message names file, line and field.
-    """
+    """Reads a packets.yaml. Raises InputError: it is malformed; the message names file, line and field."""
     document = read_document(path)
     try:
         return read_expectations(document.value)
@@ -71,7 +66,7 @@ def run_packets(
     """
     expectations = read_packets(path)
     by_name = {node.metadata.name: node for node in nodes}
-    rules: dict[str, _Rules] = {}
+    rules: dict[str, Index] = {}
     differences = []
     sent = 0
     for index, expectation in enumerate(expectations):
@@ -86,8 +81,9 @@ def run_packets(
             wanted = expectation.in_nftables_mode() if mode == MODE_NFTABLES else expectation
             try:
                 if name not in rules:
-                    rules[name] = _Rules(expected[name], f"expected/{name}", family)
-                lines = rules[name].compare(wanted, Surroundings.known(_host(node, in_mode, family)))
+                    rules[name] = HostRules([read_rule_file(expected[name], f"expected/{name}")]).index(family)
+                around = Surroundings.known(_host(node, in_mode, wanted.question))
+                lines = compare_report(wanted, report(rules[name], around, wanted.question))
             except InputError as error:
                 lines = [f"  {line}" for line in str(error).splitlines()]
             if lines:
@@ -95,44 +91,19 @@ def run_packets(
     return PacketsRun(sent, differences)
 
 
-def _host(node: Node, config: KubeProxyConfiguration, family: Family) -> Host:
-    """The node as its Node object tells. In nftables mode kube-proxy leaves route_localnet as the kernel has it."""
+def _host(node: Node, config: KubeProxyConfiguration, question: Question) -> Host:
+    """The node as its Node object tells. In nftables mode kube-proxy leaves route_localnet as the kernel has it, and
+    the packet's source is in the sets that `recent` names."""
+    family, source = question.packet.family, question.packet.src
     host = node_host(node, config, family)
     if config.mode != MODE_NFTABLES:
         return host
+    table = f"{OWN_TABLES[family].value} {TABLE}"
+    seen: dict[tuple[str, str], Mapping[Hashable, Hashable]] = {}
+    if source is not None:
+        seen = {(table, name): {int(source): True} for name in question.recent}
     off = {"net.ipv4.conf.all.route_localnet": 0}
-    return replace(host, sysctls=MappingProxyType(off | dict(host.sysctls)))
-
-
-class _Rules:
-    """The rules of one node and family, as a file has them."""
-
-    def __init__(self, text: str, name: str, family: Family) -> None:
-        self._family = family
-        self._file = read_rule_file(text, name)
-        self._index = HostRules([self._file]).index(family)
-
-    def compare(self, expectation: Expectation, around: Surroundings) -> list[str]:
-        """What differs, as `compare_report` says it."""
-        question = expectation.question
-        return compare_report(expectation, report(self._index_for(question), around, question))
-
-    def _index_for(self, question: Question) -> Index:
-        """The rules as the packet finds them: with its source in the sets that `recent` names."""
-        native, source = self._file.nftables, question.packet.src
-        if native is None or source is None or not question.recent:
-            return self._index
-        clients = Elements((Element(int(source)),))
-        tables = tuple(
-            replace(
-                table,
-                sets=tuple(
-                    replace(each, elements=clients) if each.name in question.recent else each for each in table.sets
-                ),
-            )
-            for table in native.tables
-        )
-        return HostRules([replace(self._file, nftables=NftRuleset(tables))]).index(self._family)
+    return replace(host, sysctls=MappingProxyType(off | dict(host.sysctls)), elements=MappingProxyType(seen))
 
 
 def _node(path: Path, index: int, expectation: Expectation, nodes: Mapping[str, Node]) -> Node:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from kproxy.api import Endpoints, EndpointSlice, Manifests, Service, load_manifests
+from kproxy.api import Manifests, load_manifests
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError
 from kproxy.api.kubeproxyconfig.decode import decode_config, load_config
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, KubeProxyConfiguration, LoadedConfig
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
 from kproxy.api.octets import MOST, read_octets
@@ -28,27 +28,17 @@ MAX_RULES: Final = 50_000_000
 """Octets of one file of rules."""
 _MAX_RULE_LINE: Final = 1_000_000
 _GZIP: Final = b"\x1f\x8b"
-_Object = TypeVar("_Object", Service, EndpointSlice, Endpoints)
-_Cluster = TypeVar("_Cluster")
 
 
 def named_file(name: str) -> Path:
-    """The file that a user names.
-
-    Raises:
-        InputError: the name is empty, as a script's unset variable is.
-    """
+    """The file that a user names. Raises InputError: the name is empty, as a script's unset variable is."""
     if not name:
         raise InputError("the name of a file expected, not an empty one")
     return Path(name)
 
 
 def read_text(name: str | Path, *, rules: bool = False) -> str:
-    """Reads a UTF-8 file, `-` for standard input; of `rules` (or ipsets) within `check_rule_size`.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Reads a UTF-8 file, `-` for standard input; of `rules` or ipsets within `check_rule_size`. Raises InputError."""
     label = "standard input" if name == "-" else str(name)
     try:
         data = read_octets(name, most=MAX_RULES if rules else MOST)
@@ -67,11 +57,7 @@ def read_text(name: str | Path, *, rules: bool = False) -> str:
 
 def check_rule_size(data: bytes, label: str) -> None:
     """Refuses what no node's rules are: more than 50 MB, or a line of more than 1 MB, but for JSON, which is refused
-    for what it is. 10,000 Services with 10 endpoints each are 34 MB.
-
-    Raises:
-        InputError: it is larger.
-    """
+    for what it is. 10,000 Services with 10 endpoints each are 34 MB. Raises InputError."""
     if len(data) > MAX_RULES:
         raise InputError(f"{label}: larger than {MAX_RULES // 1_000_000} MB: one node's rules expected")
     if data[:4096].lstrip()[:1] == b"{":
@@ -86,11 +72,8 @@ def check_rule_size(data: bytes, label: str) -> None:
 
 
 def read_document(path: Path) -> Document:
-    """Reads a file that holds one document of YAML or JSON.
-
-    Raises:
-        InputError: it cannot be read, is neither, holds several documents, or repeats a key.
-    """
+    """Reads a file that holds one document of YAML or JSON. Raises InputError: it cannot be read, is neither, holds
+    several documents, or repeats a key."""
     try:
         documents = read_documents(read_text(path))
     except DocumentError as error:
@@ -103,17 +86,11 @@ def read_document(path: Path) -> Document:
 
 
 def read_config(path: str | None, tell: Tell, mode: str | None = None) -> KubeProxyConfiguration:
-    """Reads a configuration; kube-proxy's defaults without a path. `mode`, if given, goes before what it says.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """Reads a configuration; kube-proxy's defaults without a path. `mode`, if given, goes before what it says. Raises
+    InputError: it cannot be used."""
     if path is None:
         return KubeProxyConfiguration(mode=mode or MODE_IPTABLES)
-    loaded = load_config(str(named_file(path)), mode)
-    for warning in loaded.warnings:
-        tell(warning)
-    return loaded.config
+    return _config_of(load_config(str(named_file(path)), mode), tell)
 
 
 def read_cluster(
@@ -151,7 +128,10 @@ def decode_cluster(
 
 def decode_proxy_config(data: bytes, source: str, tell: Tell, mode: str | None = None) -> KubeProxyConfiguration:
     """A configuration that is in memory, as `read_config`."""
-    loaded = decode_config(data, source, mode)
+    return _config_of(decode_config(data, source, mode), tell)
+
+
+def _config_of(loaded: LoadedConfig, tell: Tell) -> KubeProxyConfiguration:
     for warning in loaded.warnings:
         tell(warning)
     return loaded.config
@@ -159,16 +139,10 @@ def decode_proxy_config(data: bytes, source: str, tell: Tell, mode: str | None =
 
 def in_namespace(cluster: Manifests, namespace: str) -> Manifests:
     """The cluster with only those Services, EndpointSlices and Endpoints that are in a namespace."""
-
-    def kept(objects: tuple[_Object, ...]) -> tuple[_Object, ...]:
-        return tuple(each for each in objects if each.metadata.namespace == namespace)
-
-    return replace(
-        cluster,
-        services=kept(cluster.services),
-        endpoint_slices=kept(cluster.endpoint_slices),
-        endpoints=kept(cluster.endpoints),
-    )
+    kept: dict[str, Any] = {}
+    for kind in ("services", "endpoint_slices", "endpoints"):
+        kept[kind] = tuple(each for each in getattr(cluster, kind) if each.metadata.namespace == namespace)
+    return replace(cluster, **kept)
 
 
 def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") -> Manifests:
@@ -180,22 +154,3 @@ def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") 
         kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
         tell(f"skipped {sum(skipped.values())} objects of other kinds: {kinds}")
     return manifests
-
-
-def read_both(
-    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], _Cluster]
-) -> tuple[KubeProxyConfiguration, _Cluster]:
-    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
-
-    Raises:
-        InputError: what is wrong in either.
-    """
-    try:
-        found = cluster()
-    except InputError as error:
-        try:
-            config()
-        except InputError as other:
-            raise InputError(f"{other}\n{error}") from error
-        raise
-    return config(), found

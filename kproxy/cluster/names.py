@@ -13,7 +13,8 @@ Without `NS/` the namespace is that which `Names` is given. PORT may be left out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -27,8 +28,10 @@ from kproxy.dataplane.query.spec import PacketError
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address, parse_address
 from kproxy.render import Target
+from kproxy.services.names import family_of
 
 SERVICE_KINDS: Final = ("svc", "nodeport", "lb", "externalip")
+_NAMED: Final = {"src": "from", "dst": "to"}
 _SHOWN: Final = 10
 
 
@@ -65,41 +68,38 @@ class Names:
         self._services = {service.metadata.key: service for service in cluster.services}
         self._nodes = {node.metadata.name: node for node in cluster.nodes}
         self._target = target
+        self._own = () if target.node is None else node_addresses(target.node)
         self._read_pods = pods
         self._tell = tell
         self._told: set[str] = set()
         self._namespace = namespace
 
     def resolve(self, fields: Mapping[str, object]) -> Mapping[str, object]:
-        """A question's fields with `from` and `to` turned into `src`, `dst`, `proto` and `origin`.
-
-        Raises:
-            PacketError: a name stands for nothing, or the two ends have no family in common.
-        """
+        """A question's fields with `from` and `to` turned into `src`, `dst`, `proto` and `origin`. Raises PacketError:
+        a name stands for nothing, or the two ends have no family in common."""
         if fields.get("from") is None and fields.get("to") is None:
             return fields
         given = {field: value for field, value in fields.items() if value is not None}
-        sender, receiver = given.pop("from", None), given.pop("to", None)
-        for field, name, value in (("src", "from", sender), ("dst", "to", receiver)):
+        ends: dict[str, End] = {}
+        for field, name in _NAMED.items():
+            value = given.pop(name, None)
             if value is not None and field in given:
                 raise PacketError(name, f"it and {field} exclude each other")
             if value is not None and not isinstance(value, str):
                 raise PacketError(name, f"a reference expected, such as pod/NS/NAME, not {value!r}")
-        proto = given.get("proto")
-        source = self._end("from", str(sender), None) if sender is not None else None
-        to = self._end("to", str(receiver), proto) if receiver is not None else None
-        family = _family(source, to, given)
-        if to is not None:
-            given["dst"] = _endpoint("to", to, family, str(receiver))
-            if to.protocol and proto is None:
-                given["proto"] = to.protocol.lower()
-        if source is not None:
-            given["src"] = _endpoint("from", source, family, str(sender))
-            if source.local and "in" not in given and "origin" not in given:
-                given["origin"] = LOCAL
-            if source.note and given.get("origin") != LOCAL and source.note not in self._told:
-                self._told.add(source.note)
-                self._tell(source.note)
+            if value is not None:
+                ends[field] = self._end(name, value, given.get("proto"))
+        family = _family(ends, given)
+        for field, end in ends.items():
+            given[field] = _endpoint(_NAMED[field], end, family, str(fields[_NAMED[field]]))
+        to, source = ends.get("dst"), ends.get("src")
+        if to is not None and to.protocol:
+            given.setdefault("proto", to.protocol.lower())
+        if source is not None and source.local and "in" not in given:
+            given.setdefault("origin", LOCAL)
+        if source is not None and source.note and given.get("origin") != LOCAL and source.note not in self._told:
+            self._told.add(source.note)
+            self._tell(source.note)
         return given
 
     @cached_property
@@ -130,13 +130,12 @@ class Names:
             raise PacketError(field, f"pod {key} is not in the cluster{_known(self._pods, key)}")
         if not pod.addresses:
             raise PacketError(field, f"pod {key} has no IP (status.podIP)")
-        number, protocol = None, ""
-        if port in pod.ports:
-            number, protocol = pod.ports[port]
-        elif port:
-            number = _number(field, port, f"pod {key} has no port {port!r}{_list(pod.ports)}")
+        number, protocol = pod.ports.get(port, (None, ""))
+        if port and number is None:
+            names = f" (there are {', '.join(pod.ports)})" if pod.ports else ""
+            number = _number(field, port, f"pod {key} has no port {port!r}{names}")
         here = not pod.node or pod.node == self._target.node_name
-        own = (pod.host_network and here) or self._is_here(pod.addresses)
+        own = (pod.host_network and here) or not set(pod.addresses).isdisjoint(self._own)
         note = "" if here else (
             f"pod {key} runs on node {pod.node}: what it sends to Services is translated there, and these are the "
             f"rules of node {self._target.node_name}"
@@ -158,10 +157,6 @@ class Names:
         """`namespace/name`, and the port that is named."""
         name, _, port = rest.partition(":")
         return (name if "/" in name else f"{self._namespace}/{name}"), port
-
-    def _is_here(self, addresses: Sequence[str]) -> bool:
-        node = self._target.node
-        return node is not None and any(address in node_addresses(node) for address in addresses)
 
     def _service(self, kind: str, rest: str, proto: object) -> End:
         key, wanted = self._key(rest)
@@ -192,18 +187,14 @@ class Names:
 
 
 def _internal(node: Node) -> tuple[str, ...]:
-    found = [entry.address for kind in ("InternalIP", "ExternalIP") for entry in node.addresses if entry.type == kind]
-    return tuple(found)
+    kinds = ("InternalIP", "ExternalIP")
+    return tuple(entry.address for kind in kinds for entry in node.addresses if entry.type == kind)
 
 
 def _number(field: str, text: str, problem: str) -> int:
     if text.isascii() and text.isdigit() and 0 < int(text) <= 0xFFFF:
         return int(text)
     raise PacketError(field, problem)
-
-
-def _list(names: Mapping[str, object]) -> str:
-    return f" (there are {', '.join(names)})" if names else ""
 
 
 def _known(names: Mapping[str, object], wanted: str) -> str:
@@ -233,30 +224,22 @@ def _service_port(kind: str, key: str, service: Service, wanted: str, proto: obj
     return next((port for port in ports if port.protocol == "TCP"), ports[0])
 
 
-def _families(addresses: Sequence[str]) -> list[Family]:
-    return list(dict.fromkeys(Family.IPV6 if ":" in address else Family.IPV4 for address in addresses))
-
-
-def _family(source: End | None, to: End | None, given: Mapping[str, object]) -> Family | None:
+def _family(ends: Mapping[str, End], given: Mapping[str, object]) -> Family | None:
     """The family of the packet: the first of the receiver's that the sender has too."""
     found: list[list[Family]] = []
-    for end, field in ((to, "dst"), (source, "src")):
-        if end is not None:
-            found.append(_families(end.addresses))
+    for field in ("dst", "src"):
+        if field in ends:
+            found.append(list(map(family_of, ends[field].addresses)))
         elif isinstance(given.get(field), str):
-            try:
+            with suppress(DataplaneError):  # told of when the field is read
                 found.append([parse_endpoint(str(given[field]))[0]])
-            except DataplaneError:  # told of when the field is read
-                continue
-    if not found:
-        return None
-    return next((family for family in found[0] if all(family in other for other in found)), None)
+    firsts = found[0] if found else ()
+    return next((family for family in firsts if all(family in other for other in found)), None)
 
 
 def _endpoint(field: str, end: End, family: Family | None, reference: str) -> Endpoint:
     for address in end.addresses:
-        of = Family.IPV6 if ":" in address else Family.IPV4
-        if of is family:
-            return Endpoint(of, parse_address(address, of), end.port)
+        if family_of(address) is family:
+            return Endpoint(family, parse_address(address, family), end.port)
     have = ", ".join(end.addresses)
     raise PacketError(field, f"{reference} has no address of the other end's family; it has {have}")

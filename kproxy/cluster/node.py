@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -74,16 +74,8 @@ class NodeFacts:
         node = target.node
         configs = [msgspec.structs.replace(config, mode=mode) for mode in (MODE_IPTABLES, MODE_NFTABLES)]
         first, second = (
-            render_options(
-                each,
-                family,
-                target.node_name,
-                node,
-                features,
-                addresses,
-                service_cidrs=cluster.service_cidrs if each.mode == MODE_NFTABLES else (),
-            )
-            for each in configs
+            render_options(each, family, target.node_name, node, features, addresses, service_cidrs=cidrs)
+            for each, cidrs in zip(configs, ((), cluster.service_cidrs), strict=True)
         )
         known, moves = addresses is not None, configs[0].node_ports_on != configs[1].node_ports_on
         if moves and not known and (why := why_no_addresses(target)):
@@ -172,25 +164,19 @@ class NodeFacts:
                 found += [(ServiceAddress.of(ip, port), sources, port) for ip in port.load_balancer_vips]
         return tuple(found)
 
+    def _reachable(self, *, local: bool) -> Iterator[tuple[ServicePort, Endpoint]]:
+        for port in self.service_ports:
+            yield from ((port, each) for each in self.selected[port.name].reachable if each.is_local is local)
+
     @cached_property
     def remote_endpoints(self) -> tuple[tuple[ServicePort, Endpoint], ...]:
         """Endpoints of other nodes to which this one sends traffic."""
-        return tuple(
-            (port, endpoint)
-            for port in self.service_ports
-            for endpoint in self.selected[port.name].reachable
-            if not endpoint.is_local
-        )
+        return tuple(self._reachable(local=False))
 
     @cached_property
     def hairpin(self) -> frozenset[str]:
         """Endpoints of this node, `ip:port/protocol`: those whose traffic to themselves nftables mode masquerades."""
-        return frozenset(
-            f"{endpoint.address}/{port.protocol}"
-            for port in self.service_ports
-            for endpoint in self.selected[port.name].reachable
-            if endpoint.is_local
-        )
+        return frozenset(f"{each.address}/{port.protocol}" for port, each in self._reachable(local=True))
 
     @cached_property
     def own_addresses(self) -> tuple[str, ...]:
@@ -199,21 +185,24 @@ class NodeFacts:
         found = () if node is None else node_addresses(node)
         own = [text for text in found if is_address(text) and family_of(text) is self.family]
         if not own and self.host is not None:
-            own = [ip for ip in self.iptables.interface_addresses if not ipaddress.ip_address(ip).is_loopback]
+            own = _without_loopback(self.iptables.interface_addresses)
         return tuple(dict.fromkeys(own))
 
     @cached_property
     def known_addresses(self) -> tuple[str, ...]:
         """Its addresses, and those of its interfaces as far as they are known, loopback's left out."""
         found = (*self.own_addresses, *self.iptables.interface_addresses)
-        return tuple(ip for ip in dict.fromkeys(found) if not ipaddress.ip_address(ip).is_loopback)
+        return tuple(_without_loopback(dict.fromkeys(found)))
 
     def node_port_addresses(self, options: RenderOptions) -> tuple[str, ...] | None:
         """The addresses at which node ports answer, loopback left out; None: at every one of the node."""
         if options.node_port_addresses.match_all:
             return None
-        found = options.node_port_addresses.matching(options.interface_addresses)
-        return tuple(ip for ip in found if not ipaddress.ip_address(ip).is_loopback)
+        return tuple(_without_loopback(options.node_port_addresses.matching(options.interface_addresses)))
+
+
+def _without_loopback(addresses: Iterable[str]) -> list[str]:
+    return [ip for ip in addresses if not ipaddress.ip_address(ip).is_loopback]
 
 
 def is_address(text: str) -> bool:

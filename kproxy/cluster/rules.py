@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -19,12 +19,20 @@ from typing import Final
 
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import signs_of
-from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, IPSET, NOTHING, Assumed, Unseen, no_rules_of
+from kproxy.cluster.evidence.unseen import (
+    IPSET,
+    NFTABLES,
+    NOTHING,
+    VARIANTS,
+    Assumed,
+    Unseen,
+    suspect,
+)
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
 from kproxy.errors import InputError
-from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
@@ -34,7 +42,7 @@ _NFT: Final = re.compile(
     rf"(?:#!.*nft|table\s|define\s|undefine\s|redefine\s|include\s|(?:add|create|insert|replace|delete|destroy|flush|reset)"
     rf"\s+(?:{_OBJECTS})\b)"
 )
-_LINE: Final = re.compile(r".+")
+_LINE: Final = re.compile(r"^[^\S\n]*[^#\s].*", re.MULTILINE)
 _IPSET: Final = re.compile(r"(?:create|add)\s+\S+\s+\S+")
 
 
@@ -52,24 +60,20 @@ def recognise(text: str) -> RuleKind | None:
     start = text.removeprefix("\ufeff").lstrip()
     if start.startswith("#!") and "nft" in start.partition("\n")[0]:
         return RuleKind.NFT
-    for line in _LINE.finditer(start):  # one by one: a dump has megabytes
-        words = line[0].strip()
-        if not words or words.startswith("#"):
-            continue
-        if words.startswith(("{", "[")) and not re.match(r"\[\d+:\d+\]", words):
-            return RuleKind.NFT_JSON
-        if words.startswith("*"):
-            return RuleKind.IPTABLES
-        if _NFT.match(words):
-            return RuleKind.NFT
-        return RuleKind.IPSET if _IPSET.match(words) else None
-    return None
+    words = _first_line(start)[1].strip()
+    if words.startswith(("{", "[")) and not re.match(r"\[\d+:\d+\]", words):
+        return RuleKind.NFT_JSON
+    if words.startswith("*"):
+        return RuleKind.IPTABLES
+    if _NFT.match(words):
+        return RuleKind.NFT
+    return RuleKind.IPSET if _IPSET.match(words) else None
 
 
-def _first_line(text: str) -> tuple[int, str] | None:
-    """The first line that is no comment, with its number."""
-    lines = enumerate(text.splitlines(), 1)
-    return next(((number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#")), None)
+def _first_line(text: str) -> tuple[int, str]:
+    """The first line that is no comment, with its number; "" if there is none."""
+    match = _LINE.search(text)
+    return (1, "") if match is None else (text.count("\n", 0, match.start()) + 1, match[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,8 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that, with --ipset)")
-    if kind is None and (odd := _first_line(text)):
-        number, line = odd
+    number, line = _first_line(text)
+    if kind is None and line:
         expected = "what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints expected"
         raise InputError(f"{source}: line {number}: {expected}: {line[:80]!r}")
     ruleset = parse_save(text, source)
@@ -124,16 +128,8 @@ def _checked_nft(ruleset: NftRuleset, label: str) -> NftRuleset:
     return ruleset
 
 
-def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool = True) -> Ruleset:
-    """The rule set, if packets can be traced through it.
-
-    Args:
-        alone: see `check_traceable`.
-        text: the dump it was read from, for line numbers in errors.
-
-    Raises:
-        InputError: there are no rules, or jumps lead nowhere or round in a loop; every problem is named.
-    """
+def _check_iptables(ruleset: Ruleset, label: str, text: str, *, alone: bool) -> None:
+    """Refuses rules through which no packet can be traced, and names every problem with its line of the dump."""
     try:
         check_traceable(ruleset, alone=alone)
     except DataplaneError as error:
@@ -141,7 +137,6 @@ def check_iptables(ruleset: Ruleset, label: str, text: str = "", *, alone: bool 
         located = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
         message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in located)
         raise InputError(message) from error
-    return ruleset
 
 
 class HostRules:
@@ -178,7 +173,7 @@ class HostRules:
         self._assumed, self._sets, self._more = assumed, frozenset(sets), tuple(more)
         for each in files:
             if each.iptables is not None:
-                check_iptables(each.iptables.ruleset, each.label, each.text, alone=len(files) == 1)
+                _check_iptables(each.iptables.ruleset, each.label, each.text, alone=len(files) == 1)
         self._check_pairs()
         native = [each for each in files if each.nftables is not None]
         if len(native) > 1:
@@ -232,15 +227,11 @@ class HostRules:
 
     def no_file_of(self, family: Family, why: str) -> Unseen:
         """A family's rules, of which there is no file."""
-        found = (each.iptables.variant or Variant.NFT for each in self.files if each.iptables is not None)
-        return no_rules_of(self.host, family, next(found, None), why)
+        found = (VARIANTS[each.iptables.variant or Variant.NFT] for each in self.files if each.iptables is not None)
+        return suspect(self.host, family, next(found, NFTABLES), why)
 
     def index(self, family: Family) -> Index:
-        """The rules that packets of a family meet.
-
-        Raises:
-            InputError: there are none.
-        """
+        """The rules that packets of a family meet. Raises InputError: there are none."""
         iptables = open_rules(self.iptables(family), family, self.unseen, self.nftables)
         native = self.nftables
         there = native is not None and any(
@@ -265,29 +256,9 @@ class HostRules:
         for each in self.files:
             yield each.text, None if each.iptables is None else each.iptables.ruleset.family, each.iptables is not None
 
-    def unused(self, families: Collection[Family]) -> tuple[str, ...]:
-        """The files of which packets of these families meet nothing."""
-        met = [rules for family in families for rules in self.given(family)]
-        found = []
-        for each in self.files:
-            if each.iptables is not None:
-                used = any(rules.ruleset is each.iptables.ruleset for rules in met)
-            else:
-                tables = () if each.nftables is None else each.nftables.tables
-                used = any(table.family in TABLE_FAMILIES[family] for table in tables for family in families)
-            if not used:
-                found.append(each.label)
-        return tuple(found)
-
     def assumptions(self) -> tuple[str, ...]:
         """What is not evaluated, as sentences."""
         found = [
-            f"no packet meets the rules of {each.label}: its built-in chains have none"
-            for each in self.files
-            if each.iptables is not None and _is_unreached(each.iptables.ruleset)
-            if not any(gap.what == BASE_CHAIN_JUMPS for gap in self.unseen)
-        ]
-        found += [
             f"no packet meets iptables-nft's table {table} of {family.value}: it is dormant"
             for family in Family
             for table in sorted(self._asleep(family))
@@ -329,13 +300,6 @@ def _without(rules: IptablesRules, asleep: Collection[str]) -> IptablesRules:
     return dataclasses.replace(rules, ruleset=dataclasses.replace(rules.ruleset, tables=tables))
 
 
-def _is_unreached(ruleset: Ruleset) -> bool:
-    """Whether there are rules, and none where packets begin, as in what kube-proxy gives iptables-restore: the jumps
-    to its chains are made apart."""
-    chains = [(table.name, chain) for table in ruleset.tables for chain in table.chains if chain.rules]
-    return bool(chains) and not any(chain.name in BUILTIN_CHAINS[table] for table, chain in chains)
-
-
 def _families(native: NftRuleset | None) -> set[Family | None]:
     tables = () if native is None else native.tables
     return {family for family, name in OWN_TABLES.items() for table in tables if table.family is name}
@@ -362,65 +326,44 @@ def _is_builtin(table: NftTable) -> bool:
     return table.name in set(Table) and all(chain.name in names for chain in table.chains if chain.base is not None)
 
 
-_IPSET_VALUES: Final = frozenset({
-    "family", "hashsize", "maxelem", "bucketsize", "initval", "netmask", "bitmask", "markmask", "timeout", "range",
-    "size",
-})  # fmt: skip
-_IPSET_FLAGS: Final = frozenset({"counters", "comment", "skbinfo", "forceadd"})
+_IPSET_OPTIONS: Final = re.compile(
+    r"(?: (?:family|hashsize|maxelem|bucketsize|initval|netmask|bitmask|markmask|timeout|range|size) \S+"
+    r"| (?:counters|comment|skbinfo|forceadd))*"
+)
+"""The options of a set, those with values first, as ipset(8) has them."""
 
 
 def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
     """Read what `ipset save` prints. Sets of types that are not interpreted are left out: their content stays unknown.
-
-    Raises:
-        InputError: a line is none that `ipset save` prints, or an element does not fit its set.
-    """
+    Raises InputError: a line is none that `ipset save` prints, or an element does not fit its set."""
     kinds: dict[str, tuple[str, Family | None]] = {}
-    entries: dict[str, list[str]] = {}
-    lines: dict[str, list[int]] = {}
+    entries: dict[str, dict[int, str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#") or words[0] == "COMMIT":
             continue
         if len(words) < 3 or words[0] not in ("create", "add") or (words[0] == "add" and words[1] not in kinds):
             raise InputError(f"{label}: line {number}: what ipset save prints expected, not {line[:200]!r}")
-        name = words[1]
-        if words[0] == "create":
-            if not _is_ipset_definition(words[3:]):
-                raise InputError(f"{label}: line {number}: the options of a set expected, not {' '.join(words[3:])!r}")
-            family = Family.IPV6 if "inet6" in words else Family.IPV4 if words[2].startswith("hash:") else None
-            kinds[name] = (words[2], family)
-            entries[name], lines[name] = [], []
-        else:
-            entries[name].append(" ".join([words[2], *(word for word in words[3:] if word == "nomatch")]))
-            lines[name].append(number)
-    found = {}
-    for name, (kind, family) in kinds.items():
-        parts = set(kind.partition(":")[2].split(","))
-        if parts <= {"ip", "net", "port"} and kind.partition(":")[0] in ("hash", "bitmap"):
-            try:
-                found[name] = IpSet.parse(kind, entries[name], family)
-            except DataplaneError as error:
-                for number, entry in zip(lines[name], entries[name], strict=True):
-                    _check_entry(kind, entry, family, f"{label}: line {number}: set {name}")
-                raise InputError(f"{label}: set {name}: {error}") from error
-    return found
+        _, name, what, *options = words
+        if words[0] == "add":
+            entries[name][number] = " ".join([what, *(word for word in options if word == "nomatch")])
+            continue
+        if not _IPSET_OPTIONS.fullmatch("".join(f" {word}" for word in options)):
+            raise InputError(f"{label}: line {number}: the options of a set expected, not {' '.join(options)!r}")
+        kinds[name] = what, Family.IPV6 if "inet6" in options else Family.IPV4 if what.startswith("hash:") else None
+        entries[name] = {}
+    return {
+        name: _ipset(kind, entries[name], family, label, name)
+        for name, (kind, family) in kinds.items()
+        if re.fullmatch(r"(hash|bitmap):(ip|net|port)(,(ip|net|port))*", kind)
+    }
 
 
-def _check_entry(kind: str, entry: str, family: Family | None, where: str) -> None:
+def _ipset(kind: str, entries: Mapping[int, str], family: Family | None, label: str, name: str) -> IpSet:
+    """A set with its entries, by the lines that they are in."""
     try:
-        IpSet.parse(kind, [entry], family)
+        return IpSet.parse(kind, entries.values(), family)
     except DataplaneError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _is_ipset_definition(words: Sequence[str]) -> bool:
-    """Whether these are options of a set, each with its value, as ipset(8) has them."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word in _IPSET_VALUES and rest:
-            rest.pop(0)
-        elif word not in _IPSET_FLAGS:
-            return False
-    return True
+        for number in entries if len(entries) > 1 else ():
+            _ipset(kind, {number: entries[number]}, family, label, name)
+        raise InputError(f"{label}: line {min(entries)}: set {name}: {error}") from error

@@ -19,8 +19,7 @@ from kproxy.client.resources import NODES
 from kproxy.cluster.snapshot.files import read_archive
 from kproxy.cluster.snapshot.layout import HOST_FILES, host_file
 from kproxy.cluster.snapshot.layout import NODES as NODES_DIRECTORY
-from kproxy.cluster.snapshot.page import COLLECT, TOKEN_HEADER
-from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS
+from kproxy.cluster.snapshot.script import COLLECT, MAX_OCTETS, SECONDS, TOKEN_HEADER
 from kproxy.collect.nodes import NodeReader
 from kproxy.errors import InputError, KproxyError
 from kproxy.informer.codec import decode_status

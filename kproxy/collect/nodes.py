@@ -14,8 +14,7 @@ from typing import Final, Protocol
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import Failure, NodeInfo
 from kproxy.cluster.snapshot.layout import ERRORS, NODES, host_file
-from kproxy.cluster.snapshot.script import stream_script
-from kproxy.cluster.snapshot.stream import parse_stream
+from kproxy.cluster.snapshot.script import read_stream, stream_script
 from kproxy.errors import KproxyError
 
 PARALLEL: Final = 16
@@ -45,7 +44,7 @@ class ScriptReader(ABC):
     def read(self) -> Mapping[str, bytes]:
         """See `NodeReader`."""
         boundary = f"@@kproxy-{secrets.token_hex(12)}"
-        return parse_stream(self.run(stream_script(boundary)), boundary)
+        return dict(read_stream([self.run(stream_script(boundary))], boundary))
 
     @abstractmethod
     def run(self, script: str) -> bytes:

@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Callable
 
 from kproxy.agent.status.ports import only_here
-from kproxy.cluster.snapshot.page import TOKEN_HEADER, read_token
+from kproxy.cluster.snapshot.script import TOKEN_HEADER, read_token
 from kproxy.errors import InputError
 from kproxy.httpd.protocol import Request
 

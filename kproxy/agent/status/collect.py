@@ -1,8 +1,8 @@
 """/debug/collect: this node as `kproxy collect` reads it, a `.tar.gz` of `nodes/NAME/` (docs/snapshot.md).
 
-It executes the collection script in the namespace that is programmed, and takes what the script prints piece by piece,
-so that this process holds it compressed only. One collection at a time: others are told to come again.
-Who may read it, `access` says.
+It executes the collection script in the namespace that is programmed, and takes what the script prints file by file,
+so that this process holds one of them, and the others compressed. One collection at a time: others are told to come
+again. Who may read it, `access` says.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import msgspec
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
 from kproxy.agent.status.ports import parse_address
-from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS, stream_script
-from kproxy.cluster.snapshot.stream import pack_stream
+from kproxy.cluster.snapshot.script import MAX_OCTETS, SECONDS, pack_stream, stream_script
 from kproxy.errors import KproxyError
 from kproxy.family import join_host_port
 from kproxy.httpd.protocol import Request, Response, text_response

@@ -24,7 +24,7 @@ from kproxy.agent.status.rest_metrics import RequestLog
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.snapshot.page import COLLECT
+from kproxy.cluster.snapshot.script import COLLECT
 from kproxy.errors import InputError
 from kproxy.httpd.listener import HttpServers, open_socket
 from kproxy.httpd.protocol import Handler, Request, Response

@@ -15,7 +15,7 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, cluster_source
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import chosen_family, feature_option, only_family_options
-from kproxy.cli.output import output_option, report_note, working, write_answer, write_files, write_report
+from kproxy.cli.output import output_option, working, write_answer, write_files, write_report
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
@@ -119,8 +119,6 @@ def command(
     ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
     missing = source.lacking(cluster, assumed)
     lacking = missing.unseen(source.label)
-    for label in dump.unused(families) if dump is not None else ():
-        report_note(f"{label}: no rules for {' or '.join(family.value for family in families)}: they do not count")
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.equivalence.services import Alike

@@ -176,7 +176,7 @@ def command(
         raise click.UsageError("-f - is read once, so it excludes other -f, which are watched")
     confirm("keeps changing", "run", netns, yes)
     if token_file is not None:
-        from kproxy.cluster.snapshot.page import read_token
+        from kproxy.cluster.snapshot.script import read_token
 
         read_token(token_file)  # an error before anything is started
     open_namespace(netns).close()  # an unusable namespace is an error before anything is started

@@ -16,7 +16,7 @@ from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.question_sampling import Alike
 from kproxy.cluster.audit.questions import ENDPOINT, FROM_OUTSIDE, ITSELF, NODE_PORT, POD_HERE, AuditQuestion, Questions
 from kproxy.cluster.audit.report import AuditWitness, BlamedRule, EndShare, Observation
-from kproxy.cluster.evidence.unseen import NAT_TABLE, NFTABLES, VARIANTS, suspected
+from kproxy.cluster.evidence.unseen import NFTABLES, TABLES, VARIANTS, suspected
 from kproxy.cluster.rendered import is_ours
 from kproxy.dataplane import ACCEPT, DataplaneError, Outcome, Step, TraceResult, trace
 from kproxy.dataplane.compare.outcome_words import summed
@@ -30,7 +30,7 @@ from kproxy.words import exact
 
 _TOLERANCE: Final = Fraction(1, 50)
 """Shares that differ by less are equal: iptables rounds chances."""
-_WHERE_RULES_ARE: Final = frozenset({NAT_TABLE, NFTABLES, *VARIANTS.values()})
+_WHERE_RULES_ARE: Final = frozenset({TABLES["nat"], NFTABLES, *VARIANTS.values()})
 """Where kube-proxy's rules would be: whether they are on the node is open while one of these was not seen."""
 _DECIDES: Final = re.compile(
     r"-j (?:DNAT|REDIRECT|NETMAP|TPROXY|ACCEPT|RETURN|CT|NOTRACK)\b|\b(?:dnat|redirect|tproxy|accept|return|notrack)\b"

@@ -16,18 +16,9 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfigurati
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointPort
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.allocate import is_unallocated, lacks_node_port, places
+from kproxy.cluster.evidence import unseen
 from kproxy.cluster.evidence.opened import with_rules, with_table
-from kproxy.cluster.evidence.unseen import (
-    CLUSTER_IPS,
-    CONFIGURATION,
-    ENDPOINTS,
-    NODE_ADDRESSES,
-    NODE_PORTS,
-    Assumed,
-    Unseen,
-    not_looked_at,
-    suspect,
-)
+from kproxy.cluster.evidence.unseen import Assumed, Unseen, not_looked_at, suspect
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.dataplane.model.unseen import unseen_target
 from kproxy.netfilter import Family, Ruleset, parse_save
@@ -36,21 +27,20 @@ from kproxy.netfilter.iptables.ruleset import Table
 from kproxy.render import Target
 from kproxy.services.names import family_of
 from kproxy.services.node import PRIMARY, host_ips, node_port_addresses
-from kproxy.words import counted
+from kproxy.words import counted, listed
 
 _SERVICE: Final = "kubernetes.io/service-name"
 _SHOWN: Final = 10
 _CHAINS: Final = {"nat": ("PREROUTING", "OUTPUT"), "filter": ("FORWARD", "OUTPUT")}
-_RANGES: Final = {4: ipaddress.ip_network("198.18.0.0/15"), 6: ipaddress.ip_network("2001:db8::/64")}
+_RANGES: Final = {
+    Family.IPV4: ipaddress.ip_network("198.18.0.0/15"),
+    Family.IPV6: ipaddress.ip_network("2001:db8::/64"),
+}
 """Where invented endpoints are: addresses that no network has (RFC 2544, RFC 3849)."""
-
-
 _NONE: Final = {Family.IPV4: "255.255.255.255/32", Family.IPV6: "::/128"}
 """Networks in which no node has an address."""
 EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 """The nodePortAddresses by which node ports answer at every address of a node."""
-
-
 _Line = tuple[str, Unseen | None]
 """Options of iptables, and what is open of the packets that they match; None for nothing."""
 
@@ -90,9 +80,9 @@ class Lacking:
         for family, service in _without_slices(cluster):
             endpoints[family] = (*endpoints.get(family, ()), service)
         return cls(
-            () if assumed.decides(CLUSTER_IPS) else tuple(filter(is_unallocated, cluster.services)),
-            {} if assumed.decides(ENDPOINTS) else endpoints,
-            () if assumed.decides(NODE_PORTS) else tuple(filter(lacks_node_port, cluster.services)),
+            () if assumed.decides(unseen.CLUSTER_IPS) else tuple(filter(is_unallocated, cluster.services)),
+            {} if assumed.decides(unseen.ENDPOINTS) else endpoints,
+            () if assumed.decides(unseen.NODE_PORTS) else tuple(filter(lacks_node_port, cluster.services)),
         )
 
     def on_node(
@@ -109,7 +99,7 @@ class Lacking:
             for family, some in _NONE.items()
             if not node_port_addresses(config.node_ports_on, family, some.partition("/")[0]).match_all
         ]
-        if not (why and services and decide and families) or assumed.decides(NODE_ADDRESSES):
+        if not (why and services and decide and families) or assumed.decides(unseen.NODE_ADDRESSES):
             return self, config
         found = {family if len(families) == 1 else None: services for family in families}
         nowhere = [*(cidr for cidr in config.node_ports_on if cidr != PRIMARY), *_NONE.values()]
@@ -137,28 +127,26 @@ class Lacking:
     def things(self, host: str) -> dict[Unseen, tuple[Service, ...]]:
         """The same, each with the Services that lack it."""
         rows: list[tuple[str, Family | None, tuple[Service, ...], str, str]]
-        rows = [(CLUSTER_IPS, None, self.cluster_ips, "no cluster IP", "--allocate CIDR")]
-        for family, services in self.endpoints.items():
-            chosen = any(each.spec.selector for each in services)
-            lack = "a selector and no" if all(each.spec.selector for each in services) else "no"
-            of = f" of {family.value}" if family is not None else ""
-            rows.append(
-                (ENDPOINTS, family, services, f"{lack} EndpointSlice{of}", "--assume-endpoints N" if chosen else "")
-            )
-        rows.append((NODE_PORTS, None, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR"))
+        rows = [(unseen.CLUSTER_IPS, None, self.cluster_ips, "no cluster IP", "--allocate CIDR")]
+        for of, services in self.endpoints.items():
+            chosen = [bool(each.spec.selector) for each in services]
+            lack = f"{'a selector and ' * all(chosen)}no EndpointSlice{f' of {of.value}' if of is not None else ''}"
+            rows.append((unseen.ENDPOINTS, of, services, lack, "--assume-endpoints N" * any(chosen)))
+        rows.append(
+            (unseen.NODE_PORTS, None, self.node_ports, "a node port that is not allocated yet", "--allocate CIDR")
+        )
         found: dict[Unseen, tuple[Service, ...]] = {}
         for what, family, services, lack, mend in rows:
             if services:
-                names = ", ".join(each.metadata.key for each in services[:_SHOWN])
-                more = f" and {len(services) - _SHOWN} more" if len(services) > _SHOWN else ""
+                names = listed([each.metadata.key for each in services], _SHOWN)
                 has = "Service has" if len(services) == 1 else "Services have"
-                why = f"{has} {lack}: {names}{more}{f' ({mend})' if mend else ''}"
+                why = f"{has} {lack}: {names}{f' ({mend})' if mend else ''}"
                 found[suspect(host, family, what, why)] = services
         for family, services in self.node_addresses.items():
-            found[suspect(host, family, NODE_ADDRESSES, f"{self.why}, and node ports answer there")] = services
+            found[suspect(host, family, unseen.NODE_ADDRESSES, f"{self.why}, and node ports answer there")] = services
         if self.configuration:
             why = "its defaults count: which traffic is of Pods is unknown, and so what is masqueraded (--config FILE)"
-            found[not_looked_at(host, None, CONFIGURATION, why)] = ()
+            found[not_looked_at(host, None, unseen.CONFIGURATION, why)] = ()
         return found
 
 
@@ -176,11 +164,11 @@ def _without_slices(cluster: Manifests) -> Iterator[tuple[Family | None, Service
     for piece in cluster.endpoint_slices:
         key = piece.metadata.namespace, piece.metadata.labels.get(_SERVICE)
         there.setdefault(key, set()).add(piece.address_type)
-    listed = {namespace for namespace, _ in there}
+    sliced = {namespace for namespace, _ in there}
     for service in cluster.services:
         meta, spec = service.metadata, service.spec
         # What an API server has a uid of came with its slices, if any slice of its namespace came.
-        if spec.type == "ExternalName" or spec.cluster_ip == "None" or (meta.uid and meta.namespace in listed):
+        if spec.type == "ExternalName" or spec.cluster_ip == "None" or (meta.uid and meta.namespace in sliced):
             continue
         seen = there.get((meta.namespace, meta.name), set())
         if not seen:
@@ -214,23 +202,23 @@ def open_services(
     lines: list[_Line] = []
     last: list[_Line] = []
     for each, services in things.items():
-        if each.what == NODE_PORTS:
+        if each.what == unseen.NODE_PORTS:
             known = [port for service in cluster.services for port in service.spec.ports if port.node_port]
             lines += [(_node_port(port.protocol, str(port.node_port)), None) for port in known]
             protocols = {port.protocol for service in services for port in service.spec.ports if not port.node_port}
             lines += [(_node_port(protocol, "30000:32767"), each) for protocol in sorted(protocols)]
-        elif each.what == NODE_ADDRESSES:
+        elif each.what == unseen.NODE_ADDRESSES:
             ports = [port for service in services for port in service.spec.ports if port.node_port]
             lines += [(_node_port(port.protocol, str(port.node_port), local=not on_any_host), each) for port in ports]
         else:
             lines += [(line, each) for service in services for line in _doors(service, family)]
-        if each.what == CLUSTER_IPS:
+        if each.what == unseen.CLUSTER_IPS:
             last = [(f"-d {address} -j RETURN", None) for address in sorted(_known(cluster, family))]
             last.append(("-j RETURN", each))
     lines += last
     found = _opened(rules, family, "nat", lines)
     # A Service without endpoints refuses; that of an unknown address would, too.
-    refusing = [(line, each) for line, each in lines if each is None or each.what != ENDPOINTS]
+    refusing = [(line, each) for line, each in lines if each is None or each.what != unseen.ENDPOINTS]
     return _opened(found, family, "filter", refusing)
 
 
@@ -258,14 +246,10 @@ def _opened(
 
 def _doors(service: Service, family: Family) -> Iterator[str]:
     """What matches the packets to a Service's addresses, as options of iptables."""
-    spec = service.spec
-    ingress = tuple(each.ip for each in service.ingress if each.ip)
-    addresses = [ip for ip in (*spec.cluster_ips, *spec.external_ips, *ingress) if ip != "None"]
-    for port in spec.ports:
+    addresses = [ip for ip in _addresses(service) if family_of(ip) is family]
+    for port in service.spec.ports:
         protocol = port.protocol.lower()
-        for address in addresses:
-            if _is_of(address, family):
-                yield f"-d {address} -p {protocol} -m {protocol} --dport {port.port} -j RETURN"
+        yield from (f"-d {ip} -p {protocol} -m {protocol} --dport {port.port} -j RETURN" for ip in addresses)
         if port.node_port:
             yield _node_port(protocol, str(port.node_port))
 
@@ -278,18 +262,15 @@ def _node_port(protocol: str, ports: str, *, local: bool = True) -> str:
 def _known(cluster: Manifests, family: Family) -> set[str]:
     """The addresses of which it is known whose they are: nodes', endpoints' and Services'."""
     found = {ip for node in cluster.nodes for ip in host_ips(node)}
-    found |= {address for each in cluster.endpoint_slices for item in each.endpoints for address in item.addresses}
-    for service in cluster.services:
-        spec = service.spec
-        found |= {*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress)} - {"", "None"}
-    return {address for address in found if _is_of(address, family)}
+    slices = (each for each in cluster.endpoint_slices if each.address_type == family.value)
+    found |= {address for each in slices for item in each.endpoints for address in item.addresses}
+    return {ip for ip in found.union(*map(_addresses, cluster.services)) if family_of(ip) is family}
 
 
-def _is_of(address: str, family: Family) -> bool:
-    try:
-        return ipaddress.ip_address(address).version == (4 if family is Family.IPV4 else 6)
-    except ValueError:
-        return False
+def _addresses(service: Service) -> list[str]:
+    spec = service.spec
+    found = (*spec.cluster_ips, *spec.external_ips, *(each.ip for each in service.ingress))
+    return [ip for ip in found if ip not in ("", "None")]
 
 
 def with_endpoints(cluster: Manifests, count: int, node: str, tell: Callable[[str], None]) -> Manifests:
@@ -309,17 +290,13 @@ def with_endpoints(cluster: Manifests, count: int, node: str, tell: Callable[[st
 
 
 def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[str]) -> Iterator[EndpointSlice]:
-    families = (only,) if only is not None else families_of(service) or (Family.IPV4,)
-    for family in (each.value for each in families):
-        network = _RANGES[4 if family == "IPv4" else 6]
+    for family in (only,) if only is not None else families_of(service) or (Family.IPV4,):
+        network = _RANGES[family]
         room = min(network.num_addresses, 1 << 63) - 2
-        free = islice(places(f"{service.metadata.key} {family}", room), count)
+        free = islice(places(f"{service.metadata.key} {family.value}", room), count)
+        conditions = EndpointConditions(ready=True, serving=True, terminating=False)
         endpoints = tuple(
-            Endpoint(
-                (str(network[1 + place]),),
-                EndpointConditions(ready=True, serving=True, terminating=False),
-                node_name=nodes[number % len(nodes)],
-            )
+            Endpoint((str(network[1 + place]),), conditions, node_name=nodes[number % len(nodes)])
             for number, place in enumerate(free)
         )
         ports = tuple(
@@ -327,9 +304,6 @@ def _slices(service: Service, only: Family | None, count: int, nodes: Sequence[s
                          port.name, port.protocol)
             for port in service.spec.ports
         )  # fmt: skip
-        meta = ObjectMeta(
-            f"{service.metadata.name}-assumed-{family.lower()}",
-            service.metadata.namespace,
-            {_SERVICE: service.metadata.name},
-        )
-        yield EndpointSlice(meta, family, endpoints, ports)
+        name = f"{service.metadata.name}-assumed-{family.value.lower()}"
+        meta = ObjectMeta(name, service.metadata.namespace, {_SERVICE: service.metadata.name})
+        yield EndpointSlice(meta, family.value, endpoints, ports)

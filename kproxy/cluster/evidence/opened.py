@@ -12,21 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kproxy.cluster.evidence.signs import cut_chains, cut_table, has_rules, missing_jumps, unled
-from kproxy.cluster.evidence.unseen import (
-    BASE_CHAIN_JUMPS,
-    CHAIN,
-    FILTER_TABLE,
-    IPVS,
-    MANGLE_TABLE,
-    NAT_TABLE,
-    NFTABLES,
-    RAW_TABLE,
-    VARIANTS,
-    Unseen,
-)
+from kproxy.cluster.evidence.unseen import BASE_CHAIN_JUMPS, CHAIN, IPVS, NFTABLES, TABLES, VARIANTS, Unseen
 from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
 from kproxy.dataplane.model.unseen import unseen_match, unseen_target
-from kproxy.netfilter import Family, Ruleset, parse_save
+from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset, parse_save
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Table
@@ -37,14 +26,7 @@ from kproxy.render.iptables.chains import SERVICES
 if TYPE_CHECKING:
     from kproxy.dataplane.symbolic.host_rules import SideRules
 
-_TABLES: Final = {FILTER_TABLE: ("filter",), NAT_TABLE: ("nat",), MANGLE_TABLE: ("mangle",), RAW_TABLE: ("raw",)}
 _BOTH: Final = ("nat", "filter")
-_HOOKS: Final = {
-    "filter": ("INPUT", "FORWARD", "OUTPUT"),
-    "nat": ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"),
-    "mangle": ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"),
-    "raw": ("PREROUTING", "OUTPUT"),
-}
 
 
 def open_rules(
@@ -68,8 +50,8 @@ def open_rules(
         if not each.suspected or not each.is_met_by(family):
             continue
         rule = Rule(target=unseen_target(each.what, each.why))
-        if each.what in _TABLES:
-            _open_tables(found, family, _TABLES[each.what], rule)
+        if each.what in TABLES.values():
+            _open_tables(found, family, [name for name, what in TABLES.items() if what == each.what], rule)
         elif each.what in VARIANTS.values():
             variant = next(key for key, name in VARIANTS.items() if name == each.what)
             found = [replace(held, variant=held.variant or variant.other) for held in found]
@@ -95,14 +77,9 @@ def opened_side(
 
     `same` are unseen things (`Unseen.thing`) that the other side lacks as well: they are taken to be the same on both.
     """
-    lost = any(what == BASE_CHAIN_JUMPS for _, what in same)
-
-    def sure(table: Table) -> Table:
-        return _with_head(table, _made(missing_jumps(table)))
-
-    iptables = tuple(
-        replace(held, ruleset=_map_tables(held.ruleset, sure)) if lost else held for held in rules.iptables
-    )
+    iptables = rules.iptables
+    if any(what == BASE_CHAIN_JUMPS for _, what in same):
+        iptables = tuple(replace(held, ruleset=_map_tables(held.ruleset, _with_missing_jumps)) for held in iptables)
     left = [each for each in unseen if each.thing not in same]
     return replace(rules, iptables=open_rules(iptables, family, left, rules.nftables, forked=False))
 
@@ -117,7 +94,7 @@ def _with_tables(ruleset: Ruleset, names: Iterable[str], rule: Rule) -> Ruleset:
     """A rule at the head of each built-in chain of these tables, which are made where they are missing."""
     for name in names:
         table = ruleset.table(name) or Table(name)
-        for hook in _HOOKS[name]:
+        for hook in BUILTIN_CHAINS[name]:
             table = with_rules(table, hook, (rule,), first=True)
         ruleset = with_table(ruleset, table)
     return ruleset
@@ -131,12 +108,10 @@ def with_table(ruleset: Ruleset, table: Table) -> Ruleset:
 
 def with_rules(table: Table, name: str, rules: Iterable[Rule], *, first: bool) -> Table:
     """The table with more rules in a chain, a built-in one if it is not there, before those that it has or behind."""
-    chain = table.chain(name) or Chain(name, "ACCEPT")
-    chain = replace(chain, rules=(*rules, *chain.rules) if first else (*chain.rules, *rules))
-    chains = [each for each in table.chains if each.name != name]
-    at = next((number for number, each in enumerate(table.chains) if each.name == name), len(chains))
-    chains.insert(at, chain)
-    return Table(table.name, tuple(chains), table.comments)
+    chains = {each.name: each for each in table.chains}
+    chain = chains.get(name) or Chain(name, "ACCEPT")
+    chains[name] = replace(chain, rules=(*rules, *chain.rules) if first else (*chain.rules, *rules))
+    return Table(table.name, tuple(chains.values()), table.comments)
 
 
 def _map_tables(ruleset: Ruleset, change: Callable[[Table], Table]) -> Ruleset:
@@ -152,7 +127,7 @@ def _with_rule(ruleset: Ruleset, name: str, rule: Rule) -> Ruleset:
             return table
         jumps = [jump.source for jump in JUMP_RULES if (jump.table, jump.target) == (table.name, name)]
         for at in [name] if table.chain(name) is not None else jumps or [SERVICES]:
-            if table.chain(at) is not None or at in _HOOKS[table.name]:
+            if table.chain(at) is not None or at in BUILTIN_CHAINS[table.name]:
                 table = with_rules(table, at, (rule,), first=first)
         return table
 
@@ -171,7 +146,7 @@ def _with_jumps(ruleset: Ruleset, each: Unseen, rule: Rule, forked: bool) -> Rul
             (jump, replace(each, matches=(*each.matches, match)) if has_rules(table, jump.target) else rule)
             for jump, each in _made(jumps)
         ]
-        return _with_head(table, made if forked else {jump.source: (jump, rule) for jump in jumps}.values())
+        return _with_head(table, made if forked else list({jump.source: (jump, rule) for jump in jumps}.values()))
 
     return _map_tables(ruleset, change)
 
@@ -186,11 +161,12 @@ def _made(jumps: Iterable[JumpRule]) -> list[tuple[JumpRule, Rule]]:
     return found
 
 
-def _with_head(table: Table, jumps: Iterable[tuple[JumpRule, Rule]]) -> Table:
+def _with_missing_jumps(table: Table) -> Table:
+    return _with_head(table, _made(missing_jumps(table)))
+
+
+def _with_head(table: Table, jumps: Sequence[tuple[JumpRule, Rule]]) -> Table:
     """The table with rules at the head of its built-in chains, in their order, as kube-proxy puts them."""
-    heads: dict[str, list[Rule]] = {}
-    for jump, rule in jumps:
-        heads.setdefault(jump.source, []).append(rule)
-    for name, rules in heads.items():
-        table = with_rules(table, name, rules, first=True)
+    for jump, rule in reversed(jumps):
+        table = with_rules(table, jump.source, (rule,), first=True)
     return table

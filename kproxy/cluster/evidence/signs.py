@@ -13,76 +13,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
-from kproxy.cluster.evidence.unseen import (
-    BASE_CHAIN_JUMPS,
-    CHAIN,
-    FILTER_TABLE,
-    IPSET,
-    IPVS,
-    MANGLE_TABLE,
-    NAT_TABLE,
-    NFTABLES,
-    RAW_TABLE,
-    VARIANTS,
-    Unseen,
-    not_looked_at,
-    suspect,
-)
+from kproxy.cluster.evidence import unseen
+from kproxy.cluster.evidence.unseen import NFTABLES, VARIANTS, Unseen, not_looked_at, suspect
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import (
-    CommentMatch,
-    ConntrackMatch,
-    MarkMatch,
-    OpaqueMatch,
-    RecentMatch,
-    SetMatch,
-    StatisticMatch,
-)
+from kproxy.netfilter.iptables import matches, targets
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.iptables.ruleset import Chain, Table
-from kproxy.netfilter.iptables.targets import ConnmarkTarget, DnatTarget, Jump, MasqueradeTarget, SetTarget, Verdict
+from kproxy.render.iptables import chains as kube
 from kproxy.render.iptables.base import BASE_CHAINS, JUMP_RULES, JumpRule
-from kproxy.render.iptables.chains import (
-    EXTERNAL_SERVICES,
-    FIREWALL,
-    FORWARD,
-    MARK_MASQ,
-    NODEPORTS,
-    POSTROUTING,
-    PROXY_FIREWALL,
-    SERVICE_PORT_CHAIN_PREFIXES,
-    SERVICES,
-)
+from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
+from kproxy.render.nftables import names
 from kproxy.render.nftables.base import JUMPS
-from kproxy.render.nftables.names import (
-    CLUSTER_IPS,
-    MASQUERADING,
-    NO_ENDPOINT_SERVICES,
-    NODEPORT_IPS,
-    SERVICE_IPS,
-    SERVICE_NODEPORTS,
-)
-from kproxy.render.nftables.names import SERVICES as SERVICES_CHAIN
 
 if TYPE_CHECKING:
     from kproxy.netfilter.nftables.element import Elements
+    from kproxy.netfilter.nftables.references import References
     from kproxy.netfilter.nftables.ruleset import NftRuleset
     from kproxy.netfilter.nftables.ruleset import Rule as NftRule
     from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
-_TABLES: Final = {"filter": FILTER_TABLE, "nat": NAT_TABLE, "mangle": MANGLE_TABLE, "raw": RAW_TABLE}
-_NAT_CHAINS: Final = (SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
-_FILTER_CHAINS: Final = frozenset({SERVICES, EXTERNAL_SERVICES, FORWARD, NODEPORTS, PROXY_FIREWALL})
-_ALWAYS: Final = {"filter": (SERVICES, EXTERNAL_SERVICES, FORWARD), "nat": BASE_CHAINS["nat"]}
+_NAT_CHAINS: Final = (kube.SERVICES, *SERVICE_PORT_CHAIN_PREFIXES)
+_FILTER_CHAINS: Final = frozenset(
+    {kube.SERVICES, kube.EXTERNAL_SERVICES, kube.FORWARD, kube.NODEPORTS, kube.PROXY_FIREWALL}
+)
+_ALWAYS: Final = {"filter": (kube.SERVICES, kube.EXTERNAL_SERVICES, kube.FORWARD), "nat": BASE_CHAINS["nat"]}
 """The chains that each version of kube-proxy in iptables mode has."""
-_STEADY: Final = frozenset({("nat", SERVICES), ("nat", POSTROUTING), ("filter", SERVICES), ("filter", FORWARD)})
+_STEADY: Final = frozenset({
+    ("nat", kube.SERVICES), ("nat", kube.POSTROUTING), ("filter", kube.SERVICES), ("filter", kube.FORWARD),
+})  # fmt: skip
 """The chains to which each version jumps from all built-in chains that v1.36 jumps from."""
-_FIRST: Final = frozenset(jump.target for jump in JUMP_RULES)
-"""The chains of kube-proxy's to which built-in chains jump."""
-_NFT_TABLE: Final = "kube-proxy"
+_PROXIED: Final = {"nat": ("PREROUTING", "OUTPUT", "POSTROUTING"), "filter": ("INPUT", "FORWARD", "OUTPUT")}
 _IPVS_SET: Final = re.compile(
     r"KUBE-(6-)?(CLUSTER-IP|LOOP-BACK|EXTERNAL-IP|LOAD-BALANCER|NODE-PORT|HEALTH-CHECK-NODE-PORT|IPVS-IPS)(-.*)?"
 )
@@ -123,23 +86,23 @@ def signs_of(rules: Rules, *, live: bool, collected: bool) -> tuple[Unseen, ...]
             modelled is open. collected: all were read from the kernel and kept in files: jumps that are missing in a
             dump of all tables do not exist.
     """
-    host = rules.host
-    found: list[Unseen] = []
+    host, found = rules.host, list[Unseen]()
+    tables = () if rules.nftables is None else rules.nftables.tables
     for family in Family:
         held = rules.given(family)
-        for each in held:
-            ruleset = each.ruleset
+        for ruleset in (each.ruleset for each in held):
             found += _ipvs(host, family, ruleset)
             if not live:
                 why = "rules ask for its members, and they are not given"
-                found += [suspect(host, family, f"{IPSET} {name}", why) for name in set_names(ruleset)]
-                found += (each for each in _tables(host, family, ruleset) if each.suspected or not collected)
-                found += _jumps(host, family, ruleset, whole=collected and _is_whole(ruleset))
+                found += (suspect(host, family, f"{unseen.IPSET} {name}", why) for name in set_names(ruleset))
+                whole = collected and _is_whole(ruleset)
+                found += (each for each in _tables(host, family, ruleset, whole) if each.suspected or not collected)
+                found += () if whole else _jumps(host, family, ruleset)
         if not live:
-            found += _native_jumps(host, family, rules.nftables, collected=collected)
+            cut = (cut_table(table, collected=collected) for table in tables if table.family is OWN_TABLES[family])
+            found += (suspect(host, family, *lost) for lost in cut if lost is not None)
             found += _variants(host, family, held, rules)
-    tables = () if rules.nftables is None else rules.nftables.tables
-    alone = len(tables) == 1 and tables[0].name == _NFT_TABLE and not collected  # as `nft list table` prints it
+    alone = len(tables) == 1 and tables[0].name == names.TABLE and not collected  # as `nft list table` prints it
     if not live and (rules.nftables is None or alone):
         found.append(not_looked_at(host, None, NFTABLES))
     return tuple(dict.fromkeys(found))
@@ -149,9 +112,9 @@ def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: R
     """Variants of iptables that a dump warns of, or that are simply not there."""
     there = {each.variant for each in held}
     warned: dict[str, str] = {}
-    names = [name for other, name in rules.hidden if other is family]
-    if names:
-        table = f"{OWN_TABLES[family].value} {', '.join(names)}"
+    hidden = [name for other, name in rules.hidden if other is family]
+    if hidden:
+        table = f"{OWN_TABLES[family].value} {', '.join(hidden)}"
         warned[VARIANTS[Variant.NFT]] = f"nft shows iptables-nft's table {table}, and not all that its rules say"
     tables = () if rules.nftables is None else rules.nftables.tables
     native = {each.name for each in tables if each.family is OWN_TABLES[family]}
@@ -164,8 +127,8 @@ def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: R
             if of not in (None, family):
                 continue
             incompatible = _INCOMPATIBLE.search(line)
-            if iptables and incompatible and incompatible[1] in _TABLES and incompatible[1] not in native:
-                warned[_TABLES[incompatible[1]]] = "the dump warns that only nft can show it"
+            if iptables and incompatible and incompatible[1] in unseen.TABLES and incompatible[1] not in native:
+                warned[unseen.TABLES[incompatible[1]]] = "the dump warns that only nft can show it"
             extension = _NO_EXTENSION.search(line)
             if extension and Variant.NFT not in there:
                 warned[VARIANTS[Variant.NFT]] = f"the dump warns that nft could not show {extension[1]}"
@@ -176,45 +139,43 @@ def _variants(host: str, family: Family, held: Sequence[IptablesRules], rules: R
             yield not_looked_at(host, family, name)
 
 
-def _tables(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
-    """iptables' tables that the dump does not have."""
-    there = {table.name for table in ruleset.tables}
-    for name, what in _TABLES.items():
-        if name not in there:
-            sign = _other_half(ruleset, name)
-            yield suspect(host, family, what, sign) if sign else not_looked_at(host, family, what)
+def _tables(host: str, family: Family, ruleset: Ruleset, whole: bool) -> Iterator[Unseen]:
+    """iptables' tables that the dump does not have, or in which none of kube-proxy's chains are."""
+    for name, what in unseen.TABLES.items():
+        if sign := "" if whole else _other_half(ruleset, name):
+            yield suspect(host, family, what, sign)
+        elif ruleset.table(name) is None:
+            yield not_looked_at(host, family, what)
 
 
 def _other_half(ruleset: Ruleset, name: str) -> str:
     """What points to kube-proxy's rules in a table that is missing, or has none of its chains; else ""."""
-    other = {"filter": "nat", "nat": "filter"}.get(name)
-    table, there = ruleset.table(name), ruleset.table(other or "")
-    if other is None or there is None or not _is_proxied(there, alone=table is None):
+    other = {"filter": "nat", "nat": "filter"}.get(name, "")
+    table, there = ruleset.table(name), ruleset.table(other)
+    if there is None or not _is_proxied(there, alone=table is None):
         return ""
-    if table is None:
-        return f"kube-proxy's {other} chains are here, and no {name} table"
-    if any(chain.name.startswith("KUBE-") for chain in table.chains):
+    if table is not None and any(chain.name.startswith("KUBE-") for chain in table.chains):
         return ""
-    return f"kube-proxy's {other} chains are here, and none of its chains in table {name}"
+    lost = f"no {name} table" if table is None else f"none of its chains in table {name}"
+    return f"kube-proxy's {other} chains are here, and {lost}"
 
 
 def _is_proxied(table: Table, *, alone: bool) -> bool:
     """Whether a table has chains of kube-proxy's; not alone, those of iptables mode, which has them in both tables."""
-    names = {chain.name for chain in table.chains}
+    there = {chain.name for chain in table.chains}
     if table.name == "filter":
-        return bool(names & (_FILTER_CHAINS if alone else {SERVICES, EXTERNAL_SERVICES}))
-    return any(name.startswith(_NAT_CHAINS if alone else SERVICE_PORT_CHAIN_PREFIXES) for name in names)
+        return bool(there & (_FILTER_CHAINS if alone else {kube.SERVICES, kube.EXTERNAL_SERVICES}))
+    return any(name.startswith(_NAT_CHAINS if alone else SERVICE_PORT_CHAIN_PREFIXES) for name in there)
 
 
 def _is_whole(ruleset: Ruleset) -> bool:
     """Whether a dump has both of kube-proxy's tables with all their built-in chains."""
-    tables = [ruleset.table(name) for name in ("nat", "filter")]
-    return all(
-        table is not None and all(table.chain(name) is not None for name in _PROXIED[table.name]) for table in tables
-    )
+    return all(ruleset.chain(table, name) is not None for table, chains in _PROXIED.items() for name in chains)
 
 
-_PROXIED: Final = {"nat": ("PREROUTING", "OUTPUT", "POSTROUTING"), "filter": ("INPUT", "FORWARD", "OUTPUT")}
+def _aims(chain: Chain) -> list[str]:
+    """The chains to which a chain's rules jump."""
+    return [rule.target.chain for rule in chain.rules if isinstance(rule.target, targets.Jump)]
 
 
 def missing_jumps(table: Table) -> tuple[JumpRule, ...]:
@@ -227,12 +188,12 @@ def missing_jumps(table: Table) -> tuple[JumpRule, ...]:
     leads = {source: _leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())}
     reached = set[str]().union(*leads.values())
     ipvs = any(_IPVS_CHAIN.fullmatch(chain.name) for chain in table.chains)
-    proxied = not ipvs and table.chain(SERVICES) is not None
+    proxied = not ipvs and table.chain(kube.SERVICES) is not None
 
     def is_due(jump: JumpRule) -> bool:
         if jump.table != table.name or jump.target in (reached if ipvs else leads[jump.source]):
             return False
-        empty = proxied and table.chain(jump.target) is not None and jump.target != FIREWALL
+        empty = proxied and table.chain(jump.target) is not None and jump.target != kube.FIREWALL
         return has_rules(table, jump.target) or (
             empty and (jump.target not in reached or (table.name, jump.target) in _STEADY)
         )
@@ -246,7 +207,7 @@ def unled(table: Table) -> tuple[str, ...]:
     builtin = BUILTIN_CHAINS.get(table.name, ())
     if missing_jumps(table) or any(chain.rules for chain in table.chains if chain.name in builtin):
         return ()
-    aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
+    aims = {name for chain in table.chains for name in _aims(chain)}
     return tuple(
         chain.name for chain in table.chains if chain.rules and chain.name not in aims and chain.name not in builtin
     )
@@ -260,6 +221,7 @@ def has_rules(table: Table, name: str) -> bool:
 
 def _leads_to(table: Table, source: str) -> set[str]:
     """The chains to which a built-in chain leads, but for those that only kube-proxy's first chains lead to."""
+    first = {jump.target for jump in JUMP_RULES}
     found: set[str] = set()
     left = [source]
     while left:
@@ -267,25 +229,19 @@ def _leads_to(table: Table, source: str) -> set[str]:
         chain = table.chain(name)
         if name not in found and chain is not None:
             found.add(name)
-            if name not in _FIRST:
-                left += [rule.target.chain for rule in chain.rules if isinstance(rule.target, Jump)]
+            left += () if name in first else _aims(chain)
     return found
 
 
-def _jumps(host: str, family: Family, ruleset: Ruleset, *, whole: bool) -> Iterator[Unseen]:
-    if whole:
-        return
-    for name, what in (("filter", FILTER_TABLE), ("nat", NAT_TABLE)):
-        if ruleset.table(name) is not None and (sign := _other_half(ruleset, name)):
-            yield suspect(host, family, what, sign)
+def _jumps(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
     for table in ruleset.tables:
         lost, alone = lost_in_words(table), unled(table)
         if lost or alone:
             why = lost or f"chain {alone[0]} of table {table.name} has rules, and no built-in chain jumps there"
-            yield suspect(host, family, BASE_CHAIN_JUMPS, why)
+            yield suspect(host, family, unseen.BASE_CHAIN_JUMPS, why)
         for name in cut_chains(table, ruleset.table("nat")):
             why = f"it lacks, in table {table.name}, rules that kube-proxy always writes"
-            yield suspect(host, family, f"{CHAIN} {name}", why)
+            yield suspect(host, family, f"{unseen.CHAIN} {name}", why)
 
 
 def lost_in_words(table: Table) -> str:
@@ -293,13 +249,11 @@ def lost_in_words(table: Table) -> str:
     lost = missing_jumps(table)
     reached = set[str]().union(*(_leads_to(table, source) for source in BUILTIN_CHAINS.get(table.name, ())))
     unreached = next((jump.target for jump in reversed(lost) if jump.target not in reached), "")
-    if unreached and has_rules(table, unreached):
-        return (
-            f"the rules name addresses, but nothing leads to them: chain {unreached} of table {table.name} has rules, "
-            "and no built-in chain jumps there"
-        )
     if unreached:
-        return f"chain {unreached} of table {table.name} is there, and no built-in chain jumps there"
+        named, has = "", "is there"
+        if has_rules(table, unreached):
+            named, has = "the rules name addresses, but nothing leads to them: ", "has rules"
+        return f"{named}chain {unreached} of table {table.name} {has}, and no built-in chain jumps there"
     return "; ".join(
         f"in table {table.name} nothing leads from {source} to "
         + ", ".join(sorted(jump.target for jump in lost if jump.source == source))
@@ -320,33 +274,33 @@ def cut_chains(table: Table, nat: Table | None) -> dict[str, bool]:
     else rules of the chain that should lead there were not seen. A chain of a Service that is gone is deleted at
     once; only with more than 1000 endpoints it may stay for an hour.
     """
-    names = {chain.name for chain in table.chains}
-    aims = {rule.target.chain for chain in table.chains for rule in chain.rules if isinstance(rule.target, Jump)}
-    services = any(name.startswith(("KUBE-SVC-", "KUBE-EXT-")) for name in names)
+    there = {chain.name for chain in table.chains}
+    aims = {name for chain in table.chains for name in _aims(chain)}
+    services = any(name.startswith(("KUBE-SVC-", "KUBE-EXT-")) for name in there)
     found: dict[str, bool] = {}
     for chain in table.chains:
         name, last = chain.name, chain.rules[-1] if chain.rules else None
         if name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
             cut = name in aims and not _ends(name, last)
-        elif name == POSTROUTING:
-            cut = last is None or not isinstance(last.target, MasqueradeTarget)
-        elif table.name == "nat" and name == SERVICES:
+        elif name == kube.POSTROUTING:
+            cut = last is None or not isinstance(last.target, targets.MasqueradeTarget)
+        elif table.name == "nat" and name == kube.SERVICES:
             cut = services and last is None
-        elif name == FORWARD:
+        elif name == kube.FORWARD:
             cut = not _forwards(chain)
-        elif name == PROXY_FIREWALL:
+        elif name == kube.PROXY_FIREWALL:
             # A nat table that was made to be opened has none of its chains.
-            there = () if nat is None or nat.chain(SERVICES) is None else nat.chains
-            balanced = any(each.name.startswith("KUBE-FW-") for each in there) if there else FORWARD in found
+            beside = () if nat is None or nat.chain(kube.SERVICES) is None else nat.chains
+            balanced = any(each.name.startswith("KUBE-FW-") for each in beside) if beside else kube.FORWARD in found
             cut = last is None and balanced
         else:
-            cut = name == MARK_MASQ and last is None and (name in aims or services)
+            cut = name == kube.MARK_MASQ and last is None and (name in aims or services)
         if cut:
-            found[name] = name == FORWARD
-    if table.name == "nat" and SERVICES in names:
+            found[name] = name == kube.FORWARD
+    if table.name == "nat" and kube.SERVICES in there:
         found |= _leaders(table, aims)
-    if _is_proxied(table, alone=False) and not unled(table) and not any(map(_IPVS_CHAIN.fullmatch, names)):
-        found |= dict.fromkeys((name for name in _ALWAYS.get(table.name, ()) if name not in names), True)
+    if _is_proxied(table, alone=False) and not unled(table) and not any(map(_IPVS_CHAIN.fullmatch, there)):
+        found |= dict.fromkeys((name for name in _ALWAYS.get(table.name, ()) if name not in there), True)
     return dict(sorted(found.items()))
 
 
@@ -354,35 +308,43 @@ def _leaders(table: Table, aims: set[str]) -> dict[str, bool]:
     """The chains of kube-proxy's nat that lack what leads to others of its chains."""
     found: dict[str, bool] = {}
     chains = {chain.name: chain for chain in table.chains}
-    nodeports = chains.get(NODEPORTS)
-    if nodeports is not None and nodeports.rules and NODEPORTS not in aims:
-        found[SERVICES] = False
+    nodeports = chains.get(kube.NODEPORTS)
+    if nodeports is not None and nodeports.rules and kube.NODEPORTS not in aims:
+        found[kube.SERVICES] = False
     if sum(name.startswith("KUBE-SEP-") for name in chains) > LARGE_CLUSTER_ENDPOINTS:
         return found
-    led = {(rule.destination, rule.target.chain) for rule in chains[SERVICES].rules if isinstance(rule.target, Jump)}
-    choices = [chain for chain in table.chains if chain.name.startswith(("KUBE-SVC-", "KUBE-SVL-"))]
-    for chain in table.chains:
-        if chain.name in aims or not chain.name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
+    led = {
+        (rule.destination, rule.target.chain)
+        for rule in chains[kube.SERVICES].rules
+        if isinstance(rule.target, targets.Jump)
+    }
+    choices = {chain.name: _service_ports(chain) for chain in table.chains if chain.name.startswith(_CHOICES)}
+    for name, chain in chains.items():
+        if name in aims or not name.startswith(SERVICE_PORT_CHAIN_PREFIXES):
             continue
-        if chain.name.startswith("KUBE-SEP-"):
+        if name.startswith("KUBE-SEP-"):
             owners = _service_ports(chain)
-            leading = [each.name for each in choices if owners & _service_ports(each)]
-            leading = leading or [each.name for each in choices if not (owners and _service_ports(each))]
-            found |= dict.fromkeys(leading or [SERVICES], True)
+            leading = [each for each, ports in choices.items() if owners & ports]
+            leading = leading or [each for each, ports in choices.items() if not (owners and ports)]
+            found |= dict.fromkeys(leading or [kube.SERVICES], True)
         else:
-            found.setdefault(SERVICES, False)
-            if chain.name.startswith("KUBE-EXT-") and nodeports is not None:
-                found.setdefault(NODEPORTS, False)
-    for chain in choices:
-        if any(rule.destination is not None and (rule.destination, chain.name) not in led for rule in chain.rules):
-            found.setdefault(SERVICES, False)
+            found.setdefault(kube.SERVICES, False)
+            if name.startswith("KUBE-EXT-") and nodeports is not None:
+                found.setdefault(kube.NODEPORTS, False)
+    for name in choices:
         kept: dict[bool, set[str]] = {True: set(), False: set()}
-        for rule in chain.rules:
-            if isinstance(rule.target, Jump) and rule.target.chain.startswith("KUBE-SEP-"):
-                kept[any(isinstance(match, RecentMatch) for match in rule.matches)].add(rule.target.chain)
+        for rule in chains[name].rules:
+            if rule.destination is not None and (rule.destination, name) not in led:
+                found.setdefault(kube.SERVICES, False)
+            if isinstance(rule.target, targets.Jump) and rule.target.chain.startswith("KUBE-SEP-"):
+                kept[any(isinstance(match, matches.RecentMatch) for match in rule.matches)].add(rule.target.chain)
         if kept[True] and kept[True] != kept[False]:
-            found[chain.name] = True
+            found[name] = True
     return found
+
+
+_CHOICES: Final = ("KUBE-SVC-", "KUBE-SVL-")
+"""How the chains begin that choose an endpoint."""
 
 
 def _service_ports(chain: Chain) -> set[str]:
@@ -391,36 +353,27 @@ def _service_ports(chain: Chain) -> set[str]:
         match.comment.partition(" ")[0]
         for rule in chain.rules
         for match in rule.matches
-        if isinstance(match, CommentMatch)
+        if isinstance(match, matches.CommentMatch)
     }
 
 
 def _forwards(chain: Chain) -> bool:
     """Whether KUBE-FORWARD has the rules that each version of kube-proxy writes."""
-    accepts = [rule for rule in chain.rules if isinstance(rule.target, Verdict) and rule.target.verdict == "ACCEPT"]
-    matched = {type(match) for rule in accepts for match in rule.matches}
-    return {MarkMatch, ConntrackMatch} <= matched
+    accepts = [
+        each for each in chain.rules if isinstance(each.target, targets.Verdict) and each.target.verdict == "ACCEPT"
+    ]
+    return {matches.MarkMatch, matches.ConntrackMatch} <= {type(match) for rule in accepts for match in rule.matches}
 
 
 def _ends(name: str, last: Rule | None) -> bool:
     """Whether a chain of a ServicePort or an endpoint has the rule that kube-proxy always writes last."""
-    if last is None:
-        return False
-    if name.startswith("KUBE-SEP-"):
-        return isinstance(last.target, DnatTarget)
-    leads = isinstance(last.target, Jump) and last.target.chain != MARK_MASQ
-    if name.startswith("KUBE-EXT-"):
-        return leads
-    return not name.startswith(("KUBE-SVC-", "KUBE-SVL-")) or (
-        leads and not any(isinstance(match, StatisticMatch | RecentMatch) for match in last.matches)
-    )
-
-
-def _native_jumps(host: str, family: Family, native: NftRuleset | None, *, collected: bool) -> Iterator[Unseen]:
-    for table in () if native is None else native.tables:
-        lost = cut_table(table, collected=collected) if table.family is OWN_TABLES[family] else None
-        if lost is not None:
-            yield suspect(host, family, *lost)
+    if last is None or name.startswith("KUBE-SEP-"):
+        return last is not None and isinstance(last.target, targets.DnatTarget)
+    leads = isinstance(last.target, targets.Jump) and last.target.chain != kube.MARK_MASQ
+    if name.startswith(_CHOICES):
+        asking = matches.StatisticMatch | matches.RecentMatch
+        return leads and not any(isinstance(match, asking) for match in last.matches)
+    return leads or not name.startswith("KUBE-EXT-")
 
 
 def cut_table(table: NftTable, *, collected: bool = False) -> tuple[str, str] | None:
@@ -434,82 +387,86 @@ def cut_table(table: NftTable, *, collected: bool = False) -> tuple[str, str] | 
 
     A chain of a Service that is gone stays for a while, empty (kube-proxy v1.36, pkg/proxy/nftables/proxier.go).
     """
-    from kproxy.netfilter.nftables.references import chains_of_elements, references_of  # most hosts need none of it
+    if table.name != names.TABLE or "dormant" in table.flags:
+        return None
+    aims = {chain.name: {to for rule in chain.rules for to in _references(rule).chains} for chain in table.chains}
+    services = table.chain(names.SERVICES)
+    found: set[str] = set()
+    left = [chain.name for chain in table.chains if chain.base is not None]
+    while left:
+        name = left.pop()
+        left += aims.get(name, set()) - found
+        found.add(name)
+    if services is not None and services.rules and names.SERVICES not in found:
+        why = "the rules name addresses, but nothing leads to them: no base chain of table"
+        return unseen.BASE_CHAIN_JUMPS, f"{why} {table.name} leads to its chain services"
+    lost = next(_lost(table, aims, collected), "")
+    return (NFTABLES, lost) if lost else None
+
+
+def _lost(table: NftTable, aims: Mapping[str, set[str]], collected: bool) -> Iterator[str]:
+    """What kube-proxy's table lacks, in words. Only the first is asked for: what follows it takes it as there."""
+    from kproxy.netfilter.nftables.references import chains_of_elements  # most hosts need none of it
 
     chains = {chain.name: chain for chain in table.chains}
     own = {name for name in chains if "/" in name}  # those of ServicePorts and endpoints
-    if table.name != _NFT_TABLE or "dormant" in table.flags:
-        return None
-    left = [chain.name for chain in table.chains if chain.base is not None]
-    found: set[str] = set()
-    while left:
-        name = left.pop()
-        if name not in found and name in chains:
-            found.add(name)
-            left += [other for rule in chains[name].rules for other in references_of(rule).chains]
-    if SERVICES_CHAIN in chains and chains[SERVICES_CHAIN].rules and SERVICES_CHAIN not in found:
-        why = (
-            f"the rules name addresses, but nothing leads to them: no base chain of table {table.name} leads to its "
-            "chain services"
-        )
-        return BASE_CHAIN_JUMPS, why
-    for name in (*JUMPS, SERVICES_CHAIN, MASQUERADING) if own else ():
+    for name in (*JUMPS, names.SERVICES, names.MASQUERADING) if own else ():
         if name not in chains or not chains[name].rules:
-            return NFTABLES, f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
+            yield f"table {table.name} has no rules in its chain {name}, and kube-proxy always writes some"
         if name in JUMPS and chains[name].base is None:
-            return NFTABLES, f"chain {name} of table {table.name} is at no hook, where kube-proxy always puts it"
-        there = {other for rule in chains[name].rules for other in references_of(rule).chains}
-        for jump in JUMPS.get(name, ()):
-            if (lost := jump.text.rpartition(" ")[2]) not in there:
-                return NFTABLES, f"chain {name} of table {table.name} lacks kube-proxy's jump to {lost}"
+            yield f"chain {name} of table {table.name} is at no hook, where kube-proxy always puts it"
+        jumps = [jump.text.rpartition(" ")[2] for jump in JUMPS.get(name, ())]
+        yield from (
+            f"chain {name} of table {table.name} lacks kube-proxy's jump to {to}"
+            for to in jumps
+            if to not in aims[name]
+        )
     elements = {item.name: item.elements for item in table.sets}
     called = {name for each in elements.values() for name in chains_of_elements(each)}
     whole = collected and bool(called)
-    for name in (SERVICE_IPS, SERVICE_NODEPORTS) if own else ():
-        if name not in {other for rule in chains[SERVICES_CHAIN].rules for other in references_of(rule).sets}:
-            return NFTABLES, f"chain {SERVICES_CHAIN} of table {table.name} lacks kube-proxy's rule of its map {name}"
-    if CLUSTER_IPS in elements and not collected and (lost := _lost_cluster_ip(elements)):
-        return NFTABLES, f"table {table.name}: {lost}"
-    called |= {name for chain in table.chains for rule in chain.rules for name in references_of(rule).chains}
+    asked = {to for rule in chains[names.SERVICES].rules for to in _references(rule).sets} if own else set()
+    for name in (names.SERVICE_IPS, names.SERVICE_NODEPORTS) if own else ():
+        if name not in asked:
+            yield f"chain {names.SERVICES} of table {table.name} lacks kube-proxy's rule of its map {name}"
+    if names.CLUSTER_IPS in elements and not collected and (lost := _lost_cluster_ip(elements)):
+        yield f"table {table.name}: {lost}"
+    called = called.union(*aims.values())
     for name, chain in sorted(chains.items()):
         if name in called and not chain.rules:
-            return NFTABLES, f"table {table.name} leads to chain {name}, which has no rules"
+            yield f"table {table.name} leads to chain {name}, which has no rules"
         if name in called and name in own and not _leads_on(chain.rules[-1]):
-            return NFTABLES, f"chain {name} of table {table.name} lacks the rule that kube-proxy always writes last"
+            yield f"chain {name} of table {table.name} lacks the rule that kube-proxy always writes last"
         if name not in called and chain.rules and name in own and not whole:
-            return (
-                NFTABLES,
-                f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing",
-            )
-    if NODEPORT_IPS in elements and not any(elements.values()):
-        return NFTABLES, f"no set or map of table {table.name} has elements, and kube-proxy always writes some"
-    return None
+            yield f"nothing in table {table.name} leads to its chain {name}: elements of its maps are missing"
+    if names.NODEPORT_IPS in elements and not any(elements.values()):
+        yield f"no set or map of table {table.name} has elements, and kube-proxy always writes some"
+
+
+def _references(rule: NftRule) -> References:
+    from kproxy.netfilter.nftables.references import references_of  # most hosts need none of it
+
+    return references_of(rule)
 
 
 def _leads_on(rule: NftRule) -> bool:
     """Whether a rule of a ServicePort's or an endpoint's chain decides what becomes of packets, and not only of clients
     that a set remembers."""
-    from kproxy.netfilter.nftables.references import references_of
     from kproxy.netfilter.nftables.statement import Nat, VerdictMap
-    from kproxy.netfilter.nftables.value import Verdict as NftVerdict
+    from kproxy.netfilter.nftables.value import Verdict
 
-    decides = any(isinstance(part, Nat | NftVerdict | VerdictMap) for part in rule.statements)
-    return decides and not references_of(rule).sets
+    decides = any(isinstance(part, Nat | Verdict | VerdictMap) for part in rule.statements)
+    return decides and not _references(rule).sets
 
 
 def _lost_cluster_ip(elements: Mapping[str, Elements]) -> str:
     """Which ClusterIP the set of them names and no map, or that it names none; "" for neither."""
-    mapped = {
-        each.key[0]
-        for name in (SERVICE_IPS, NO_ENDPOINT_SERVICES)
-        for each in elements.get(name, ())
-        if isinstance(each.key, tuple)
-    }
-    named = [each.key for each in elements[CLUSTER_IPS] if isinstance(each.key, int)]
+    maps = (elements.get(name, ()) for name in (names.SERVICE_IPS, names.NO_ENDPOINT_SERVICES))
+    mapped = {each.key[0] for some in maps for each in some if isinstance(each.key, tuple)}
+    named = {each.key for each in elements[names.CLUSTER_IPS] if isinstance(each.key, int)}
     if mapped and not named:
-        return f"set {CLUSTER_IPS} has no elements, and kube-proxy always writes some"
-    lost = next((each for each in named if each not in mapped), None)
-    return "" if lost is None else f"set {CLUSTER_IPS} has an address of which its maps have no element"
+        return f"set {names.CLUSTER_IPS} has no elements, and kube-proxy always writes some"
+    lost = f"set {names.CLUSTER_IPS} has an address of which its maps have no element"
+    return "" if named <= mapped else lost
 
 
 def set_names(ruleset: Ruleset) -> tuple[str, ...]:
@@ -517,20 +474,18 @@ def set_names(ruleset: Ruleset) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for _, _, _, rule in ruleset.rules():
         for match in rule.matches:
-            if isinstance(match, SetMatch):
+            if isinstance(match, matches.SetMatch):
                 found[match.match_set.value.name] = None
-        if isinstance(rule.target, SetTarget):
+        if isinstance(rule.target, targets.SetTarget):
             found |= {each.name: None for each in (rule.target.add_set, rule.target.del_set) if each is not None}
     return tuple(found)
 
 
 def restores_connection_marks(rules: Rules, family: Family) -> bool:
     """Whether rules that packets of a family meet make the connection's mark the packet's."""
-    for held in rules.given(family):
-        if any(
-            isinstance(r.target, ConnmarkTarget) and r.target.copy == "restore" for _, _, _, r in held.ruleset.rules()
-        ):
-            return True
+    aims = (rule.target for held in rules.given(family) for _, _, _, rule in held.ruleset.rules())
+    if any(isinstance(each, targets.ConnmarkTarget) and each.copy == "restore" for each in aims):
+        return True
     return rules.nftables is not None and _native_restores(rules.nftables, family)
 
 
@@ -551,23 +506,18 @@ def _native_restores(native: NftRuleset, family: Family) -> bool:
 
 def _ipvs(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
     """What kube-proxy in IPVS mode leaves in iptables, and what else asks IPVS."""
-    sets = next((name for name in set_names(ruleset) if _IPVS_SET.fullmatch(name)), "")
-    chain = next(
-        (chain.name for table in ruleset.tables for chain in table.chains if _IPVS_CHAIN.fullmatch(chain.name)), ""
-    )
-    asks = any(
-        isinstance(match, OpaqueMatch) and match.name == "ipvs"
-        for _, _, _, rule in ruleset.rules()
-        for match in rule.matches
-    )
-    if sets or chain or asks:
-        sign = f"set {sets}" if sets else f"chain {chain}" if chain else "-m ipvs"
-        yield ipvs(host, family, f"the rules have {sign}, as on a node whose kube-proxy is in IPVS mode")
+    signs = [f"set {name}" for name in set_names(ruleset) if _IPVS_SET.fullmatch(name)]
+    chains = (chain.name for table in ruleset.tables for chain in table.chains)
+    signs += [f"chain {name}" for name in chains if _IPVS_CHAIN.fullmatch(name)]
+    asked = (match for _, _, _, rule in ruleset.rules() for match in rule.matches)
+    signs += ["-m ipvs" for match in asked if isinstance(match, matches.OpaqueMatch) and match.name == "ipvs"]
+    if signs:
+        yield ipvs(host, family, f"the rules have {signs[0]}, as on a node whose kube-proxy is in IPVS mode")
 
 
 def ipvs(host: str, family: Family | None, sign: str) -> Unseen:
     """IPVS, of which there is a sign."""
-    return suspect(host, family, IPVS, f"{sign}; its virtual servers are not modelled")
+    return suspect(host, family, unseen.IPVS, f"{sign}; its virtual servers are not modelled")
 
 
 def ipvs_of_devices(host: str, names: Iterable[str] | None) -> tuple[Unseen, ...]:

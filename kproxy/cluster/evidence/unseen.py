@@ -11,10 +11,8 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.hooks import Variant
 from kproxy.words import listed
 
-FILTER_TABLE: Final = "filter table"
-NAT_TABLE: Final = "nat table"
-MANGLE_TABLE: Final = "mangle table"
-RAW_TABLE: Final = "raw table"
+TABLES: Final = {name: f"{name} table" for name in ("filter", "nat", "mangle", "raw")}
+"""iptables' tables, by name."""
 NFTABLES: Final = "nftables"
 IPVS: Final = "ipvs"
 IPSET: Final = "ipset"
@@ -36,7 +34,7 @@ VARIANTS: Final = {Variant.LEGACY: "legacy iptables", Variant.NFT: "nft iptables
 """All of one variant's tables."""
 
 THINGS: Final = (
-    FILTER_TABLE, NAT_TABLE, MANGLE_TABLE, RAW_TABLE, *VARIANTS.values(), NFTABLES, IPVS, IPSET, CHAIN,
+    *TABLES.values(), *VARIANTS.values(), NFTABLES, IPVS, IPSET, CHAIN,
     POLICY_ROUTING, ROUTES, SYSCTLS, CONNECTION_MARK, BASE_CHAIN_JUMPS, ENDPOINTS, CLUSTER_IPS, NODE_PORTS,
     NODE_ADDRESSES, CONFIGURATION, SERVICES, NODES,
 )  # fmt: skip
@@ -72,11 +70,6 @@ class Unseen(msgspec.Struct, frozen=True):
     def is_met_by(self, family: Family) -> bool:
         """Whether packets of a family may meet it."""
         return self.family in ("", family.value)
-
-
-def no_rules_of(host: str, family: Family, variant: Variant | None, why: str) -> Unseen:
-    """A family's rules that were not seen; of nftables where no variant of iptables is known."""
-    return suspect(host, family, NFTABLES if variant is None else VARIANTS[variant], why)
 
 
 def suspect(host: str, family: Family | None, what: str, why: str) -> Unseen:

@@ -11,7 +11,7 @@ import msgspec
 from kproxy.family import join_host_port
 
 _FIELD: Final = re.compile(r"(src|dst|sport|dport)=(\S+)")
-_ORDER: Final = ("src", "dst", "sport", "dport")
+_ORDER: Final = ["src", "dst", "sport", "dport"]
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -49,34 +49,28 @@ class Flow(msgspec.Struct, frozen=True):
         return f"{self.protocol} {join_host_port(self.source, self.source_port)} to {to} via {self.endpoint}"
 
 
-def parse_flows(text: str, protocol: str = "") -> Iterator[Flow]:
-    """Reads what `conntrack -L` printed; lines that are no entries with ports are left out.
+def parse_flows(text: str, protocol: str = "", *, strict: bool = False) -> Iterator[Flow]:
+    """Reads what `conntrack -L` printed; entries of protocols without ports are left out.
 
     Args:
         protocol: that of all entries, if it was asked for one (`-p`); else each line begins with it, after the name of
             the family in what /proc/net/nf_conntrack has.
+        strict: a line that is no whole entry is an error, but for the one that conntrack prints to stderr at the end.
+
+    Raises:
+        ValueError: with the number of the line.
     """
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), 1):
         fields = _FIELD.findall(line)
-        if len(fields) == 8 and tuple(name for name, _ in fields) == _ORDER * 2:
-            (_, s), (_, d), (_, sp), (_, dp), (_, rs), (_, rd), (_, rsp), (_, rdp) = fields
-            name = protocol or next((word.upper() for word in line.split(maxsplit=4) if word in _PROTOCOLS), "")
-            yield Flow(name, s, int(sp), d, int(dp), rs, int(rsp), rd, int(rdp))
-
-
-def first_odd_line(text: str) -> tuple[int, str] | None:
-    """The first line that is no whole entry, with its number from 1; None if all are. Entries of protocols without
-    ports count, and the line that conntrack itself prints to stderr at the end."""
-    lines = enumerate(text.splitlines(), 1)
-    return next(((number, line) for number, line in lines if line.strip() and not _is_entry(line)), None)
-
-
-def _is_entry(line: str) -> bool:
-    fields = _FIELD.findall(line)
-    with_ports = any(word in _PROTOCOLS for word in line.split(maxsplit=4)[:4])
-    expected = _ORDER * 2 if with_ports else _ORDER[:2] * 2
-    numbers = all(value.isdecimal() for name, value in fields if name in _ORDER[2:])
-    return (numbers and tuple(name for name, _ in fields) == expected) or _SUMMARY.match(line) is not None
+        names, values = [name for name, _ in fields], [value for _, value in fields]
+        told = next((word for word in line.split(maxsplit=4)[:4] if word in _PROTOCOLS), "")
+        ports = values[2:4] + values[6:]
+        if names == _ORDER * 2 and all(map(str.isdecimal, ports)):
+            s, d, _, _, rs, rd, _, _ = values
+            sp, dp, rsp, rdp = map(int, ports)
+            yield Flow(protocol or told.upper(), s, sp, d, dp, rs, rsp, rd, rdp)
+        elif strict and line.strip() and not _SUMMARY.match(line) and (told or names != _ORDER[:2] * 2):
+            raise ValueError(f"line {number}: what conntrack -L prints expected, not {line[:80]!r}")
 
 
 _SUMMARY: Final = re.compile(r"conntrack v\S+ \(conntrack-tools\): ")

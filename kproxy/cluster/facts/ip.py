@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -45,8 +44,21 @@ def parse_interfaces(entries: Sequence[Mapping[str, Any]]) -> tuple[Interface, .
     return tuple(found)
 
 
-def parse_routes(entries: Sequence[Mapping[str, Any]], family: Family) -> list[Route]:
-    """Reads `ip -json route show table all`; the local table follows from the addresses and is left out."""
+def with_family(entries: Sequence[Mapping[str, Any]], default: Family) -> list[Mapping[str, Any]]:
+    """The entries of an array with the `family` of each, which its addresses tell, else those of others."""
+    of_all = next(filter(None, map(_family_of, entries)), default)
+    return [{**entry, "family": _family_of(entry) or of_all} for entry in entries]
+
+
+def _family_of(entry: Mapping[str, Any]) -> Family | None:
+    hops = (hop for hop in entry.get("nexthops") or () if isinstance(hop, Mapping))
+    said = (str(each.get(name) or "") for each in (entry, *hops) for name in ("dst", "gateway", "prefsrc", "src"))
+    address = next((text for text in said if text not in ("", "default", "all")), "")
+    return Family.IPV6 if ":" in address else Family.IPV4 if address else None
+
+
+def parse_routes(entries: Sequence[Mapping[str, Any]]) -> tuple[Route, ...]:
+    """Reads `ip -json route show table all`, without the local table, which follows from the addresses."""
     routes = []
     for entry in entries:
         table, kind = str(entry.get("table", "main")), str(entry.get("type", "unicast"))
@@ -57,7 +69,7 @@ def parse_routes(entries: Sequence[Mapping[str, Any]], family: Family) -> list[R
             source = entry.get("prefsrc")
             routes.append(
                 Route(
-                    _network(str(entry["dst"]), family),
+                    _network(str(entry["dst"]), entry),
                     hop.get("dev"),
                     parse_ip(str(gateway))[1] if gateway else None,
                     parse_ip(str(source))[1] if source else None,
@@ -66,24 +78,22 @@ def parse_routes(entries: Sequence[Mapping[str, Any]], family: Family) -> list[R
                     table,
                 )
             )
-    return routes
+    return tuple(routes)
 
 
-def _network(text: str, family: Family) -> Network:
-    if text == "default":
-        return Network(family, 0, 0)
-    network = ipaddress.ip_network(text, strict=False)
-    return Network(family, int(network.network_address), int(network.netmask))
+def _network(text: str, entry: Mapping[str, Any]) -> Network:
+    family: Family = entry["family"]
+    return Network(family, 0, 0) if text == "default" else Network.parse(text, family)
 
 
 _MAIN: Final = 32766
 """The priority at which every host asks the main table."""
 
 
-def parse_rules(entries: Sequence[Mapping[str, Any]], family: Family) -> list[RoutingRule]:
-    """Reads `ip -json rule show`; the rules that every host has (local, main, default) are left out. What is not
-    modelled of a rule makes it open whether the rule applies."""
-    return [_rule(entry, family) for entry in entries if not _is_usual(entry)]
+def parse_rules(entries: Sequence[Mapping[str, Any]]) -> tuple[RoutingRule, ...]:
+    """Reads `ip -json rule show`, without the rules that every host has (local, main, default). What is not modelled of
+    a rule makes it open whether the rule applies."""
+    return tuple(_rule(entry) for entry in entries if not _is_usual(entry))
 
 
 def _is_usual(entry: Mapping[str, Any]) -> bool:
@@ -93,7 +103,7 @@ def _is_usual(entry: Mapping[str, Any]) -> bool:
     return usual and entry.keys() <= {"priority", "src", "table", "protocol", "family"}
 
 
-def _rule(entry: Mapping[str, Any], family: Family) -> RoutingRule:
+def _rule(entry: Mapping[str, Any]) -> RoutingRule:
     mark = None
     if "fwmark" in entry:
         mask = int(str(entry["fwmask"]), 0) if "fwmask" in entry else UINT32
@@ -107,10 +117,10 @@ def _rule(entry: Mapping[str, Any], family: Family) -> RoutingRule:
     return RoutingRule(
         str(entry.get("table", "")),
         int(entry.get("priority", 32765)),
-        family,
+        entry["family"],
         mark,
-        _rule_network(entry, "src", "srclen", family),
-        _rule_network(entry, "dst", "dstlen", family),
+        _rule_network(entry, "src"),
+        _rule_network(entry, "dst"),
         entry.get("iif"),
         "not" in entry,
         parse_protocol(str(entry["ipproto"])) if "ipproto" in entry else None,
@@ -133,8 +143,8 @@ def _ports(entry: Mapping[str, Any], name: str) -> Range | None:
     return None
 
 
-def _rule_network(entry: Mapping[str, Any], name: str, length: str, family: Family) -> Network | None:
-    text = str(entry.get(name, "all"))
+def _rule_network(entry: Mapping[str, Any], name: str) -> Network | None:
+    text, length = str(entry.get(name, "all")), entry.get(f"{name}len")
     if text == "all":
         return None
-    return _network(f"{text}/{entry[length]}" if length in entry else text, family)
+    return _network(text if length is None else f"{text}/{length}", entry)

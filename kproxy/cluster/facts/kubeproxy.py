@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kproxy.api.kubeproxyconfig.configz import split_status
-from kproxy.api.kubeproxyconfig.decode import decode_config
-from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, CONFIG_MAPS, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import CONFIG_KEYS, CONFIG_MAPS
 
 CONFIG_NAMESPACE: Final = "kube-system"
 
@@ -65,15 +64,6 @@ def find_config_text(objects: Iterable[object]) -> ConfigText | None:
             if found is not None:
                 return found
     return None
-
-
-def parse_configz(text: str, label: str) -> KubeProxyConfiguration:
-    """The configuration that a kube-proxy runs with.
-
-    Raises:
-        InputError: it is no answer of /configz.
-    """
-    return decode_config(text.encode("utf-8", "surrogatepass"), label).config
 
 
 def parse_health(text: str) -> Health:

@@ -1,7 +1,7 @@
 """What a host's rules tell of the configuration of its kube-proxy, where that is not known otherwise.
 
-Each rule that depends on the configuration says so: what it says is counted, for one rule alone may be wrong. Of dumps
-of iptables only such rules are read, since those of 2000 Services are megabytes.
+What each rule says that depends on the configuration is counted, for one alone may be wrong. Of dumps of iptables only
+such rules are read, since those of 2000 Services are megabytes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final
 
-from kproxy.netfilter import Chain, Family, Rule, parse_save
+from kproxy.netfilter import Family, Rule, parse_save
 from kproxy.netfilter.address import Network, format_address
 from kproxy.netfilter.condition import All, Among, Condition, In, Not, Under, fields_of
 from kproxy.netfilter.iptables.matches import MarkMatch
@@ -44,52 +43,42 @@ _BY_CONFIGURATION: Final = re.compile(
 )
 
 
-class Pods(NamedTuple):
-    """By what rules tell traffic of local pods: a network or an interface, whose name may be a beginning; by neither if
-    both are empty."""
+PODS: Final = "pods"
+"""By what local pods are told: a network, or an interface, which may be the beginning of a name and `+`; else ""."""
+ALL: Final = "masquerade all"
+"""Whether all traffic to ClusterIPs is masqueraded."""
+MARK: Final = "mark"
+"""The mark that asks for masquerading: one bit."""
+DROPS_INVALID: Final = "drops INVALID"
+"""Whether what conntrack calls INVALID is dropped; in iptables mode only."""
+NODE_PORTS: Final = "node ports"
+"""An address at which node ports answer; "" for every one."""
+LOCALHOST: Final = "localhost node ports"
+"""Whether they answer on 127.0.0.0/8; in iptables mode only."""
 
-    network: str = ""
-    interface: str = ""
-    is_prefix: bool = False
+Votes = Counter[tuple[str, Family, Any]]
+"""How many rules of a host say something: which of these, of which family, and what."""
 
 
-@dataclass
-class Evidence:
-    """What the rules of one host say, and how many say so.
+def said_of(votes: Votes, what: str, family: Family | None = None) -> Counter[Any]:
+    """What rules say of a thing; of one family, or of both together."""
+    found: Counter[Any] = Counter()
+    for (name, of, value), count in votes.items():
+        if name == what and family in (None, of):
+            found[value] += count
+    return found
 
-    Attributes:
-        pods: of each family, by what pods are told.
-        masquerade_all: whether all traffic to ClusterIPs is masqueraded.
-        marks: the mark that asks for masquerading: one bit.
-        drops_invalid: of each family, whether what conntrack calls INVALID is dropped; iptables mode only.
-        node_ports: of each family, the addresses at which node ports answer; "" stands for every one.
-        localhost_node_ports: whether they answer on 127.0.0.0/8; iptables mode only.
-    """
 
-    pods: dict[Family, Counter[Pods]] = field(default_factory=dict)
-    masquerade_all: Counter[bool] = field(default_factory=Counter)
-    marks: Counter[int] = field(default_factory=Counter)
-    drops_invalid: dict[Family, bool] = field(default_factory=dict)
-    node_ports: dict[Family, tuple[str, ...]] = field(default_factory=dict)
-    localhost_node_ports: bool | None = None
+def _vote_of_cluster_ips(votes: Votes, family: Family, rules: Sequence[Rule | NftRule]) -> None:
+    """The rules that masquerade traffic to ClusterIPs, of one Service or all."""
+    told = [_pods_of(rule, family, negated=True) for rule in rules]
+    votes.update((ALL, family, not pods) for pods in told)
+    votes.update((PODS, family, pods) for pods in (filter(None, told) if told else [""]))
 
-    def saw_masquerading(self, family: Family, rules: Sequence[Rule | NftRule]) -> None:
-        """The rules that masquerade traffic to ClusterIPs, of one Service or all."""
-        for rule in rules:
-            pods = _pods_of(rule, family, negated=True)
-            self.masquerade_all[pods == Pods()] += 1
-            if pods != Pods():
-                self._saw_pods(family, pods)
-        if not rules:
-            self._saw_pods(family, Pods())
 
-    def saw_external(self, family: Family, rules: Iterable[Rule | NftRule]) -> None:
-        """The rules of external traffic to a Service, by which local pods' goes to all endpoints."""
-        from_pods = (_pods_of(rule, family, negated=False) for rule in rules)
-        self._saw_pods(family, next((each for each in from_pods if each != Pods()), Pods()))
-
-    def _saw_pods(self, family: Family, pods: Pods) -> None:
-        self.pods.setdefault(family, Counter())[pods] += 1
+def _vote_of_external(votes: Votes, family: Family, rules: Iterable[Rule | NftRule]) -> None:
+    """The rules of external traffic to a Service, by which local pods' goes to all endpoints."""
+    votes[PODS, family, next(filter(None, (_pods_of(rule, family, negated=False) for rule in rules)), "")] += 1
 
 
 def _asked(rule: Rule | NftRule) -> Iterator[Condition]:
@@ -108,20 +97,19 @@ def _asks(rule: Rule | NftRule, field: str) -> bool:
     return any(name == field for part in _asked(rule) for name, _ in fields_of(part))
 
 
-def _pods_of(rule: Rule | NftRule, family: Family, *, negated: bool) -> Pods:
+def _pods_of(rule: Rule | NftRule, family: Family, *, negated: bool) -> str:
     """By what a rule tells pods from others (`negated`), or others from pods."""
     for each in _asked(rule):
         if isinstance(each, Not) is not negated:
             continue
         match each.part if isinstance(each, Not) else each:
             case Under("src", value, mask):
-                return Pods(network=str(Network(family, value, mask)))
+                return str(Network(family, value, mask))
             case In("src", ((first, last),)):
-                return Pods(network=str(Network(family, first, family.full_mask & ~(first ^ last))))
+                return str(Network(family, first, family.full_mask & ~(first ^ last)))
             case Among("in_interface", names):
-                name = min(names)
-                return Pods(interface=name.removesuffix("+"), is_prefix=name.endswith("+"))
-    return Pods()
+                return min(names)
+    return ""
 
 
 def is_of_configuration(rule: str, set_name: str = "") -> bool:
@@ -146,22 +134,19 @@ def has_iptables_mode(text: str) -> bool:
     )
 
 
-def read_iptables(texts: Mapping[Family, list[str]]) -> Evidence:
-    """What dumps say.
-
-    Raises:
-        InputError: a rule cannot be read.
-    """
-    found = Evidence()
+def read_iptables(texts: Mapping[Family, list[str]]) -> Votes:
+    """What dumps say. Raises InputError: a rule cannot be read."""
+    votes: Votes = Counter()
     for family, dumps in texts.items():
         for text in dumps:
             ruleset = parse_save(_telling(text), family=family)
-            chains = {
-                (table.name, chain.name): chain for table in ruleset.tables for chain in table.chains if chain.rules
-            }
-            _read_nat(found, family, chains)
-            _read_forward(found, family, chains.get(("filter", FORWARD)))
-    return found
+            nat, forward = ruleset.table("nat"), ruleset.chain("filter", FORWARD)
+            _read_nat(votes, family, {} if nat is None else {chain.name: chain.rules for chain in nat.chains})
+            if forward is not None and forward.rules:
+                asked = [each for rule in forward.rules for each in _asked(rule) if isinstance(each, Among)]
+                drops = any(each.field == "ctstate" and "INVALID" in each.names for each in asked)
+                votes[DROPS_INVALID, family, drops] = 1
+    return votes
 
 
 def _tables(text: str) -> Mapping[str, Mapping[str, ChainText]]:
@@ -188,57 +173,33 @@ def _telling(text: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _read_nat(found: Evidence, family: Family, chains: Mapping[tuple[str, str], Chain]) -> None:
-    def rules(name: str) -> tuple[Rule, ...]:
-        chain = chains.get(("nat", name))
-        return () if chain is None else chain.rules
-
-    own = dict.fromkeys(filter(None, map(_jumped_to, rules(SERVICES))))
-    for name in own:
+def _read_nat(votes: Votes, family: Family, chains: Mapping[str, Sequence[Rule]]) -> None:
+    dispatch = chains.get(SERVICES, ())
+    for name in dict.fromkeys(map(_jumped_to, dispatch)):
         if name.startswith(_CLUSTER_IP_CHAINS):
-            found.saw_masquerading(family, [each for each in rules(name) if _jumped_to(each) == MARK_MASQ])
-    for (_, name), chain in chains.items():
-        if name.startswith(_EXTERNAL) and any(_asks(rule, "src_kind") for rule in chain.rules):
-            found.saw_external(family, chain.rules)
-    _read_node_ports(found, family, [each for each in rules(SERVICES) if _jumped_to(each) == NODEPORTS])
-    for rule in (*rules(MARK_MASQ), *rules(POSTROUTING)):
-        found.marks.update(_marks_of(rule))
-
-
-def _read_node_ports(found: Evidence, family: Family, jumps: list[Rule]) -> None:
-    addresses = []
-    for rule in jumps:
+            masquerading = [each for each in chains.get(name, ()) if _jumped_to(each) == MARK_MASQ]
+            _vote_of_cluster_ips(votes, family, masquerading)
+    for name, rules in chains.items():
+        if name.startswith(_EXTERNAL) and any(_asks(rule, "src_kind") for rule in rules):
+            _vote_of_external(votes, family, rules)
+    for rule in dispatch:
         to = rule.destination
+        if _jumped_to(rule) != NODEPORTS:
+            continue
         if _asks(rule, "dst_kind"):
-            addresses.append("")
-            if family is Family.IPV4:
-                found.localhost_node_ports = to is None or not to.negated
+            votes[NODE_PORTS, family, ""] += 1
+            votes[LOCALHOST, family, to is None or not to.negated] += 1
         elif to is not None and not to.negated and to.value.mask == family.full_mask:
-            addresses.append(format_address(to.value.address, family))
-    if addresses:
-        found.node_ports[family] = ("",) if "" in addresses else tuple(addresses)
-
-
-def _read_forward(found: Evidence, family: Family, chain: Chain | None) -> None:
-    if chain is None:
-        return
-    asked = [each for rule in chain.rules for each in _asked(rule) if isinstance(each, Among)]
-    found.drops_invalid[family] = any(each.field == "ctstate" and "INVALID" in each.names for each in asked)
+            votes[NODE_PORTS, family, format_address(to.value.address, family)] += 1
+    for rule in (*chains.get(MARK_MASQ, ()), *chains.get(POSTROUTING, ())):
+        values = [match.mark.value.value for match in rule.matches if isinstance(match, MarkMatch)]
+        if isinstance(rule.target, MarkTarget):
+            values.append(rule.target.xmark.value)
+        votes.update((MARK, family, value) for value in values if value.bit_count() == 1)
 
 
 def _jumped_to(rule: Rule) -> str:
     return rule.target.chain if isinstance(rule.target, Jump) else ""
-
-
-def _marks_of(rule: Rule) -> Iterator[int]:
-    values = [match.mark.value.value for match in rule.matches if isinstance(match, MarkMatch)]
-    if isinstance(rule.target, MarkTarget):
-        values.append(rule.target.xmark.value)
-    return filter(_is_one_bit, values)
-
-
-def _is_one_bit(value: int) -> bool:
-    return value.bit_count() == 1
 
 
 # --- nftables ---
@@ -249,31 +210,28 @@ def has_nftables_mode(rules: NftRuleset | None) -> bool:
     return rules is not None and any(each.name == TABLE and each.chains for each in rules.tables)
 
 
-def read_nftables(rules: NftRuleset) -> Evidence:
+def read_nftables(rules: NftRuleset) -> Votes:
     """What kube-proxy's tables say."""
-    found = Evidence()
+    votes: Votes = Counter()
     for table in rules.tables:
         if table.name == TABLE and table.family.value in FAMILIES:
-            _read_table(found, FAMILIES[table.family.value], table)
-    return found
+            _read_table(votes, FAMILIES[table.family.value], table)
+    return votes
 
 
-def _read_table(found: Evidence, family: Family, table: NftTable) -> None:
+def _read_table(votes: Votes, family: Family, table: NftTable) -> None:
     chains = {chain.name: chain.rules for chain in table.chains}
-    found.saw_masquerading(family, [each for each in chains.get(NFT_SERVICES, ()) if _marks_cluster_ips(each)])
+    services = chains.get(NFT_SERVICES, ())
+    _vote_of_cluster_ips(votes, family, [each for each in services if _marks_cluster_ips(each)])
     for name, rules in chains.items():
         if name.startswith("external-") and any(_asks(rule, "src_kind") for rule in rules):
-            found.saw_external(family, [each for each in rules if isinstance(each.statements[-1], Verdict)])
-    if any(_asks(each, "dst_kind") for each in chains.get(NFT_SERVICES, ())):
-        found.node_ports[family] = ("",)
-    for rules in chains.values():
-        for rule in rules:
-            found.marks.update(
-                each.value.right
-                for each in rule.statements
-                if isinstance(each, Mangle) and each.target == Meta("mark") and isinstance(each.value, Binary)
-                and isinstance(each.value.right, int) and _is_one_bit(each.value.right)
-            )  # fmt: skip
+            _vote_of_external(votes, family, [each for each in rules if isinstance(each.statements[-1], Verdict)])
+    if any(_asks(each, "dst_kind") for each in services):
+        votes[NODE_PORTS, family, ""] = 1
+    for each in (part for rules in chains.values() for rule in rules for part in rule.statements):
+        match each:
+            case Mangle(target=Meta("mark"), value=Binary(right=int(value))) if value.bit_count() == 1:
+                votes[MARK, family, value] += 1
 
 
 def _marks_cluster_ips(rule: NftRule) -> bool:

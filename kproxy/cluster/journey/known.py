@@ -275,7 +275,8 @@ class KnownNetwork:
                 if route.family is family and route.network.mask and route.network.contains(value):
                     mac = (facts.neighbours or {}).get((route.device or "", text))
                     ports = [name for name, link in links.items() if link.bridge == route.device and link.bridge]
-                    learned = [port for port in ports if mac is not None and mac in facts.learned.get(port, ())]
+                    behind = facts.learned or {}
+                    learned = [port for port in ports if mac is not None and mac in behind.get(port, ())]
                     return learned[0] if learned else ports[0] if len(ports) == 1 else route.device
         return None
 

@@ -59,14 +59,8 @@ class Cluster:
     def __init__(
         self, files: Files, *, tell: Callable[[str], None] = lambda _text: None, assumed: Assumed = NOTHING
     ) -> None:
-        """
-        Args:
-            tell: gets what is odd, but not wrong, as sentences.
-            assumed: what `--assume` says of unseen things of hosts.
-
-        Raises:
-            InputError: the objects or snapshot.json cannot be used, or there is nothing of a cluster.
-        """
+        """`tell` gets what is odd, but not wrong, as sentences; `assumed` is what `--assume` says of unseen things of
+        hosts. Raises InputError: the objects or snapshot.json cannot be used, or there is nothing of a cluster."""
         self.files = files
         self.label = files.label
         self.assumed = assumed
@@ -119,18 +113,14 @@ class Cluster:
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration | None:
         """What a node's kube-proxy runs with: its own configuration, else that of the ConfigMap, else the one that
         is `inferred`; None if nothing tells it. Raises InputError."""
-        known = self._told_config(host)
-        if known is not None:
-            return known
-        found = self.inferred.of(host.name)
-        return None if found is None else found.config
-
-    def _told_config(self, host: HostFacts | None) -> KubeProxyConfiguration | None:
-        return (None if host is None else host.proxy_config) or self.proxy_config
+        inferred = None if host.proxy_config or self.proxy_config else self.inferred.of(host.name)
+        return host.proxy_config or self.proxy_config or (None if inferred is None else inferred.config)
 
     def is_inferred(self, name: str) -> bool:
         """Whether a node's configuration is that which is inferred."""
-        return self._told_config(self.hosts.get(name)) is None and self.inferred.of(name) is not None
+        host = self.hosts.get(name)
+        told = (None if host is None else host.proxy_config) or self.proxy_config
+        return told is None and self.inferred.of(name) is not None
 
     def config_notes(self, names: Iterable[str]) -> list[str]:
         """Of which of these nodes the configuration is inferred, and what it is. Raises InputError."""
@@ -158,13 +148,10 @@ class Cluster:
     @cached_property
     def service_addresses(self) -> frozenset[str]:
         """All addresses of all Services: cluster IPs, external and load-balancer IPs."""
-        return frozenset(
-            canonical_ip(address) or address
-            for service in self.manifests.services
-            for address in (
-                *service.spec.cluster_ips, *service.spec.external_ips, *(each.ip for each in service.ingress)
-            )
-        )  # fmt: skip
+        found: set[str] = set()
+        for service in self.manifests.services:
+            found |= {*service.spec.cluster_ips, *service.spec.external_ips, *(each.ip for each in service.ingress)}
+        return frozenset(canonical_ip(address) or address for address in found)
 
     def lost_services(self, host: HostFacts) -> Unseen | None:
         """The Services whose addresses a host's rules name, and that no object has. Raises InputError."""
@@ -189,24 +176,13 @@ class Cluster:
 def read_snapshot(
     path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None, assumed: Assumed = NOTHING
 ) -> Cluster:
-    """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. Hosts are read when they are asked for.
-
-    Args:
-        tell: gets what is odd, but not wrong, as sentences.
-        assumed: see `Cluster`.
-
-    Raises:
-        InputError: it cannot be read; it names file and line or path.
-    """
+    """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. `tell`, `assumed` and errors are `Cluster`'s."""
     return Cluster(open_files(path), tell=tell, assumed=assumed)
 
 
 def object_contents(files: Files) -> dict[str, bytes]:
-    """The files of a snapshot that hold objects, by the names that messages give them; empty ones are left out.
-
-    Raises:
-        InputError: one cannot be read.
-    """
+    """The files of a snapshot that hold objects, by the names that messages give them; empty ones are left out. Raises
+    InputError: one cannot be read."""
     found = {f"{files.label}: {path}": files.read(path) or b"" for path in files.paths() if is_objects(path)}
     return {label: data for label, data in found.items() if data.strip()}
 
@@ -214,23 +190,11 @@ def object_contents(files: Files) -> dict[str, bytes]:
 def known_config(
     files: Files, objects: Sequence[RawObject], nodes: Sequence[Node], node: str | None, tell: Callable[[str], None]
 ) -> KubeProxyConfiguration | None:
-    """The configuration of a node's kube-proxy as `Cluster.config_of` has it, where a snapshot is read for its objects.
-
-    Args:
-        nodes: those among the objects.
-        node: None for that of any node.
-        tell: is told what was inferred.
-
-    Returns:
-        None if nothing tells it.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """The configuration of a node's kube-proxy, or of any, as `Cluster.config_of` has it, where a snapshot is read for
+    its objects. `tell` is told what was inferred. Raises InputError: it cannot be used."""
     hosts = {name: HostFacts(files, name) for name in host_names(files)}
     own = None if node is None or node not in hosts else hosts[node].proxy_config
-    found = own or proxy_config_of(objects, files.label)
-    if found is not None:
+    if (found := own or proxy_config_of(objects, files.label)) is not None:
         return found
     inferred, name = InferredConfigs(hosts, nodes), node or next(iter(hosts), "")
     for text in () if name in hosts and hosts[name].proxy_config is not None else inferred.notes([name]):
@@ -276,15 +240,8 @@ def kind_of_object(each: RawObject) -> str:
 def proxy_config_of(
     objects: Iterable[RawObject], label: str, tell: Callable[[str], None] = lambda _text: None, mode: str | None = None
 ) -> KubeProxyConfiguration | None:
-    """The configuration in kube-proxy's ConfigMap; None if it is not among these objects.
-
-    Args:
-        label: what messages call the objects.
-        tell: gets what is odd in it. mode: goes before what it says.
-
-    Raises:
-        InputError: it cannot be used.
-    """
+    """The configuration in kube-proxy's ConfigMap; None if it is not among these objects. `label` is what messages call
+    them, `tell` gets what is odd in it, `mode` goes before what it says. Raises InputError: it cannot be used."""
     found = find_config_text(value_of_object(each) for each in objects if kind_of_object(each) == "ConfigMap")
     return None if found is None else decode_proxy_config(found.data, f"{label}: {found.source}", tell, mode)
 

@@ -62,19 +62,12 @@ class Contents(msgspec.Struct, frozen=True, rename="camel"):
 
 def contents_of(cluster: Cluster) -> Contents:
     """What a cluster's snapshot holds. Files are not read but for what they lack: whether they can be used is not said.
-
-    Raises:
-        InputError: a file of a host cannot be read.
-    """
+    Raises InputError: a file of a host cannot be read."""
     info = cluster.info
     return Contents(
         snapshot=cluster.label,
         cluster=info.source,
-        created=info.created,
-        tool=info.tool,
-        via=info.via,
-        server_version=info.server_version,
-        redacted=info.redacted,
+        **{name: getattr(info, name) for name in ("created", "tool", "via", "server_version", "redacted")},
         objects=dict(sorted(Counter(map(kind_of_object, cluster.objects)).items())),
         proxy_config=cluster.proxy_config is not None,
         hosts=tuple(_host(cluster, host) for host in cluster.hosts.values()),

@@ -41,11 +41,7 @@ class Files(Protocol):
         """All paths, sorted."""
 
     def read(self, path: str) -> bytes | None:
-        """A file's content, None if it is not there.
-
-        Raises:
-            InputError: it cannot be read, or is too large.
-        """
+        """A file's content, None if it is not there. Raises InputError: it cannot be read, or is too large."""
 
 
 class MemoryFiles:
@@ -123,11 +119,8 @@ class DirectoryFiles:
 
 
 def open_files(path: str | os.PathLike[str]) -> Files:
-    """Opens a directory or an archive, which is told by its content.
-
-    Raises:
-        InputError: it cannot be read, or is neither.
-    """
+    """Opens a directory or an archive, which is told by its content. Raises InputError: it cannot be read, or is
+    neither."""
     found = Path(path)
     try:
         if found.is_dir():
@@ -182,11 +175,12 @@ def read_archive(file: IO[bytes], label: str, max_total: int) -> MemoryFiles:
         stream = file
     else:
         raise InputError(f"{label}: a snapshot expected: a directory, .tar.gz, .tar.zst or .tar")
-    files = MemoryFiles(label)
+    files, bounded = MemoryFiles(label), _Bounded(stream, label, max_total)
     try:
-        with tarfile.open(fileobj=_Bounded(stream, label, max_total), mode="r:") as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_PIECE) as archive:  # type: ignore[call-overload]
             for path, data in _members(archive, label, max_total):
                 files.put(path, data)
+                bounded.of_member = 0
     except InputError:
         raise
     except (tarfile.TarError, OSError, EOFError, zlib.error, UnicodeError, OverflowError, ValueError) as error:
@@ -225,60 +219,29 @@ class _Stream(Protocol):
 
 
 class _Bounded:
-    """A stream that tarfile may read forwards, and not too much of: a member's own header can ask for gigabytes.
-
-    It goes back one octet before each header, which a compressed stream could do only by beginning again.
-    """
+    """A stream of which tarfile may not read too much for one member: a header can ask for gigabytes."""
 
     def __init__(self, stream: _Stream, label: str, max_total: int) -> None:
         self._stream = stream
         self._label = label
         self._max_total = max_total
-        self._at = 0
-        self._last = b""
-        self._again = b""
+        self._total = 0
+        self.of_member = 0
 
     def read(self, size: int) -> bytes:
-        if size < 0 or size > MAX_FILE + tarfile.BLOCKSIZE:
+        found = self._stream.read(size)
+        self._total += len(found)
+        self.of_member += len(found)
+        if self.of_member > MAX_FILE + 2 * _PIECE:
             raise InputError(f"{self._label}: a member's header asks for too much")
-        pieces = [self._again[:size]]
-        self._again = self._again[size:]
-        left = size - len(pieces[0])
-        while left:
-            piece = self._stream.read(min(left, _PIECE))
-            if not piece:
-                break
-            pieces.append(piece)
-            left -= len(piece)
-        found = b"".join(pieces)
-        self._at += len(found)
-        self._last = (self._last + found)[-tarfile.BLOCKSIZE :]
-        if self._at > self._max_total + MAX_FILES * tarfile.BLOCKSIZE:
+        if self._total > self._max_total + MAX_FILES * tarfile.BLOCKSIZE + _PIECE:
             raise InputError(f"{self._label}: over {self._max_total >> 20} MiB")
         return found
-
-    def seek(self, position: int) -> int:
-        back = self._at - position
-        if back > len(self._last):
-            raise tarfile.ReadError("its parts are not in order")
-        if back > 0:
-            self._again = self._last[-back:] + self._again
-            self._last = self._last[:-back]
-            self._at = position
-        while self._at < position and self.read(min(position - self._at, _PIECE)):
-            pass
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
 
 
 def open_zstd(file: IO[bytes], mode: str) -> IO[bytes]:
     """Reads (`rb`) or writes (`wb`) a zstd stream: by the standard library since Python 3.14, by zstandard before.
-
-    Raises:
-        InputError: there is neither.
-    """
+    Raises InputError: there is neither."""
     try:
         if sys.version_info >= (3, 14):
             return importlib.import_module("compression.zstd").open(file, mode)  # type: ignore[no-any-return]

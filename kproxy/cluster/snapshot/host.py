@@ -16,34 +16,24 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.decode import decode_config
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.evidence import unseen
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
-from kproxy.cluster.evidence.unseen import (
-    NFTABLES,
-    NO_RULES,
-    NOTHING,
-    POLICY_ROUTING,
-    ROUTES,
-    SYSCTLS,
-    VARIANTS,
-    Assumed,
-    Unseen,
-    not_looked_at,
-    suspect,
-)
-from kproxy.cluster.facts.conntrack import Flow, first_odd_line, parse_flows
-from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
-from kproxy.cluster.facts.kubeproxy import Health, parse_configz, parse_health, parse_metrics, parse_version
-from kproxy.cluster.facts.links import Link, parse_fdb, parse_learned, parse_links, parse_neighbours
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen, not_looked_at, suspect
+from kproxy.cluster.facts.conntrack import parse_flows
+from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules, with_family
+from kproxy.cluster.facts.kubeproxy import parse_health, parse_metrics, parse_version
+from kproxy.cluster.facts.links import parse_fdb, parse_learned, parse_links, parse_neighbours
 from kproxy.cluster.facts.recent import parse_lists
 from kproxy.cluster.inputs import check_rule_size
 from kproxy.cluster.rules import HostRules, RuleFile, read_ipsets, read_rule_file
 from kproxy.cluster.snapshot import layout
 from kproxy.cluster.snapshot.files import Files
 from kproxy.cluster.snapshot.info import Failure
-from kproxy.dataplane import DataplaneError, Host, Index, IpSet, index_ruleset
-from kproxy.dataplane.model.host import Interface, Route, RoutingRule, local_addresses_of
+from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
+from kproxy.dataplane.model.host import RoutingRule, local_addresses_of
 from kproxy.dataplane.query.assumptions import named_addresses
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
@@ -58,19 +48,9 @@ Entries = Sequence[Mapping[str, Any]]
 _SYSCTL: Final = re.compile(r"([\w./-]+)\s*=\s*(-?\d+)\s*$")
 _BLANK: Final = re.compile(r"\s*")
 _BROKEN: Final = (KeyError, ValueError, TypeError, AttributeError, DataplaneError)
-_NEEDED: Final = (
-    layout.ADDRESSES, layout.ROUTES, layout.ROUTING_RULES, layout.NEIGHBOURS, layout.FDB, layout.SYSCTLS,
-    layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION,
-)  # fmt: skip
-_NEEDED_OF_OTHERS: Final = tuple(
-    name for name in _NEEDED if name != layout.CONNTRACK and not name.startswith("kube-proxy/")
-)
-_NO_WAYS: Final = frozenset(
-    name.rpartition("/")[2]
-    for name in (layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION)
-)
+_NO_WAYS: Final = (layout.CONNTRACK, layout.CONFIGZ, layout.HEALTHZ, layout.METRICS, layout.VERSION)
+"""What no way of a packet depends on, and only nodes have."""
 _THEN: Final = {
-    "rules": "what the host does to packets is indeterminate",
     layout.ADDRESSES: "its links, and addresses other than its Node's, are unknown",
     layout.ROUTES: "packets are taken to go where the objects say",
     layout.ROUTING_RULES: "taken to be the plain ones",
@@ -83,6 +63,7 @@ _THEN: Final = {
     layout.METRICS: "how current its rules are is unknown",
     layout.VERSION: "its kube-proxy's version is unknown",
 }
+"""What follows where a file is not there."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -96,11 +77,39 @@ class Missing(msgspec.Struct, frozen=True):
     @property
     def decides(self) -> bool:
         """Whether ways of packets depend on it."""
-        name = self.what.rpartition("/")[2]
-        return name not in _NO_WAYS
+        return not self.what.endswith(_NO_WAYS)
 
     def __str__(self) -> str:
         return f"{self.what}: missing{f' ({self.why})' if self.why else ''}{f': {self.then}' if self.then else ''}"
+
+
+def _part(file: str, parse: Callable[[str, str], T]) -> cached_property[T | None]:
+    """A part of a host that a file tells, by its text and what messages call it; None if the file is not there. Raises
+    InputError."""
+
+    def read(host: HostFacts) -> T | None:
+        text, label = host.text(file), host.path(file)
+        try:
+            return None if text is None else parse(text, label)
+        except ValueError as error:
+            raise InputError(f"{label}: {error}") from error
+
+    return cached_property(read)
+
+
+def _entries(file: str, parse: Callable[[Entries], T]) -> cached_property[T | None]:
+    """The same of a file of `-json` output. Several arrays in it are one: of each family, say."""
+
+    def read(text: str, label: str) -> T:
+        entries: list[Mapping[str, Any]] = []
+        try:
+            for number, array in enumerate(read_arrays(text, label)):
+                entries += with_family(array, Family.IPV6 if number == 1 else Family.IPV4)
+            return parse(entries)
+        except _BROKEN as error:
+            raise ValueError(_where(parse, entries, error)) from error
+
+    return _part(file, read)
 
 
 class HostFacts:
@@ -149,15 +158,14 @@ class HostFacts:
 
     @cached_property
     def host_rules(self) -> HostRules | None:
-        """All rules of the host, None if there are none or no files of them; `rules` tells which.
-
-        Raises:
-            InputError: they cannot be read; it names file and line.
-        """
+        """All rules of the host, None if there are none or no files of them; `rules` tells which. Raises InputError:
+        they cannot be read; it names file and line."""
         files: list[RuleFile] = []
         for label, text in self.rule_texts().items():
             file = read_rule_file(text, label)
-            if _has_effect(file) and not _is_repeated(file, files):
+            # Where iptables is the legacy one, iptables-save and iptables-legacy-save show the same.
+            repeated = file.iptables is not None and any(each.iptables == file.iptables for each in files)
+            if _has_effect(file) and not repeated:
                 files.append(file)
         if not files:
             return None
@@ -170,18 +178,18 @@ class HostFacts:
         mode = None if self.proxy_config is None else self.proxy_config.mode
         yield from ipvs_of_mode(self.name, mode or self.default_mode)
         said = {each.what.rpartition("/")[2]: each.message for each in self.errors}
-        if self._there(layout.OLDER_NFT) and not self._knows_nftables:
+        if self._there(layout.OLDER_NFT) and not self._there(_NFT):
             why = f"{layout.OLDER_NFT} is of an older kproxy; collect the node again"
-            yield suspect(self.name, None, NFTABLES, why)
-        elif mode == MODE_NFTABLES and not self._knows_nftables:
+            yield suspect(self.name, None, unseen.NFTABLES, why)
+        elif mode == MODE_NFTABLES and not self._there(_NFT):
             why = "its kube-proxy's mode is nftables, and there is no file of these rules"
-            yield suspect(self.name, None, NFTABLES, "; ".join([why, *filter(None, [said.get(_NFT)])]))
+            yield suspect(self.name, None, unseen.NFTABLES, "; ".join([why, *filter(None, [said.get(_NFT)])]))
         for family, start in _SAVES.items() if mode == MODE_IPTABLES else ():
             saves = [name for name in layout.RULES if name.startswith(start)]
             if self.knows_rules(family) and not any(map(self._there, saves)):
                 why = "its kube-proxy's mode is iptables, and there is no file of these rules"
                 found = [said[name] for name in saves if name in said]
-                yield suspect(self.name, family, VARIANTS[Variant.NFT], "; ".join([why, *found]))
+                yield suspect(self.name, family, unseen.VARIANTS[Variant.NFT], "; ".join([why, *found]))
 
     def rules(self, family: Family) -> Index | None:
         """The rules that packets of a family meet, None if they are not known. Raises InputError."""
@@ -204,14 +212,7 @@ class HostFacts:
     def knows_rules(self, family: Family) -> bool:
         """Whether there are files of the rules that packets of a family meet."""
         saves = [name for name in layout.RULES if name.startswith(_SAVES[family])]
-        return any(map(self._there, saves)) or self._knows_nftables
-
-    @cached_property
-    def _knows_nftables(self) -> bool:
-        """Whether a file tells the rules of nftables; JSON of an older kproxy does if there are none. Raises
-        InputError."""
-        older = self.text(layout.OLDER_NFT)
-        return self._there(_NFT) or (older is not None and re.search(r'"(?!metainfo)\w+": *\{', older) is None)
+        return any(map(self._there, saves)) or self._there(_NFT)
 
     def file_of_rules(self, family: Family, *, native: bool) -> str:
         """The name of the file in which a family's rules are, or would be: of `native` nftables or of iptables."""
@@ -234,23 +235,27 @@ class HostFacts:
             format_address(each, Family.IPV4 if each >> Family.IPV4.bits == 0 else Family.IPV6) for each in named
         )
 
-    @cached_property
-    def ipsets(self) -> Mapping[str, IpSet] | None:
-        """The contents of ipsets by name. Raises InputError."""
-        text = self.text(layout.IPSETS)
-        return None if text is None else read_ipsets(text, self.path(layout.IPSETS))
+    ipsets = _part(layout.IPSETS, read_ipsets)
+    """The contents of ipsets by name."""
 
     # --- links, addresses, routes ---
 
-    @cached_property
-    def links(self) -> Mapping[str, Link] | None:
-        """The links by name. Raises InputError."""
-        return self._parsed(layout.ADDRESSES, parse_links)
-
-    @cached_property
-    def interfaces(self) -> tuple[Interface, ...] | None:
-        """The interfaces with their addresses, in the order of their numbers. Raises InputError."""
-        return self._parsed(layout.ADDRESSES, parse_interfaces)
+    links = _entries(layout.ADDRESSES, parse_links)
+    """The links by name."""
+    interfaces = _entries(layout.ADDRESSES, parse_interfaces)
+    """The interfaces with their addresses, in the order of their numbers."""
+    routes = _entries(layout.ROUTES, parse_routes)
+    """The routes of all tables but the local one."""
+    routing_rules = _entries(layout.ROUTING_RULES, parse_rules)
+    """The policy rules that not every host has."""
+    neighbours = _entries(layout.NEIGHBOURS, parse_neighbours)
+    """MAC addresses by device and IP address, of known neighbours."""
+    fdb = _entries(layout.FDB, parse_fdb)
+    """Tunnel endpoints by device and MAC address."""
+    learned = _entries(layout.FDB, parse_learned)
+    """The MAC addresses behind each port of a bridge, as far as the FDB knows them."""
+    sysctls = _part(layout.SYSCTLS, lambda text, _label: parse_sysctls(text))
+    """Sysctls with whole numbers, by full name."""
 
     def addresses(self, family: Family) -> tuple[str, ...]:
         """The addresses of its interfaces, loopback's left out; empty if they are not known. Raises InputError."""
@@ -262,76 +267,35 @@ class HostFacts:
         )
 
     @cached_property
-    def routes(self) -> tuple[Route, ...] | None:
-        """The routes of all tables but the local one. Raises InputError."""
-        return self._parsed_by_family(layout.ROUTES, parse_routes)
-
-    @cached_property
-    def routing_rules(self) -> tuple[RoutingRule, ...] | None:
-        """The policy rules that not every host has. Raises InputError."""
-        return self._parsed_by_family(layout.ROUTING_RULES, parse_rules)
-
-    @cached_property
     def lost_routing(self) -> tuple[Unseen, ...]:
         """Routes or policy rules that another file points to, or that a kernel always has. `ip route` without `table
         all` shows one table, and names none. Raises InputError."""
         plain = ("main", "default", "local", "")
         tables = sorted({each.table for each in self.routes or ()}.difference(plain))
         asked = sorted({each.table for each in self.routing_rules or ()}.difference(plain))
-        if tables and self.routing_rules is None:
-            why = f"there are routes of table {', '.join(tables)}, and no file of the rules that lead there"
-            return (suspect(self.name, None, POLICY_ROUTING, why),)
-        if self.routing_rules is not None and '"priority"' not in (self.text(layout.ROUTING_RULES) or ""):
-            why = f"{layout.ROUTING_RULES} has no rule, and a kernel has some unless they were flushed"
-            return (suspect(self.name, None, POLICY_ROUTING, why),)
-        if self.routes == () and any(each.addresses for each in self.interfaces or () if not each.is_loopback):
-            why = f"{layout.ROUTES} has no route, and a host with addresses has some"
-            return (suspect(self.name, None, ROUTES, why),)
-        if asked and self.routes is not None and '"table"' not in (self.text(layout.ROUTES) or ""):
-            why = f"rules lead to table {', '.join(asked)}, and the routes are of one table (ip route show table all)"
-            return (suspect(self.name, None, ROUTES, why),)
-        return ()
+        addressed = any(each.addresses for each in self.interfaces or () if not each.is_loopback)
+        rules, routes = (self.text(file) for file in (layout.ROUTING_RULES, layout.ROUTES))
+        signs = (
+            (tables and rules is None, unseen.POLICY_ROUTING,
+             f"there are routes of table {', '.join(tables)}, and no file of the rules that lead there"),
+            (rules is not None and '"priority"' not in rules, unseen.POLICY_ROUTING,
+             f"{layout.ROUTING_RULES} has no rule, and a kernel has some unless they were flushed"),
+            (self.routes == () and addressed, unseen.ROUTES,
+             f"{layout.ROUTES} has no route, and a host with addresses has some"),
+            (asked and routes is not None and '"table"' not in routes, unseen.ROUTES,
+             f"rules lead to table {', '.join(asked)}, and the routes are of one table (ip route show table all)"),
+        )  # fmt: skip
+        return tuple(suspect(self.name, None, what, why) for seen, what, why in signs if seen)[:1]
 
     @property
     def _policy(self) -> tuple[RoutingRule, ...]:
         """The policy rules, those open that were not seen or lead to routes that were not. Raises InputError."""
         rules = self.routing_rules or ()
         lost = {each.what: each for each in self._assumed.left(self.lost_routing)}
-        if ROUTES in lost:
+        if unseen.ROUTES in lost:
             known = {"main", *(each.table for each in self.routes or ())}
             return tuple(each if each.table in known else dataclasses.replace(each, table="") for each in rules)
-        return (RoutingRule(priority=0, other=lost[POLICY_ROUTING].why), *rules) if lost else rules
-
-    @cached_property
-    def neighbours(self) -> Mapping[tuple[str, str], str] | None:
-        """MAC addresses by device and IP address, of known neighbours. Raises InputError."""
-        return self._parsed(layout.NEIGHBOURS, parse_neighbours)
-
-    @cached_property
-    def fdb(self) -> Mapping[str, Mapping[str, str]] | None:
-        """Tunnel endpoints by device and MAC address. Raises InputError."""
-        return self._parsed(layout.FDB, parse_fdb)
-
-    @cached_property
-    def learned(self) -> Mapping[str, frozenset[str]]:
-        """The MAC addresses behind each port of a bridge, as far as the FDB knows them. Raises InputError."""
-        return self._parsed(layout.FDB, parse_learned) or {}
-
-    @cached_property
-    def sysctls(self) -> Mapping[str, int] | None:
-        """Sysctls with whole numbers, by full name. Raises InputError."""
-        text = self.text(layout.SYSCTLS)
-        if text is None:
-            return None
-        found = {}
-        for number, line in enumerate(text.splitlines(), 1):
-            match = _SYSCTL.match(line)
-            if match is not None:
-                found[match[1].replace("/", ".")] = int(match[2])
-            elif line.strip() and "=" not in line and not line.startswith(("#", "sysctl:")):
-                where = f"{self.path(layout.SYSCTLS)}: line {number}"
-                raise InputError(f"{where}: NAME = VALUE expected, not {line[:80]!r}")
-        return found
+        return (RoutingRule(priority=0, other=lost[unseen.POLICY_ROUTING].why), *rules) if lost else rules
 
     @cached_property
     def model(self) -> Host:
@@ -351,36 +315,15 @@ class HostFacts:
 
     # --- state and kube-proxy ---
 
-    @cached_property
-    def flows(self) -> tuple[Flow, ...] | None:
-        """The connections with ports that conntrack knows. Raises InputError: the file is no table of it."""
-        text = self.text(layout.CONNTRACK)
-        if text is None:
-            return None
-        odd = first_odd_line(text)
-        if odd is not None:
-            number, line = odd
-            raise InputError(
-                f"{self.path(layout.CONNTRACK)}: line {number}: what conntrack -L prints expected, not {line[:80]!r}"
-            )
-        return tuple(parse_flows(text))
-
-    @cached_property
-    def proxy_config(self) -> KubeProxyConfiguration | None:
-        """What this node's kube-proxy runs with. Raises InputError."""
-        text = self.text(layout.CONFIGZ)
-        return None if text is None else parse_configz(text, self.path(layout.CONFIGZ))
-
-    @cached_property
-    def health(self) -> Health | None:
-        text = self.text(layout.HEALTHZ)
-        return None if text is None else parse_health(text)
-
-    @cached_property
-    def metrics(self) -> Mapping[str, Mapping[str, float]] | None:
-        """kube-proxy's samples, for `facts.kubeproxy.metric`."""
-        text = self.text(layout.METRICS)
-        return None if text is None else parse_metrics(text)
+    flows = _part(layout.CONNTRACK, lambda text, _label: tuple(parse_flows(text, strict=True)))
+    """The connections with ports that conntrack knows."""
+    proxy_config = _part(
+        layout.CONFIGZ, lambda text, label: decode_config(text.encode("utf-8", "surrogatepass"), label).config
+    )
+    """What this node's kube-proxy runs with."""
+    health = _part(layout.HEALTHZ, lambda text, _label: parse_health(text))
+    metrics = _part(layout.METRICS, lambda text, _label: parse_metrics(text))
+    """kube-proxy's samples, for `facts.kubeproxy.metric`."""
 
     @cached_property
     def proxy_version(self) -> str | None:
@@ -412,9 +355,14 @@ class HostFacts:
         for family in Family:
             if not self.knows_rules(family):
                 path = layout.host_file(self.name, f"{_SAVES[family]}save")
-                found.append(Missing(path, why.get(path, whole), f"{family.value}: {_THEN['rules']}"))
-        for name in _NEEDED if self.has_node else _NEEDED_OF_OTHERS:
-            if not self._there(name) and not (name == layout.VERSION and self.proxy_version):
+                found.append(
+                    Missing(
+                        path, why.get(path, whole), f"{family.value}: what the host does to packets is indeterminate"
+                    )
+                )
+        for name in _THEN:
+            wanted = self.has_node or name not in _NO_WAYS
+            if wanted and not self._there(name) and not (name == layout.VERSION and self.proxy_version):
                 path = layout.host_file(self.name, name)
                 found.append(Missing(path, why.get(path, whole), _THEN[name]))
         return tuple(found)
@@ -426,7 +374,7 @@ class HostFacts:
         seen = self._rules_of_its_mode() if rules is None else rules.unseen
         found = [each for each in seen if not self._was_looked_at(each)]
         without = (family for family in Family if not self.knows_rules(family))
-        found += [not_looked_at(self.name, family, VARIANTS[Variant.NFT], NO_RULES) for family in without]
+        found += [not_looked_at(self.name, family, unseen.VARIANTS[Variant.NFT], unseen.NO_RULES) for family in without]
         found += self.lost_routing
         lost = {each.what for each in self.lost_routing}
         lacking = (file for file in _UNSEEN if not self._there(file) and _UNSEEN[file] not in lost)
@@ -438,7 +386,7 @@ class HostFacts:
         open_now = {family.value for family in families if not self.knows_rules(family)}
         return tuple(
             msgspec.structs.replace(each, suspected=True)
-            if each.what == VARIANTS[Variant.NFT] and each.family in open_now
+            if each.what == unseen.VARIANTS[Variant.NFT] and each.family in open_now
             else each
             for each in self.unseen
         )
@@ -448,11 +396,10 @@ class HostFacts:
         if each.suspected:
             return False
         start = _SAVES[Family.IPV6] if each.family == Family.IPV6.value else _SAVES[Family.IPV4]
-        if each.what == NFTABLES:
-            return self._knows_nftables
-        return any(
-            self._there(f"{start}{variant.value}-save") for variant, name in VARIANTS.items() if name == each.what
-        )
+        if each.what == unseen.NFTABLES:
+            return self._there(_NFT)
+        dumps = (f"{start}{variant.value}-save" for variant, name in unseen.VARIANTS.items() if name == each.what)
+        return any(map(self._there, dumps))
 
     @property
     def is_empty(self) -> bool:
@@ -464,41 +411,16 @@ class HostFacts:
             self._present[name] = self._data(name) is not None
         return self._present[name]
 
-    def _parsed(self, file: str, parse: Callable[[Entries], T]) -> T | None:
-        """A file of `-json` output, parsed. Several arrays in it are one: of each family, say. Raises InputError."""
-        text = self.text(file)
-        if text is None:
-            return None
-        arrays = read_arrays(text, self.path(file))
-        try:
-            return parse([entry for array in arrays for entry in array])
-        except _BROKEN as error:
-            raise InputError(f"{self.path(file)}: {_where(parse, arrays, error)}") from error
-
-    def _parsed_by_family(self, file: str, parse: Callable[[Entries, Family], list[T]]) -> tuple[T, ...] | None:
-        """The same of a file with an array of each family, IPv4's first. Raises InputError."""
-        text = self.text(file)
-        if text is None:
-            return None
-        found: list[T] = []
-        for number, array in enumerate(read_arrays(text, self.path(file))):
-            default = next(filter(None, map(_family_of, array)), Family.IPV6 if number == 1 else Family.IPV4)
-
-            def parse_any(entries: Entries, default: Family = default) -> list[T]:
-                return [item for entry in entries for item in parse([entry], _family_of(entry) or default)]
-
-            try:
-                found += parse_any(array)
-            except _BROKEN as error:
-                raise InputError(f"{self.path(file)}: {_where(parse_any, [array], error)}") from error
-        return tuple(found)
-
 
 _CUT_UNSEEN: Final = (*layout.RULES, layout.CONNTRACK, layout.IPSETS)
 """Files of which a part reads like a whole: one that `errors` names is not there."""
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = "nft"
-_UNSEEN: Final = {layout.ROUTES: ROUTES, layout.ROUTING_RULES: POLICY_ROUTING, layout.SYSCTLS: SYSCTLS}
+_UNSEEN: Final = {
+    layout.ROUTES: unseen.ROUTES,
+    layout.ROUTING_RULES: unseen.POLICY_ROUTING,
+    layout.SYSCTLS: unseen.SYSCTLS,
+}
 _SAYS: Final = re.compile(r"^(?!#)[^\S\n]*\S", re.MULTILINE)
 """Of a dump that holds more than blanks and comments."""
 
@@ -514,25 +436,8 @@ def no_rules(family: Family) -> Index:
     return index_ruleset(parse_save(text, "no rules", family=family))
 
 
-def _is_repeated(file: RuleFile, files: Sequence[RuleFile]) -> bool:
-    """Whether a file shows rules that another one of the same host shows, too: a node whose iptables is the legacy one
-    may have iptables-save and iptables-legacy-save."""
-    mine = file.iptables
-    return mine is not None and any(
-        other.iptables is not None
-        and other.iptables.variant is mine.variant
-        and other.iptables.ruleset.family is mine.ruleset.family
-        and other.iptables.ruleset.tables == mine.ruleset.tables
-        for other in files
-    )
-
-
 def read_arrays(text: str, label: str) -> list[list[dict[str, Any]]]:
-    """The arrays of objects that a text holds, one after another.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """The arrays of objects that a text holds, one after another. Raises InputError: it is something else."""
     arrays: list[list[dict[str, Any]]] = []
     at, decoder, command = 0, json.JSONDecoder(), layout.PRINTED_BY.get(label.rpartition("/")[2], "-json")
     while (begin := _BLANK.match(text, at).end()) < len(text):  # type: ignore[union-attr]
@@ -548,25 +453,25 @@ def read_arrays(text: str, label: str) -> list[list[dict[str, Any]]]:
     return arrays
 
 
-def _family_of(entry: Mapping[str, Any]) -> Family | None:
-    """The family that an entry's addresses tell."""
-    hops = entry.get("nexthops") or ()
-    for each in (entry, *(hop for hop in hops if isinstance(hop, Mapping))):
-        for name in ("dst", "gateway", "prefsrc", "src"):
-            value = str(each.get(name) or "")
-            if value and value not in ("default", "all"):
-                return Family.IPV6 if ":" in value else Family.IPV4
-    return None
+def parse_sysctls(text: str) -> dict[str, int]:
+    """Lines of `NAME = VALUE`; those of other values are left out. Raises ValueError."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _SYSCTL.match(line)
+        if match is not None:
+            found[match[1].replace("/", ".")] = int(match[2])
+        elif line.strip() and "=" not in line and not line.startswith(("#", "sysctl:")):
+            raise ValueError(f"line {number}: NAME = VALUE expected, not {line[:80]!r}")
+    return found
 
 
-def _where(parse: Callable[[Entries], object], arrays: Sequence[Entries], error: Exception) -> str:
+def _where(parse: Callable[[Entries], object], entries: Entries, error: Exception) -> str:
     """Which entry is wrong, and how."""
-    for number, entry in enumerate(entry for array in arrays for entry in array):
+    for number, entry in enumerate(entries):
         try:
             parse([entry])
         except _BROKEN as found:
-            missing = f"field {found} expected" if isinstance(found, KeyError) else str(found)
-            return f"[{number}]: {missing}"
+            return f"[{number}]: {f'field {found} expected' if isinstance(found, KeyError) else found}"
     return str(error)
 
 

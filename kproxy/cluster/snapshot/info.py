@@ -71,11 +71,7 @@ UNKNOWN: Final = SnapshotInfo(version=0)
 
 
 def read_info(files: Files) -> SnapshotInfo:
-    """What snapshot.json says; `UNKNOWN` without it.
-
-    Raises:
-        InputError: it is malformed, or of a newer format.
-    """
+    """What snapshot.json says; `UNKNOWN` without it. Raises InputError: it is malformed, or of a newer format."""
     data = files.read(INFO)
     if data is None:
         return UNKNOWN

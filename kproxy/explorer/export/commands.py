@@ -16,7 +16,7 @@ from kproxy import __version__
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
 from kproxy.cluster.audit.report import AuditReport
-from kproxy.cluster.edits import Edited, by_key, edited_files
+from kproxy.cluster.edits import Edited, EditedFiles, by_key
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork
 from kproxy.cluster.journey.network import POD
 from kproxy.cluster.journey.path import Journey
@@ -234,7 +234,7 @@ class Rendered:
 
     def known(self, label: str, mode: str | None = None) -> SourceState:
         """The cluster; `mode` goes before the configuration's."""
-        files = edited_files(MemoryFiles(label), Edited(by_key(self.objects)))
+        files = EditedFiles(MemoryFiles(label), Edited(by_key(self.objects)))
         cluster = RenderedCluster(files, self.config, self.features, mode)
         cluster.label = label
         return SourceState(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)

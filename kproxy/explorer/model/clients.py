@@ -7,12 +7,11 @@ elsewhere. Where they do not tell, no Pod asks.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from kproxy.cluster.facts.proxyrules import Pods, read_iptables, read_nftables
+from kproxy.cluster.facts.proxyrules import PODS, read_iptables, read_nftables, said_of
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Packet
 from kproxy.dataplane.model.packet import LOCAL, make_packet
@@ -61,22 +60,21 @@ def clients_of(rules: HostRules, family: Family, outside: str, endpoints: Collec
     Raises:
         InputError: a rule cannot be read.
     """
-    counted: Counter[Pods] = Counter()
     texts = [text for text, of, iptables in rules.texts if iptables and of in (None, family)]
-    counted.update(read_iptables({family: texts}).pods.get(family, Counter()))
+    counted = said_of(read_iptables({family: texts}), PODS, family)
     if rules.nftables is not None:
-        counted.update(read_nftables(rules.nftables).pods.get(family, Counter()))
+        counted += said_of(read_nftables(rules.nftables), PODS, family)
     found = [Client(NODE, "this host", _OWN[family]), Client(OUTSIDE, "a client outside", outside)]
-    told = next((pods for pods, _ in counted.most_common() if pods.network or pods.interface), None)
-    pod = None if told is None else _pod(told, family, endpoints)
+    told = next((pods for pods, _ in counted.most_common() if pods), "")
+    pod = _pod(told, family, endpoints) if told else None
     return (*((pod,) if pod is not None else ()), *found)
 
 
-def _pod(told: Pods, family: Family, endpoints: Collection[str]) -> Client | None:
-    device = f"{told.interface}0" if told.is_prefix else told.interface
+def _pod(told: str, family: Family, endpoints: Collection[str]) -> Client | None:
     own = [each for each in map(ipaddress.ip_address, endpoints) if each.version == family.version]
-    if told.network:
-        network = ipaddress.ip_network(told.network, strict=False)
+    is_network = "/" in told
+    if is_network:
+        network = ipaddress.ip_network(told, strict=False)
     elif own:
         network = ipaddress.ip_network((own[0], _NEAR[family]), strict=False)
     else:
@@ -84,6 +82,7 @@ def _pod(told: Pods, family: Family, endpoints: Collection[str]) -> Client | Non
     numbers = range(min(_FIRST, network.num_addresses - 1), min(network.num_addresses, _LOOKED))
     free = (network[number] for number in numbers if network[number] not in own)
     address = next(free, network[0])
-    return Client(
-        POD, f"a Pod of {told.network}" if told.network else f"a Pod behind {told.interface}", str(address), device
-    )
+    if is_network:
+        return Client(POD, f"a Pod of {told}", str(address))
+    name = told.removesuffix("+")
+    return Client(POD, f"a Pod behind {name}", str(address), name if name == told else f"{name}0")

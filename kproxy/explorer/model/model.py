@@ -18,7 +18,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.cluster.audit.report import AuditReport
-from kproxy.cluster.edits import Edit, Edited, EditError, Object, by_key, edit, edited_files
+from kproxy.cluster.edits import Edit, Edited, EditedFiles, EditError, Object, by_key, edit
 from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
@@ -366,7 +366,7 @@ class Model:
         try:
             mode = edited.mode or self.known.mode
             known = self.known
-            changed, originals = edited_files(files, edited), self.cluster.hosts
+            changed, originals = EditedFiles(files, edited), self.cluster.hosts
             cluster = RenderedCluster(
                 changed,
                 config,

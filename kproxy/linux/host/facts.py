@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
-from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Route, RoutingRule, local_addresses_of
+from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules, with_family
+from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, local_addresses_of
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
@@ -34,16 +34,16 @@ def read_host(namespace: Namespace) -> Host:
         LinuxError: something cannot be read.
     """
     interfaces = parse_interfaces(_ip(namespace, "-details", "address", "show"))
-    routes: list[Route] = []
-    rules: list[RoutingRule] = []
+    routes: list[Mapping[str, Any]] = []
+    rules: list[Mapping[str, Any]] = []
     for family, option in _OPTIONS.items():
-        routes += parse_routes(_ip(namespace, option, "route", "show", "table", "all"), family)
-        rules += parse_rules(_ip(namespace, option, "rule", "show"), family)
+        routes += with_family(_ip(namespace, option, "route", "show", "table", "all"), family)
+        rules += with_family(_ip(namespace, option, "rule", "show"), family)
     return Host(
         local_addresses=local_addresses_of(interfaces),
         interfaces=MappingProxyType({item.name: item for item in interfaces}),
-        routes=tuple(routes),
-        rules=tuple(rules),
+        routes=parse_routes(routes),
+        rules=parse_rules(rules),
         sysctls=MappingProxyType(read_sysctls(namespace, [item.name for item in interfaces])),
     )
 

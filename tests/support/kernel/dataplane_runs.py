@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from random import Random
 
-from kproxy.cluster.facts.ip import parse_routes, parse_rules
+from kproxy.cluster.facts.ip import parse_routes, parse_rules, with_family
 from kproxy.dataplane import Host, IpSet, index_ruleset
 from kproxy.dataplane.model.pipeline import IptablesRules
 from kproxy.netfilter import (
@@ -152,10 +152,10 @@ def routed(node: Node, host: Host, rules: Sequence[str], routes: Sequence[str], 
         added = [
             dataclasses.replace(route, table=str(table))
             for table, entries in zip(TABLES, told[1:], strict=False)
-            for route in parse_routes(entries, family)
+            for route in parse_routes(with_family(entries, family))
         ]
         found = (*(host.routes or ()), *added)
-        yield dataclasses.replace(host, routes=found, rules=tuple(parse_rules(told[0], family)))
+        yield dataclasses.replace(host, routes=found, rules=parse_rules(with_family(told[0], family)))
     finally:
         node.run(*tool, "rule", "flush")  # all but the local table's, pref 0
         lines = ["rule add from all pref 32766 table main"]

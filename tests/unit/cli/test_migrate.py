@@ -140,24 +140,6 @@ def test_a_remote_hairpin_is_of_one_packet(kproxy: Run, tmp_path: Path) -> None:
         assert each["do"] == "See that kube-proxy runs on all nodes."
 
 
-def test_dumps_of_a_family_that_is_not_asked_for_are_named(kproxy: Run, tmp_path: Path) -> None:
-    cluster, config = write(tmp_path, [node()])
-    dumps = {
-        "four": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s 10.0.0.1 -j DROP\nCOMMIT\n",
-        "six": "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -s fd00::1 -j DROP\nCOMMIT\n",
-    }
-    dumps |= {"nft": "table ip6 a { chain b { type filter hook input priority 0; ip6 saddr fd00::1 drop; } }\n"}
-    rules = []
-    for name, text in dumps.items():
-        (tmp_path / name).write_text(text)
-        rules += ["--rules", tmp_path / name]
-    for options, unused in ((["-4"], ["six", "nft"]), (["-6"], ["four"]), ([], [])):
-        done = kproxy("migrate", "-f", cluster, "--config", config, *rules, *options)
-        assert done.returncode == 0, done.stderr
-        told = f"no rules for {'IPv4' if '-4' in options else 'IPv6'}: they do not count"
-        assert done.stderr == "".join(f"note: {tmp_path / name}: {told}\n" for name in unused)
-
-
 _NAT = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n%sCOMMIT\n"
 _JUMP = "-A PREROUTING -j KUBE-SERVICES\n"
 _FILTER = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n%sCOMMIT\n"

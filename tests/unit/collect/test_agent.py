@@ -15,7 +15,7 @@ from kproxy.cli.collect import command
 from kproxy.client import ClientConfig, HttpClient, RestClient
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.cluster.snapshot.files import MemoryFiles
-from kproxy.cluster.snapshot.stream import pack_stream
+from kproxy.cluster.snapshot.script import pack_stream
 from kproxy.collect.agent import AgentError, AgentReader, find_agents
 from kproxy.collect.nodes import collect_nodes
 from kproxy.errors import InputError

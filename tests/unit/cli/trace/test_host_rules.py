@@ -143,7 +143,7 @@ def test_rules_that_no_packet_meets(tmp_path: Path, kproxy: Run) -> None:
     assert "100% INDETERMINATE" in done.stdout
     assert "chain KUBE-SERVICES of table nat has rules, and no built-in chain jumps there" in done.stderr
     done = kproxy("trace", "--rules", path, *PACKET, "--summary", "--assume", "complete")
-    assert f"no packet meets the rules of {path}: its built-in chains have none" in done.stderr
+    assert "100% ACCEPT" in done.stdout
 
 
 def test_chains_of_devices_and_bridges(tmp_path: Path, kproxy: Run) -> None:

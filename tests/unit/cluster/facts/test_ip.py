@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules
+from kproxy.cluster.facts.ip import parse_interfaces, parse_routes, parse_rules, with_family
 from kproxy.cluster.facts.links import parse_links
 from kproxy.netfilter import Family
 
@@ -34,14 +34,16 @@ def test_a_link_without_flags_is_not_known_to_be_down() -> None:
 
 def test_routes_but_those_of_the_local_table() -> None:
     routes = parse_routes(
-        [
-            {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0", "metric": 100},
-            {"dst": "10.244.0.0/24", "dev": "cni0", "prefsrc": "10.244.0.1"},
-            {"type": "blackhole", "dst": "10.9.0.0/16", "table": "100"},
-            {"type": "local", "dst": "10.244.0.1", "dev": "cni0", "table": "local"},
-            {"dst": "10.8.0.1", "nexthops": [{"gateway": "192.0.2.2", "dev": "eth0"}, {"dev": "eth1"}]},
-        ],
-        Family.IPV4,
+        with_family(
+            [
+                {"dst": "default", "gateway": "192.0.2.1", "dev": "eth0", "metric": 100},
+                {"dst": "10.244.0.0/24", "dev": "cni0", "prefsrc": "10.244.0.1"},
+                {"type": "blackhole", "dst": "10.9.0.0/16", "table": "100"},
+                {"type": "local", "dst": "10.244.0.1", "dev": "cni0", "table": "local"},
+                {"dst": "10.8.0.1", "nexthops": [{"gateway": "192.0.2.2", "dev": "eth0"}, {"dev": "eth1"}]},
+            ],
+            Family.IPV4,
+        )
     )
     assert [(str(route.network), route.device, route.kind, route.table, route.metric) for route in routes] == [
         ("0.0.0.0/0", "eth0", "unicast", "main", 100),
@@ -54,13 +56,15 @@ def test_routes_but_those_of_the_local_table() -> None:
 
 def test_policy_rules_but_those_of_every_host() -> None:
     rules = parse_rules(
-        [
-            {"priority": 0, "src": "all", "table": "local"},
-            {"priority": 100, "src": "all", "fwmark": "0x1", "fwmask": "0xff", "table": "100"},
-            {"priority": 200, "src": "10.0.0.0", "srclen": 8, "iif": "eth0", "table": "200"},
-            {"priority": 32766, "src": "all", "table": "main"},
-        ],
-        Family.IPV4,
+        with_family(
+            [
+                {"priority": 0, "src": "all", "table": "local"},
+                {"priority": 100, "src": "all", "fwmark": "0x1", "fwmask": "0xff", "table": "100"},
+                {"priority": 200, "src": "10.0.0.0", "srclen": 8, "iif": "eth0", "table": "200"},
+                {"priority": 32766, "src": "all", "table": "main"},
+            ],
+            Family.IPV4,
+        )
     )
     assert [(rule.table, rule.priority, rule.in_interface) for rule in rules] == [
         ("100", 100, None),
@@ -74,5 +78,5 @@ def test_policy_rules_but_those_of_every_host() -> None:
 def test_the_main_table_before_other_rules_is_a_rule() -> None:
     usual = [{"priority": 0, "src": "all", "table": "local"}, {"priority": 32766, "src": "all", "table": "main"}]
     early = {"priority": 100, "src": "all", "table": "main"}
-    (found,) = parse_rules([*usual, early], Family.IPV4)
+    (found,) = parse_rules(with_family([*usual, early], Family.IPV4))
     assert (found.table, found.priority) == ("main", 100)

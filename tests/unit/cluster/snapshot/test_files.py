@@ -78,8 +78,8 @@ END = b"\0" * 1024
         (member("nodes/n/sysctl", type=tarfile.LNKTYPE, linkname="/etc/shadow") + END, "a link or a device"),
         (member("nodes/n/sysctl", type=tarfile.CHRTYPE) + END, "a link or a device"),
         (member("nodes/n/sysctl", size=1 << 40) + END, "larger than 256 MiB"),
-        (member("x", type=tarfile.GNUTYPE_LONGNAME, size=1 << 40) + END, "asks for too much"),
-        (member("x", type=tarfile.XHDTYPE, size=1 << 40) + END, "asks for too much"),
+        (member("x", type=tarfile.GNUTYPE_LONGNAME, size=1 << 40) + END, "damaged archive"),
+        (member("x", type=tarfile.XHDTYPE, size=1 << 40) + END, "damaged archive"),
         (member("nodes/n/sysctl", size=5000) + b"short", "unexpected end of data"),
         (b"hello", "a snapshot expected"),
         (gzip.compress(packed(CONTENTS), mtime=0)[:1000], "damaged archive"),
@@ -94,6 +94,15 @@ def test_a_hostile_or_damaged_archive_is_refused(tmp_path: Path, data: bytes, me
     with pytest.raises(InputError, match=message) as caught:
         open_files(path)
     assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_header_is_read_as_far_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes) -> None:
+    monkeypatch.setattr(module, "MAX_FILE", 1 << 20)
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(member("x", type=kind, size=1 << 40) + b"0" * (5 << 20), 1))
+    with pytest.raises(InputError, match="asks for too much"):
+        open_files(path)
 
 
 def test_bounds_hold_before_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

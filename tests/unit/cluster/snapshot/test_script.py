@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cluster.snapshot.layout import HOST_FILES, host_file
-from kproxy.cluster.snapshot.script import script, stream_script
-from kproxy.cluster.snapshot.stream import parse_stream
+from kproxy.cluster.snapshot.script import read_stream, script, stream_script
 from kproxy.errors import InputError
 
 TOOLS = {
@@ -73,7 +72,7 @@ def test_it_writes_what_the_tools_print_and_says_what_failed(shell: str, tools: 
     assert not {"ipset-save", "bridge-fdb.json"} & set(found)
     boundary = "@@b"
     stream = run(shell, ["-c", stream_script(boundary)], tools)
-    streamed = parse_stream(stream.stdout, boundary)
+    streamed = dict(read_stream([stream.stdout], boundary))
     assert set(streamed) == set(found)
     same = set(found) - {"sysctl"}  # which has counters
     assert {name: streamed[name] for name in same} == {name: found[name] for name in same}
@@ -122,6 +121,6 @@ def test_a_node_may_not_be_a_path(node: str, tools: Path, tmp_path: Path) -> Non
 )
 def test_an_invalid_stream_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_stream(data, "@@b")
-    assert parse_stream(b"@@b sysctl\n\n@@b end\n@@b nft\nx\n@@b drop\n", "@@b") == {"sysctl": b""}
+        list(read_stream([data], "@@b"))
+    assert list(read_stream([b"@@b sysctl\n\n@@b end\n@@b nft\nx\n@@b drop\n"], "@@b")) == [("sysctl", b"")]
     assert host_file("n", "nft") == "nodes/n/nft"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.cluster.facts.ip import parse_routes, parse_rules
+from kproxy.cluster.facts.ip import parse_routes, parse_rules, with_family
 from kproxy.dataplane import Host, make_packet
 from kproxy.dataplane.concrete.routing import UNKNOWN, Query, RouteResult, lookup, possible_routes
 from kproxy.netfilter import Family
@@ -25,8 +25,8 @@ def host(*rules: Mapping[str, Any], routes: list[Any] = ROUTES) -> Host:
     return replace(
         Host.simple(["192.0.2.2"]),
         interfaces={},
-        routes=tuple(parse_routes(routes, Family.IPV4)),
-        rules=tuple(parse_rules([{"src": "all", **rule} for rule in rules], Family.IPV4)),
+        routes=parse_routes(with_family(routes, Family.IPV4)),
+        rules=parse_rules(with_family([{"src": "all", **rule} for rule in rules], Family.IPV4)),
     )
 
 

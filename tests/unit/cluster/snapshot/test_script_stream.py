@@ -1,4 +1,4 @@
-"""What the script prints, read piece by piece however it is cut, and packed."""
+"""What the script prints, read file by file however it is cut, and packed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy.cluster.snapshot import stream
+from kproxy.cluster.snapshot import script
 from kproxy.cluster.snapshot.files import read_archive
 from kproxy.cluster.snapshot.layout import HOST_FILES
-from kproxy.cluster.snapshot.stream import pack_stream, parse_stream, split_stream
+from kproxy.cluster.snapshot.script import pack_stream, read_stream
 from kproxy.errors import InputError
 
 MARK = "@@b"
@@ -37,16 +37,8 @@ def printed(files: dict[str, tuple[bytes, bool]]) -> bytes:
 def test_it_does_not_matter_how_it_is_cut(files: dict[str, tuple[bytes, bool]], size: int) -> None:
     data = printed(files)
     kept = {name: content for name, (content, whole) in files.items() if whole}
-    assert parse_stream(data, MARK) == kept
     chunks = [data[at : at + size] for at in range(0, len(data), size)]
-    found: dict[str, bytes] = {}
-    for piece in split_stream(chunks, MARK):
-        found[piece.name] = found.get(piece.name, b"") + piece.data
-        if piece.kept is False:
-            del found[piece.name]
-    assert {name: content for name, content in kept.items() if content} == {
-        name: content for name, content in found.items() if content
-    }
+    assert dict(read_stream([data], MARK)) == dict(read_stream(chunks, MARK)) == kept
     packed = pack_stream(chunks, MARK, "n1", 7)
     archive = read_archive(io.BytesIO(packed), "n1.tar.gz", 1 << 20)
     assert {path: archive.read(path) for path in archive.paths()} == {
@@ -66,8 +58,8 @@ def test_tar_itself_unpacks_it(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_FILE", 5)
+    monkeypatch.setattr(script, "MAX_FILE", 5)
     data = printed({"sysctl": (b"123456", True), "errors": (b"12345", True)})
-    assert parse_stream(data, MARK) == {"errors": b"12345"}
+    assert list(read_stream([data], MARK)) == [("errors", b"12345")]
     with pytest.raises(InputError, match="ends in the middle of sysctl"):
-        list(split_stream([data[:20]], MARK))
+        list(read_stream([data[:20]], MARK))
