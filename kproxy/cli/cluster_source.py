@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +27,7 @@ from kproxy.cluster.inputs import (
     decode_cluster,
     decode_proxy_config,
     in_namespace,
+    read_both,
     read_cluster,
     read_config,
 )
@@ -234,8 +235,10 @@ class ClusterSource:
         told = config_path is not None
         # Without --config kube-proxy's ConfigMap is looked for among them.
         looked_at = used if told else {*used, "v1/ConfigMap"}
-        cluster, seen = self.reads.of(("files", self.filenames, self.allocate), read)
-        config = read_config(config_path, report_note, mode)
+        config, (cluster, seen) = read_both(
+            partial(read_config, config_path, report_note, mode),
+            partial(self.reads.of, ("files", self.filenames, self.allocate), read),
+        )
         if not told:
             from kproxy.cluster.snapshot.cluster import proxy_config_of
 
@@ -306,8 +309,10 @@ class ClusterSource:
             return decode_cluster(dict(read_objects(client, namespace, report_note)), report_note, objects=objects)
 
         try:
-            found = self.reads.of(("live", self.connection, namespace), read)
-            return _live_config(client, config_path, mode, self.reads), found
+            return read_both(
+                partial(_live_config, client, config_path, mode, self.reads),
+                partial(self.reads.of, ("live", self.connection, namespace), read),
+            )
         finally:
             client.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.document.read import read_documents
@@ -23,6 +23,7 @@ from kproxy.cluster.completeness import remark_no_cluster_ips
 from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
+_Cluster = TypeVar("_Cluster")
 
 MAX_RULES: Final = 50_000_000
 """Octets of one file of rules."""
@@ -154,3 +155,22 @@ def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") 
         kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
         tell(f"skipped {sum(skipped.values())} objects of other kinds: {kinds}")
     return manifests
+
+
+def read_both(
+    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], _Cluster]
+) -> tuple[KubeProxyConfiguration, _Cluster]:
+    """Reads both, so that what is wrong in one does not hide what is wrong in the other.
+
+    Raises:
+        InputError: what is wrong in either.
+    """
+    try:
+        found = cluster()
+    except InputError as error:
+        try:
+            config()
+        except InputError as other:
+            raise InputError(f"{other}\n{error}") from error
+        raise
+    return config(), found

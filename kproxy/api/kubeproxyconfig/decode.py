@@ -1,7 +1,7 @@
 """Read a KubeProxyConfiguration from a file: text, tree, typed value, defaults, validation.
 
-The fields and their names come from `types.py`. Every fault is reported with file, line and field; what has values of
-the wrong types is not validated.
+The fields and their names come from `types.py`. Every fault is reported with file, line and field; the default stands
+for a value of the wrong type, so that validation sees the rest.
 
 kube-proxy first decodes strictly and, when that finds unknown fields or repeated keys, logs the finding and decodes
 again leniently (loadConfig in its command package). Hence these are warnings here: an unknown field counts for nothing,
@@ -49,7 +49,7 @@ from kproxy.api.kubeproxyconfig.validate import (
     validate_config,
 )
 from kproxy.api.octets import read_octets
-from kproxy.api.validation.types import mistyped, type_errors, unknown_fields
+from kproxy.api.validation.types import mistyped, overlap, type_errors, unknown_fields, without_fields
 from kproxy.errors import Location
 from kproxy.family import join_host_port
 
@@ -126,12 +126,13 @@ def decode_document(
     if not errors:
         given = _without_nulls({name: value for name, value in root.items() if name not in ("apiVersion", "kind")})
         errors = type_errors(given, KubeProxyConfiguration)
-    if not errors:
-        read = msgspec.convert(given, KubeProxyConfiguration, dec_hook=lambda kind, value: kind.of(value))
+        wrong = {error.path.partition("[")[0] for error in errors}
+        fitting = without_fields(given, [path_steps(path) for path in wrong])
+        read = msgspec.convert(fitting, KubeProxyConfiguration, dec_hook=lambda kind, value: kind.of(value))
         config = _complete(_with_defaults(read), given)
         if mode is not None:
             config = msgspec.structs.replace(config, mode=mode)
-        errors = list(validate_config(config))
+        errors += (each for each in validate_config(config) if not any(overlap(each.path, path) for path in wrong))
         if not errors:
             found = [
                 problem(each) for each in (*unknown_fields(given, KubeProxyConfiguration, _unknown), *_remarks(config))

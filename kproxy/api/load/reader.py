@@ -25,7 +25,7 @@ from kproxy.api.validation.networking import validate_service_cidr
 from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import spelling_errors, strict_warnings
-from kproxy.api.validation.types import misspelt, type_errors, unknown_fields
+from kproxy.api.validation.types import misspelt, overlap, type_errors, unknown_fields, without_fields
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import Object, convert
 from kproxy.errors import Location
@@ -57,6 +57,13 @@ _VALIDATORS: Final[dict[str, Callable[[Any], list[FieldError]]]] = {
     "Node": validate_node,
     "ServiceCIDR": validate_service_cidr,
 }
+
+
+_DECIDING: Final = frozenset(
+    {"type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "externalTrafficPolicy"}
+    | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs", "cidrs"}
+)
+"""Fields that decide what others may hold."""
 
 
 class Reader:
@@ -253,9 +260,28 @@ class Reader:
         try:
             spelled = msgspec.convert(value, struct)
         except BROKEN as error:
-            self._report(source, type_errors(value, struct) or [FieldError("", str(error))])
+            found = type_errors(value, struct) or [FieldError("", str(error))]
+            self._report(source, found + self._other_errors(value, struct, [wrong.path for wrong in found]))
         else:
             self._accept(spelled, source)
+
+    def _other_errors(
+        self, value: dict[str, Any], struct: type[structs.WireObject], wrong: list[str]
+    ) -> list[FieldError]:
+        """What else is wrong in an object that has fields of wrong types: those are left out and the rest validated.
+
+        Nothing, where a field of a wrong type decides what other fields may hold.
+        """
+        if any(path == "" or path.rpartition(".")[2] in _DECIDING for path in wrong):
+            return []
+        try:
+            spelled = msgspec.convert(without_fields(value, [path_steps(path) for path in wrong]), struct)
+        except BROKEN:
+            return []
+        _, _, errors = self._validated(spelled)
+        # Fields of one list item depend on one another (targetPort defaults to port), so the item is one thing here.
+        scopes = [parent if parent.endswith("]") else path for path in wrong for parent in [path.rpartition(".")[0]]]
+        return [error for error in errors if not any(overlap(error.path, scope) for scope in scopes)]
 
     # Objects
 

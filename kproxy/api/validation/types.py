@@ -131,3 +131,30 @@ def _what(value: object) -> str:
             return "a list"
         case _:
             return "a map"
+
+
+def without_fields(value: Any, paths: Iterable[tuple[str | int, ...]]) -> Any:
+    """A copy of a decoded document without the fields at the given paths; in a list, an empty map takes the place."""
+    copy = _copy(value)
+    for steps in paths:
+        parent = copy
+        for step in steps[:-1]:
+            parent = parent[step]
+        last = steps[-1]
+        if isinstance(last, int):
+            parent[last] = {}
+        else:
+            parent.pop(last, None)
+    return copy
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether one field path is the other or lies inside it."""
+    short, long = sorted((one, other), key=len)
+    return long.startswith(short) and (len(long) == len(short) or long[len(short)] in ".[")

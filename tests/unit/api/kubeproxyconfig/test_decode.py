@@ -272,13 +272,15 @@ def test_values_of_the_wrong_type(text: str, expected: str) -> None:
     assert refused(HEAD + text) == [f"c.yaml: line 3: KubeProxyConfiguration.{expected}"]
 
 
-def test_all_wrong_types_are_reported_together() -> None:
-    assert refused(f"{HEAD}iptables:\n  syncPeriod: soon\n  masqueradeBit: x\nmode: 7\n") == [
+def test_wrong_types_and_wrong_values_are_reported_together() -> None:
+    assert refused(f"{HEAD}iptables:\n  syncPeriod: soon\n  masqueradeBit: 32\nmode: 7\noomScoreAdj: 10000\n") == [
         'c.yaml: line 4: KubeProxyConfiguration.iptables.syncPeriod: Invalid value: "soon": '
         'time: invalid duration "soon"',
-        'c.yaml: line 5: KubeProxyConfiguration.iptables.masqueradeBit: Invalid value: "x": '
-        "must be an integer, not a string",
+        "c.yaml: line 5: KubeProxyConfiguration.iptables.masqueradeBit: Invalid value: 32: "
+        "must be within the range [0, 31]",
         "c.yaml: line 6: KubeProxyConfiguration.mode: Invalid value: 7: must be a string, not an integer",
+        "c.yaml: line 7: KubeProxyConfiguration.oomScoreAdj: Invalid value: 10000: "
+        "must be within the range [-1000, 1000]",
     ]
 
 

@@ -346,7 +346,26 @@ def test_a_number_beyond_all_bounds_spoils_its_own_item_only() -> None:
     ]
 
 
-def test_wrong_types_are_reported_alone() -> None:
+def test_wrong_types_do_not_hide_wrong_values() -> None:
+    text = """
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.7
+  ports:
+  - {port: 70000, protocol: TPC}
+  - {port: "http", name: a}
+"""
+    found = problems(text)
+    assert len([line for line in found if "spec.ports[0].port: Invalid value: 70000" in line]) == 1
+    assert len([line for line in found if "spec.ports[0].protocol: Unsupported value" in line]) == 1
+    assert [line for line in found if "spec.ports[1]" in line] == [
+        'f: document 1: line 9: spec.ports[1].port: Invalid value: "http": must be an integer, not a string'
+    ]
+
+
+def test_a_wrong_type_in_a_deciding_field_is_reported_alone() -> None:
     text = (
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: 7, ports: [{port: 80, nodePort: 30080}]}\n"
     )
