@@ -42,14 +42,24 @@ from kproxy.dataplane.symbolic.translated import Destination, destinations_of, s
 from kproxy.dataplane.symbolic.variables import Variables
 from kproxy.netfilter.condition import Chance
 from kproxy.netfilter.effect import Nat, Queue, Reject, SetBits, Told, Unknown, Verdict
-from kproxy.netfilter.iptables.matches import Match
+from kproxy.netfilter.iptables.matches import (
+    MarkMatch,
+    Match,
+    MultiportMatch,
+    SctpMatch,
+    StatisticMatch,
+    TcpMatch,
+    UdpMatch,
+)
 from kproxy.netfilter.iptables.rule import Rule
 from kproxy.netfilter.nftables import statement as nft
 
+_CERTAIN: Final = Fraction(1)
 _MAX_REMEMBERED: Final = 300_000
 _SHORT: Final = 3
 _MAX_DENOMINATOR: Final = 10_000
 _MAX_DESTINATIONS: Final = 64
+_OF_THE_PACKET: Final = (MarkMatch, MultiportMatch, SctpMatch, StatisticMatch, TcpMatch, UdpMatch)
 _GOING_ON: Final = (SetBits, Told)
 _ENDING: Final = (Nat, Queue, Reject, Verdict)
 
@@ -87,7 +97,8 @@ class Evaluator:
         self._conditions = comparisons.conditions
         self._effects = effects
         self._statements = Statements(self, comparisons, outcomes, effects, timeouts)
-        self._rules: dict[tuple[int, Stage], list[PreparedRule | None]] = {}
+        self._rules: dict[tuple[int, Stage | None], list[PreparedRule | None]] = {}
+        self._same_everywhere = cache(self._asks_the_same_everywhere)
         self._results: dict[tuple[object, ...], Node] = {}
         self._destinations = cache(self._all_destinations)
         self._may_end = cache(self._ends)
@@ -122,7 +133,7 @@ class Evaluator:
         """What a chain can see of what comes after its base chain: everything, or for a service's chain only how its
         endpoints are treated, which is the same in many circumstances."""
         inside = self._destinations(number)
-        if not inside or not all(level in dict(fixed) for level in self._variables.levels["dst"]):
+        if not inside or not {level for level, _ in fixed}.issuperset(self._variables.levels["dst"]):
             return continuation
         treated = tuple(self._effects.translation.treated(each, continuation) for each in inside)
         seen = (continuation.accept, continuation.onward, continuation.kept)
@@ -164,16 +175,28 @@ class Evaluator:
 
     def _ready(self, number: int, stage: Stage) -> list[PreparedRule | None]:
         """A chain's rules at a stage; those of nftables are made ready when they are evaluated."""
-        found = self._rules.get((number, stage))
+        key = (number, None if self._same_everywhere(number) else stage)
+        found = self._rules.get(key)
         if found is None:
             chain = self._structure.chains[number]
             native = chain.table is not None
             found = [None if native else self._prepare(rule, chain, stage) for rule in chain.rules]
-            self._rules[number, stage] = found
+            self._rules[key] = found
         return found
 
+    def _asks_the_same_everywhere(self, number: int) -> bool:
+        """Whether what a chain of iptables asks does not depend on the hook, the table or the connection's state."""
+        chain = self._structure.chains[number]
+        return chain.table is None and all(
+            step.in_interface is None and step.out_interface is None
+            if isinstance(step, Rule)
+            else isinstance(step, _OF_THE_PACKET) or not is_question(step)
+            for rule in chain.rules
+            for step in rule.steps
+        )
+
     def _prepare(self, rule: NormalizedRule, chain: NormalizedChain, stage: Stage) -> PreparedRule:
-        condition, chance, plain = TRUE, Fraction(1), True
+        condition, chance, plain = TRUE, _CERTAIN, True
         asked: list[Node | Chance | RecentCheck] = []
         for step in rule.steps:
             if not is_question(step) or (asked and chain.table is not None):
@@ -187,9 +210,8 @@ class Evaluator:
             else:
                 condition = self._diagrams.both(condition, answer)
         rest = rule.steps[len(asked) :]
-        ends = chain.table is None and any(
-            self._may_end(step.number) if isinstance(step, Call) else isinstance(step, _ENDING) for step in rest[-1:]
-        )
+        last = rest[-1] if rest and chain.table is None else None
+        ends = self._may_end(last.number) if isinstance(last, Call) else isinstance(last, _ENDING)
         fixed = fixed_by(self._variables, condition) if plain else ()
         return PreparedRule(condition, chance, plain, () if plain else tuple(asked), rest, ends, fixed)
 

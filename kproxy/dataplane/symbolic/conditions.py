@@ -42,7 +42,8 @@ class Conditions:
 
     def head(self, rule: Rule, stage: Stage) -> Node:
         """The fixed part of a rule."""
-        inside = (rule.head, stage.input, stage.output) if rule.in_interface or rule.out_interface else rule.head
+        key = (rule.source, rule.destination, rule.in_interface, rule.out_interface, rule.protocol, rule.fragment)
+        inside = (key, stage.input, stage.output) if rule.in_interface or rule.out_interface else key
         found = self._heads.get(inside)
         if found is None:
             found = self._heads[inside] = ask(rule.asks(), self.variables, stage)

@@ -63,6 +63,8 @@ def parts_of_lists(rulesets: Iterable[Ruleset]) -> dict[Name, Part]:
     """The parts of lists of `-m recent`."""
     found = _Parts()
     for ruleset in rulesets:
+        if not any(isinstance(match, RecentMatch) for _, _, _, rule in ruleset.rules() for match in rule.matches):
+            continue
         for table, chain, _, rule in ruleset.rules():
             where = f"{table.name} {chain.name}"
             for match in rule.matches:

@@ -147,7 +147,21 @@ class Nodes:
 
     def equals(self, level: int, value: int, inside: Node = TRUE, outside: Node = FALSE) -> Node:
         """Asks whether a variable has one value."""
-        return self.pieces(level, ((value, value + 1, inside),), outside)
+        size = self.sizes[level]
+        assert value < size, "a number that is too large for one level"
+        if inside == outside or size == 1:
+            return inside
+        key: tuple[int, tuple[int, ...], tuple[int, ...]]
+        if value == 0:
+            key = level, (1, size), (inside, outside)
+        elif value == size - 1:
+            key = level, (value, size), (outside, inside)
+        else:
+            key = level, (value, value + 1, size), (outside, inside, outside)
+        found = self._table.get(key)
+        if found is None:
+            found = self._table[key] = self._append(*key)
+        return found
 
     def point(self, values: Sequence[tuple[int, int]]) -> Node:
         """Asks whether variables have these values: ascending pairs of level and value."""
