@@ -142,14 +142,15 @@ class Diagrams(Nodes):
 
     def restrict(self, node: Node, values: tuple[tuple[int, int], ...]) -> Node:
         """The function with some variables fixed: ascending pairs of level and value."""
-        while values and self.level[node] >= values[0][0]:
-            if self.level[node] == values[0][0]:
-                node = self.children[node][bisect_right(self.bounds[node], values[0][1])]
-            values = values[1:]
-        if not values or not self.reaches(node, values[0][0]):
-            return node
-        cache = self.cache(("restrict", values[0][0]))
-        return self._restrict(node, values, cache)
+        at = 0
+        while at < len(values) and self._deepest[node] >= values[at][0]:
+            level, value = values[at]
+            if self.level[node] < level:
+                return self._restrict(node, values[at:], self.cache(("restrict", level)))
+            if self.level[node] == level:
+                node = self.children[node][bisect_right(self.bounds[node], value)]
+            at += 1
+        return node
 
     def _restrict(self, node: Node, values: tuple[tuple[int, int], ...], cache: dict[object, Node]) -> Node:
         key = (node, values)
