@@ -1,4 +1,4 @@
-"""The columns of the kinds of core, apps, coordination, discovery, networking and RBAC, as in `kinds.resources`."""
+"""The columns of the kinds of core, apps, coordination, discovery, networking and RBAC, and of Jobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from kproxy.apiserver.kinds.printers.table import (
     age_of,
     aged,
     columns,
+    human_duration,
     images,
     join,
     labels_text,
     metadata_of,
     name_of,
+    parse_time,
     selector_text,
 )  # fmt: skip
 from kproxy.family import join_host_port
@@ -218,6 +220,31 @@ def _ip_address(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), "/".join(part for part in parts if part), age_of(value, now)]
 
 
+_JOB_STATES: Final = (
+    ("Complete", "Complete"), ("Failed", "Failed"), ("", "Terminating"), ("Suspended", "Suspended"),
+    ("FailureTarget", "FailureTarget"), ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)  # fmt: skip
+"""The condition that makes each state of a Job, in the order in which they count; "": it is being deleted."""
+
+
+def _job(value: Json, now: datetime) -> list[Cell]:
+    spec, status = value["spec"], value.get("status") or {}
+    succeeded, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
+    if spec.get("completions") is not None:
+        done = f"{succeeded}/{spec['completions']}"
+    else:
+        done = f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+    started = parse_time(status.get("startTime"))
+    ended = parse_time(status.get("completionTime")) or now
+    deleted = bool(metadata_of(value).get("deletionTimestamp"))
+    conditions = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
+    state = next((state for kind, state in _JOB_STATES if (kind in conditions if kind else deleted)), "Running")
+    lasted = human_duration(int((ended - started).total_seconds())) if started else ""
+    return [
+        name_of(value), state, done, lasted, age_of(value, now), *images(value), selector_text(spec.get("selector")),
+    ]  # fmt: skip
+
+
 _BINDING: Final = columns("Name Role Age Users::1 Groups::1 ServiceAccounts::1", _binding)
 
 
@@ -242,6 +269,7 @@ PRINTERS: Final[dict[str, Columns]] = {
         "Last_Seen Type Reason Object Subobject::1 Source::1 Message First_Seen::1 Count::1 Name::1", _event
     ),
     "IPAddress": columns("Name ParentRef Age", _ip_address),
+    "Job": columns("Name Status Completions Duration Age Containers::1 Images::1 Selector::1", _job),
     "Lease": columns("Name Holder Age", _lease),
     "Namespace": columns("Name Status Age", _namespace),
     "NetworkPolicy": columns("Name Pod-Selector Age", _policy),

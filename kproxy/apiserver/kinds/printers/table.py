@@ -13,7 +13,6 @@ Cell = Any
 Row = Callable[[Json, datetime], list[Cell]]
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
-UNSET: Final = "<unset>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +158,4 @@ DEFAULT: Final = Columns(
     ),
     _default_row,
 )
+AGED: Final = columns("Name Age", aged)

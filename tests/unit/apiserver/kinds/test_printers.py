@@ -129,58 +129,23 @@ def test_slices_and_endpoints_are_cut_short() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "wanted"),
     [
-        (
-            "PersistentVolume",
-            {"spec": {"capacity": {"storage": "5Gi"}, "accessModes": ["ReadOnlyMany", "ReadWriteOnce"],
-                      "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "default", "name": "c"},
-                      "storageClassName": "fast", "volumeMode": "Filesystem"}, "status": {"phase": "Bound"}},
-            ["n", "5Gi", "RWO,ROX", "Retain", "Bound", "default/c", "fast", "<unset>", "", "2m", "Filesystem"],
-        ),
-        ("PersistentVolume", {"metadata": {**META, "deletionTimestamp": "x"}, "spec": {}, "status": {"phase": "Bound"}},
-         ["n", "0", "", "", "Terminating", "", "", "<unset>", "", "2m", "<unset>"]),
-        (
-            "PersistentVolumeClaim",
-            {"spec": {"volumeName": "v", "volumeMode": "Block"},
-             "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"]}},
-            ["n", "Bound", "v", "1Gi", "RWOP", "", "<unset>", "2m", "Block"],
-        ),
-        ("PersistentVolumeClaim", {"spec": {"storageClassName": "fast"}, "status": {"phase": "Pending"}},
-         ["n", "Pending", "", "", "", "fast", "<unset>", "2m", "<unset>"]),
-        (
-            "StorageClass",
-            {"metadata": {**META, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-             "provisioner": "p", "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer"},
-            ["n (default)", "p", "Retain", "WaitForFirstConsumer", False, "2m"],
-        ),
-        (
-            "CSIDriver",
-            {"spec": {"attachRequired": False, "podInfoOnMount": True, "tokenRequests": [{"audience": "a"}],
-                      "volumeLifecycleModes": ["Persistent", "Ephemeral"]}},
-            ["n", False, True, False, "a", False, "Persistent,Ephemeral", "2m"],
-        ),
-        ("CSINode", {"spec": {"drivers": [{"name": "a"}, {"name": "b"}]}}, ["n", 2, "2m"]),
-        ("CSIStorageCapacity", {"storageClassName": "fast"}, ["n", "fast", "<unset>"]),
-        (
-            "VolumeAttachment",
-            {"spec": {"attacher": "a", "source": {"persistentVolumeName": "v"}, "nodeName": "n1"},
-             "status": {"attached": True}},
-            ["n", "a", "v", "n1", True, "2m"],
-        ),
-        ("RuntimeClass", {"handler": "runc"}, ["n", "runc", "2m"]),
-        ("PodDisruptionBudget", {"spec": {"minAvailable": 0}, "status": {"disruptionsAllowed": 2}},
-         ["n", "0", "N/A", 2, "2m"]),
         ("StatefulSet", {"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}},
                          "status": {"readyReplicas": 1}}, ["n", "1/3", "2m", "a", "i"]),
         ("ReplicationController", {"spec": {"replicas": 2, "selector": {"a": "b"}, "template": {"spec": {}}},
                                    "status": {"replicas": 1}}, ["n", 2, 1, 0, "2m", "", "", "a=b"]),
-        ("ResourceClaim", {"status": {"allocation": {"x": 1}, "reservedFor": [{}]}}, ["n", "allocated,reserved", "2m"]),
-        ("ResourceClaim", {}, ["n", "pending", "2m"]),
-        ("ResourceSlice", {"spec": {"nodeName": "n1", "driver": "d", "pool": {"name": "p"}}},
-         ["n", "n1", "d", "p", "2m"]),
-        ("DeviceClass", {}, ["n", "2m"]),
+        (
+            "Job",
+            {"spec": {"completions": 2, "parallelism": 2, "selector": {"matchLabels": {"a": "b"}},
+                      "template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}},
+             "status": {"succeeded": 2, "startTime": "2026-01-02T03:02:05Z", "completionTime": "2026-01-02T03:02:15Z",
+                        "conditions": [{"type": "Complete", "status": "True"}]}},
+            ["n", "Complete", "2/2", "10s", "2m", "a", "i", "a=b"],
+        ),
+        ("Job", {"metadata": {**META, "deletionTimestamp": "x"}, "spec": {"parallelism": 3, "template": {"spec": {}}}},
+         ["n", "Terminating", "0/1 of 3", "", "2m", "", "", "<none>"]),
     ],
 )  # fmt: skip
-def test_what_kubelets_and_schedulers_list(kind: str, value: Any, wanted: list[Any]) -> None:
+def test_workloads(kind: str, value: Any, wanted: list[Any]) -> None:
     assert list(cells(kind, **value).values()) == wanted
 
 
@@ -198,6 +163,12 @@ def test_every_kind_shows_an_object_with_nothing_set() -> None:
         if resource.stored:
             bare = {"metadata": {"name": "n"}, "spec": {"template": {"spec": {}}}}
             assert len(resource.columns.row(bare, NOW)) == len(resource.columns.definitions), resource.kind
+
+
+def test_a_kind_that_is_only_stored_shows_its_name_and_age() -> None:
+    shown = next(each.columns for each in built_in() if each.kind == "StorageClass")
+    assert [each["name"] for each in shown.definitions] == ["Name", "Age"]
+    assert shown.row({"metadata": META}, NOW) == ["n", "2m"]
 
 
 @pytest.mark.parametrize(
