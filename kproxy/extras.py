@@ -42,11 +42,6 @@ EXTRAS: Final = {
 }
 """The modules of each extra. An extra stands before those that have its modules too."""
 
-DONE_WITHOUT: Final = ("cel_expr_python", "google")
-"""Modules that an extra brings where there is a wheel for the machine, and that nothing fails without: where they are
-missing, the API server stores expressions in CEL, and says that it does not evaluate them."""
-
-
 _NAMED: Final = 3
 """Modules that a message names, so that it is not longer than what is to be done about them."""
 

@@ -1,11 +1,10 @@
-"""Regular expressions that users write, in schemas and in CEL: compiled by RE2, whose syntax Go's regexp shares.
+"""Regular expressions that users write, in schemas: compiled by RE2, whose syntax Go's regexp shares.
 
 RE2 takes time linear in the text, whatever the expression: `^(a+)+$` must not hold up all other clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
@@ -13,18 +12,10 @@ from typing import Any, Final, Protocol, cast
 re2: Any = import_module("re2")  # which has no types
 
 
-class Found(Protocol):
-    """A match, as of `re`."""
-
-    def __getitem__(self, group: int) -> Any: ...
-
-
 class Pattern(Protocol):
     """A compiled expression, as of `re`."""
 
-    def search(self, text: str) -> Found | None: ...
-
-    def finditer(self, text: str) -> Iterator[Found]: ...
+    def search(self, text: str) -> object | None: ...
 
 
 _LONGEST_KEPT: Final = 1024

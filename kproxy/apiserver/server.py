@@ -29,10 +29,9 @@ from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
-from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, POLICY_STATUS, QUOTA
+from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, QUOTA
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.mirroring import MirroringController
-from kproxy.apiserver.controllers.policies import PolicyStatusController
 from kproxy.apiserver.controllers.quotas import QuotaController
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
@@ -227,7 +226,6 @@ class ApiServer:
         )
         makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
             ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController, QUOTA: QuotaController,
-            POLICY_STATUS: PolicyStatusController,
         }  # fmt: skip
         chosen = configuration.controllers
         self._chosen = [make(self.registry, self.catalog) for name, make in makers.items() if name in chosen]

@@ -134,8 +134,6 @@ def test_the_lists_are_those_of_the_package() -> None:
         module: {name.lower().replace("_", "-") for name in names} for module, names in packages_distributions().items()
     }
 
-    done_without = set().union(*(owners[module] for module in extras.DONE_WITHOUT))
-
     def distributions(extra: str) -> set[str]:
         found: set[str] = set()
         for requirement in declared[extra]:
@@ -144,7 +142,7 @@ def test_the_lists_are_those_of_the_package() -> None:
                 found.update(*(distributions(each) for each in others.rstrip("]").split(",")))
             else:
                 found.add(requirement.partition(">")[0].lower())
-        return found - done_without
+        return found
 
     assert set(declared) == {*EXTRAS, "dev", "docs"}
     for extra, modules in EXTRAS.items():

@@ -6,7 +6,7 @@ everything. The rules of a user are looked up once and kept until anything in RB
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
@@ -107,16 +107,6 @@ class Authorizer:
             ):
                 return True, reason
         return False, ""
-
-    def decide(self, user: User, asked: Mapping[str, str]) -> tuple[bool, str]:
-        """Whether a user, or the service account (`namespace:name`) that is asked about, may do what is asked by the
-        names of Attributes, and why."""
-        account = asked.get("serviceAccount")
-        if account is not None:
-            namespace = account.partition(":")[0]
-            groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-            user = User(f"system:serviceaccount:{account}", groups)
-        return self.allows(user, Attributes(**{k: v for k, v in asked.items() if k != "serviceAccount"}))
 
     def require(self, user: User, attributes: Attributes) -> None:
         """Raises ApiError 403 unless the user may."""

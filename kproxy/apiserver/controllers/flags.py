@@ -17,10 +17,7 @@ GARBAGE: Final = "garbage-collector-controller"
 AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
 QUOTA: Final = "resourcequota-controller"
-POLICY_STATUS: Final = "validatingadmissionpolicy-status-controller"
-CONTROLLERS: Final = frozenset(
-    {ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA, MIRRORING, POLICY_STATUS}
-)
+CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA, MIRRORING})
 """All that can be switched off."""
 _OLD_NAMES: Final = {
     "endpointslice": ENDPOINT_SLICES,
@@ -30,7 +27,6 @@ _OLD_NAMES: Final = {
     "clusterrole-aggregation": AGGREGATION,
     "serviceaccount": ACCOUNTS,
     "resourcequota": QUOTA,
-    "validatingadmissionpolicy-status": POLICY_STATUS,
 }
 
 

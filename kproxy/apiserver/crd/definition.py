@@ -15,7 +15,6 @@ from typing import ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, duplicate, invalid, not_supported, repeats, required, too_many
 from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
-from kproxy.apiserver.cel import library
 from kproxy.apiserver.crd.schema_rules import rule_paths, schema_errors, unknown_formats
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
@@ -26,7 +25,7 @@ CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer by which a definition waits for its objects."""
 _PROTECTED: Final = ("k8s.io", "kubernetes.io")
 _APPROVAL: Final = "api-approved.kubernetes.io"
-_UNEVALUATED: Final = "rules are stored and not evaluated, since the package cel-expr-python is not installed: "
+_UNEVALUATED: Final = "x-kubernetes-validations are stored, but kproxy's API server does not evaluate them: "
 _MAX_SELECTABLE: Final = 8
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = (
@@ -163,7 +162,7 @@ class CustomResourceDefinitionStrategy(Strategy):
         return errors
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
-        """Of unknown formats that a write brings, and of CEL rules where the library is missing that evaluates them."""
+        """Of unknown formats that a write brings, and of CEL rules, which nothing evaluates."""
         schemas, before = dict(_schemas(value)), dict(_schemas(old)) if old is not None else {}
         if schemas == before:
             return []
@@ -171,7 +170,7 @@ class CustomResourceDefinitionStrategy(Strategy):
         formats = dict.fromkeys(name for schema in schemas.values() for name in unknown_formats(schema))
         found = [f"unrecognized format {json.dumps(name)}" for name in formats if name not in known]
         paths = [at for path, schema in schemas.items() for at in rule_paths(schema, path)]
-        if paths and not library.available():
+        if paths:
             found.append(_UNEVALUATED + paths[0])
             if len(paths) > 1:
                 found[-1] += f" and {len(paths) - 1} more"

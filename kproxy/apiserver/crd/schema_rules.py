@@ -2,7 +2,7 @@
 
 Three passes over one schema, as in k8s.io/apiextensions-apiserver: what OpenAPI allows at all
 (pkg/apis/apiextensions/validation), what makes it structural (pkg/apiserver/schema), and, once it is, its defaults
-(pkg/apiserver/schema/defaulting). The fourth, of rules in CEL, is in cel_rules.py.
+(pkg/apiserver/schema/defaulting). Rules in CEL are not looked at.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
-from kproxy.apiserver.crd.cel_rules import RULES, cel_errors
 from kproxy.apiserver.crd.formats import known_format
 from kproxy.apiserver.crd.structural import compile_structural, embedded_errors, prune
 from kproxy.apiserver.crd.validation import DEEPEST, compiled_pattern, validate_value
 from kproxy.apiserver.errors import Json
 
+RULES: Final = "x-kubernetes-validations"
 TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS: Final = ("anyOf", "allOf", "oneOf")
 _UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
@@ -66,7 +66,7 @@ def schema_errors(schema: Json, path: str, *, has_status: bool) -> list[FieldErr
     structural = sorted(_structural_errors(schema, path, 0, "root"), key=str)
     structural += sorted(_incomplete(schema, schema, path, path, 0), key=str)
     if not errors and not structural:
-        structural = list(_default_errors(schema, path, in_meta=False, root=True)) + cel_errors(schema, path)
+        structural = list(_default_errors(schema, path, in_meta=False, root=True))
     return errors + structural
 
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from kproxy.api.fielderror import ErrorType, FieldError, invalid
-from kproxy.apiserver.crd.cel_rules import Evaluation, Rules, compile_rules
+from kproxy.api.fielderror import FieldError
 from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, embedded_errors, prune
 from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import ApiError, Json, first_errors
-from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Findings, Strategy
+from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
 from kproxy.apiserver.schema.types import Node
-
-_BLOCKING: Final = (ErrorType.NOT_SUPPORTED, ErrorType.REQUIRED, ErrorType.TOO_LONG, ErrorType.TOO_MANY)
-_UNCHECKED: Final = (
-    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
-    "validation"
-)
 
 
 def _prune_object(value: Json, node: Node) -> None:
@@ -48,7 +41,6 @@ class CustomResourceStrategy(Strategy):
         self._node = node
         self._stored = stored
         self._status = status
-        self._rules: list[Rules | None] = []
         self.spec_resets = (STATUS,) if status else ()
 
     def to_version(self, value: Json) -> Json:
@@ -86,23 +78,6 @@ class CustomResourceStrategy(Strategy):
         known = set(embedded_errors(old, self._node, ""))
         new = [each for each in embedded_errors(value, self._node, "") if each not in known]
         return new + list(first_errors(validate_value(value, self._schema, "", old=old)))
-
-    def _compiled_rules(self) -> Rules | None:
-        if not self._rules:  # most definitions that a server reads at its start see no write
-            self._rules.append(compile_rules(self._schema, self._node))
-        return self._rules[0]
-
-    def check(self, value: Json, old: Json | None, subresource: str = "") -> Findings:
-        """Also what the rules in CEL say, unless the object is not even what they are written for (hasBlockingErr), and
-        warnings of rules that an update goes on breaking."""
-        errors, warnings = super().check(value, old, subresource)
-        rules = self._compiled_rules()
-        if rules is None:
-            return Findings(errors, warnings)
-        if any(each.type in _BLOCKING or " must be of type " in each.message for each in errors):
-            return Findings([invalid("<nil>", "null", _UNCHECKED), *errors], [])
-        found = Evaluation(rules, value, old)
-        return Findings(found.errors + errors, found.warnings + warnings)
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
         """Of finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""

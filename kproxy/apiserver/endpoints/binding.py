@@ -43,10 +43,6 @@ async def handle_binding(
         raise conflict("", "pods", name, why)
     if meta.get("resourceVersion") and meta["resourceVersion"] != str(entry.revision):
         raise stale("", "pods", name)
-    where = request.target
-    request.warnings += registry.admit(
-        resource, where.namespace, name, where.subresource, binding, None, request.user, dry_run=request.dry_run()
-    )
     if problem := bind(value, binding, timestamp(registry.now())):
         raise _refused(name, problem)
     if not request.dry_run():

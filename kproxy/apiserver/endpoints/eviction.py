@@ -42,9 +42,6 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
     options = request.delete_options(eviction.get("deleteOptions"))
     options.dry_run = options.dry_run or request.dry_run()
     pod = registry.head(pods, target.namespace, target.name)
-    request.warnings += registry.admit(
-        pods, target.namespace, target.name, "eviction", eviction, None, request.user, dry_run=options.dry_run
-    )
     written = None
     if not _needs_no_budget(pod.value):
         budget = _budget_of(registry, pod)

@@ -212,11 +212,6 @@ class ResourceHandler:
             return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
-            if isinstance(body, dict):
-                request.warnings += self._registry.admit(
-                    resource, target.namespace, target.name, "token", body, None, request.user,
-                    dry_run=request.dry_run(),
-                )  # fmt: skip
             value, warnings = self._reviews.token_request(
                 resource, target.namespace, target.name, body, text, request.options(), request.user
             )

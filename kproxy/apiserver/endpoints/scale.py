@@ -42,9 +42,6 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         if wanted < 0:
             errors = [invalid_field("spec.replicas", wanted, "must be greater than or equal to 0")]
             raise invalid("autoscaling", "Scale", target.name, errors)
-        request.warnings += registry.admit(
-            resource, target.namespace, target.name, "scale", body, current, request.user, dry_run=request.dry_run()
-        )
         version = meta.get("resourceVersion", "")
         if request.method == "PATCH" and version == str(entry.revision):
             version = ""

@@ -1,9 +1,8 @@
 """Admission: what other objects say of a new one, before it is checked and stored.
 
 The plugins are kube-apiserver's, with its names, which may be switched off (`--disable-admission-plugins`). Those that
-set something run in its order when an object is created; LimitRanger, ResourceQuota and ValidatingAdmissionPolicy have
-modules of their own. Not here, since it is no choice: the life cycle of namespaces, DefaultTolerationSeconds,
-NodeRestriction.
+set something run in its order when an object is created; LimitRanger and ResourceQuota have modules of their own. Not
+here, since it is no choice: the life cycle of namespaces, DefaultTolerationSeconds, NodeRestriction.
 
 Source: kubernetes/kubernetes plugin/pkg/admission.
 """
@@ -16,7 +15,6 @@ from typing import Final
 from kproxy.apiserver.errors import Json, forbidden
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.limits import LimitRanges
-from kproxy.apiserver.registry.policies import PLUGIN as POLICIES
 from kproxy.apiserver.registry.quotas import Quotas
 from kproxy.apiserver.storage.store import Entry, Store
 from kproxy.errors import InputError
@@ -214,7 +212,7 @@ _SETTERS: Final[tuple[tuple[str, str, Callable[[Admission, Json], None]], ...]] 
     ("DefaultIngressClass", "ingresses.networking.k8s.io", Admission._ingress_class),
 )
 """Plugins that look at a new object of one resource, in their order: name, resource, what they do."""
-PLUGINS: Final = frozenset({_LIMITS, _QUOTAS, POLICIES, *(name for name, _, _ in _SETTERS)})
+PLUGINS: Final = frozenset({_LIMITS, _QUOTAS, *(name for name, _, _ in _SETTERS)})
 """All that can be switched off."""
 
 

@@ -36,7 +36,6 @@ from kproxy.apiserver.registry.checks import (
 from kproxy.apiserver.registry.coercion import decode, empty, typed
 from kproxy.apiserver.registry.metadata import drop_repeated_owners
 from kproxy.apiserver.registry.patching import applied_configuration, check_applied, decode_patched, patched_object
-from kproxy.apiserver.registry.policies import PLUGIN, Decides, Policies, Request
 from kproxy.apiserver.registry.update_rules import keep_system_fields, put_back
 from kproxy.apiserver.registry.writes import APPLY_PATCH, DeleteOptions, Options, WriteResult, same_but_times, timestamp
 from kproxy.apiserver.schema import managed_fields
@@ -47,7 +46,7 @@ _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Options()
 
 
-class Access(Decides, Protocol):
+class Access(Protocol):
     """What is asked of the authorizer in the middle of a write; a user of None is the server itself."""
 
     def check_write(self, resource: Resource, value: Json, old: Json | None, user: Any) -> None:
@@ -72,7 +71,6 @@ class Registry:
         self._access = access
         self._namespaces = store.tables["namespaces"]
         self._admission = Admission(store, disabled_plugins, self._suffix)
-        self._policies = Policies(store, catalog, access, enabled=PLUGIN not in disabled_plugins)
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -159,8 +157,6 @@ class Registry:
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
         self._access.check_write(resource, value, None, user)
-        asked = Request(resource, "CREATE", namespace, name, value, None, user, "", options.dry_run)
-        warnings += self._policies.check(asked)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         charged = self._admission.check(resource, namespace, value, None)
@@ -249,8 +245,6 @@ class Registry:
         warnings += options.note(check_object(resource, value, live, subresource))
         self._access.check_write(resource, value, live, user)
         namespace = old.get("namespace", "")
-        asked = Request(resource, "UPDATE", namespace, name, value, live, user, subresource, options.dry_run)
-        warnings += self._policies.check(asked)
         charged = []
         if subresource in ("", "resize"):
             charged = self._admission.check(resource, namespace, value, live)
@@ -345,20 +339,6 @@ class Registry:
 
     # --- subresources ---
 
-    def admit(
-        self, resource: Resource, namespace: str, name: str, subresource: str, value: Json, old: Json | None, user: Any,
-        *, dry_run: bool, connects: bool = False,
-    ) -> list[str]:  # fmt: skip
-        """Asks the admission policies about what is sent to a subresource with a kind of its own: Binding, Eviction,
-        Scale, TokenRequest, PodExecOptions. `old` is what was there, of an update. Returns warnings.
-
-        Raises:
-            ApiError: a policy denies it.
-        """
-        operation = "CONNECT" if connects else "CREATE" if old is None else "UPDATE"
-        asked = Request(resource, operation, namespace, name, value, old, user, subresource, dry_run)
-        return self._policies.check(asked)
-
     def set_replicas(
         self, resource: Resource, entry: Entry, path: list[str], replicas: int, options: Options, version: str
     ) -> WriteResult:
@@ -381,32 +361,28 @@ class Registry:
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: Any = None
     ) -> WriteResult:
         """Deletes an object, or marks it as being deleted when something holds it. `user`: who asks for it; None: the
-        server itself, whom no admission policy stops."""
+        server itself."""
         deletion.check_deletable(resource, name)
         entry = self.head(resource, namespace, name)
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
         self._access.check_write(resource, live, live, user)
-        asked = Request(resource, "DELETE", namespace, name, None, live, user, "", options.dry_run)
-        warnings = self._policies.check(asked)
         value = entry.value
         deletion.set_finalizers(value["metadata"], options.propagation, orphans=resource.strategy.orphans)
         context = self._context(options.dry_run)
         resource.strategy.prepare_delete(value, context)
         grace = resource.strategy.grace_period(value, options.grace)
         if grace > 0 or resource.strategy.has_finalizers(value):
-            result = self._mark(resource, entry, value, grace, options)
-            result.warnings += warnings
-            return result
+            return self._mark(resource, entry, value, grace, options)
         if not options.dry_run:
             resource.strategy.release(live, context)
             _, done = self.store.delete(self.table(resource), entry.key, value)
         else:
             done = None
         if resource.strategy.returns_deleted:
-            return WriteResult(live, done, 200, warnings)
+            return WriteResult(live, done)
         status = deletion.success(resource, name, value["metadata"]["uid"])
-        return WriteResult(live, done, 200, warnings, status=status)
+        return WriteResult(live, done, status=status)
 
     def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> WriteResult:
         deletion.mark(resource, value, grace, self._now())

@@ -196,24 +196,6 @@ def test_spdy_and_plain_requests_are_told_what_to_do(api: Api) -> None:
     assert refusal(api, [("stdout", "1")])[1] == "you must specify a command"
 
 
-def test_admission_policies_are_asked(api: Api, client: RestClient) -> None:
-    group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}
-    expression = "object.kind != 'PodExecOptions' || !('7' in object.command) || has(object.container)"
-    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
-    api.ok("POST", f"{group}ies", {"metadata": {"name": "no-seven"}, "spec": spec})
-    bound = {"policyName": "no-seven", "validationActions": ["Deny"]}
-    api.ok("POST", f"{group}ybindings", {"metadata": {"name": "no-seven"}, "spec": bound})
-    try:
-        with pytest.raises(ApiError, match="'no-seven' with binding 'no-seven' denied request"):
-            run(client, "print", "7")
-        assert run(client, "print", "6").code == 6
-        assert run(client, "print", "7", container="a").code == 7
-    finally:
-        api.ok("DELETE", f"{group}ybindings/no-seven")
-        api.ok("DELETE", f"{group}ies/no-seven")
-
-
 def test_it_takes_both_rights(api: Api) -> None:
     query = [("command", "print"), ("stdout", "1")]
     code, message = refusal(api, query, token="bob-token")

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, required
-from kproxy.apiserver.cel import library
-from kproxy.apiserver.cel.admission import compile_errors
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Stored, indented
 from kproxy.apiserver.kinds.strategy import Context, path_name
@@ -104,8 +102,6 @@ def _policy_errors(value: Json) -> Iterator[FieldError]:
     spec = value["spec"]
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         yield required("spec.validations", "validations or auditAnnotations must contain at least one item")
-    if library.available():
-        yield from (invalid(each.path, each.text, each.why) for each in compile_errors(spec) if each.text)
 
 
 def _mutation_errors(value: Json) -> Iterator[FieldError]:
@@ -177,7 +173,7 @@ _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _EXTENSIONS: Final = ("api-extensions",)
 _NOT_CALLED: Final = "{} is stored, but kproxy's API server calls no webhooks"
-_NOT_EVALUATED: Final = "{} is stored, but kproxy's API server does not mutate objects by it"
+_NOT_EVALUATED: Final = "{} is stored, but kproxy's API server does not evaluate it"
 _NO_QUEUES: Final = "{} is stored, but kproxy's API server does not queue requests by it"
 
 ROWS: Final = (
@@ -196,12 +192,12 @@ ROWS: Final = (
         spec.validations[].expression        needed
         spec.auditAnnotations[].key          needed; qualified
         spec.auditAnnotations[].valueExpression  needed
-    """, needs_cel=True),
+    """, unenforced=_NOT_EVALUATED.format("ValidatingAdmissionPolicy")),
     Stored(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False,
            categories=_EXTENSIONS, generation=("spec",), defaults=_BINDING_DEFAULTS, rules=_POLICY_BINDING + """
         spec.validationActions               needed; unique
         spec.validationActions[]             one-of Audit Deny Warn
-    """, needs_cel=True),
+    """, unenforced=_NOT_EVALUATED.format("ValidatingAdmissionPolicyBinding")),
     Stored(_ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False,
            categories=_EXTENSIONS, generation=("spec",), defaults=_POLICY_DEFAULTS, errors=_mutation_errors,
            rules=_POLICY + """

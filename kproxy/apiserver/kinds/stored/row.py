@@ -8,7 +8,6 @@ from typing import Any
 
 from kproxy.api.fielderror import FieldError, invalid
 from kproxy.api.validation.names import check_dns_subdomain
-from kproxy.apiserver.cel import library
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.field_rules import Rules, defaults, rules, set_defaults
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
@@ -25,7 +24,7 @@ class Stored:
     depend on other fields, `begin` what only a new object gets, `errors`, `create_errors`, `update_errors` say what a
     table cannot; `qualified_finalizers` is that of Strategy;
     `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write;
-    `needs_cel`: so is that it does nothing, where nothing evaluates expressions; `orphans` is that of Strategy.
+    `orphans` is that of Strategy.
     """
 
     group: str
@@ -52,7 +51,6 @@ class Stored:
     keep_status: Callable[[Json, Json], None] | None = None
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
     unenforced: str = ""
-    needs_cel: bool = False
     orphans: bool = False
 
     @property
@@ -112,8 +110,6 @@ class StoredStrategy(Strategy):
         return found + list(self.row.update_errors(value, old)) if self.row.update_errors is not None else found
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
-        if self.row.needs_cel and not library.available():
-            return [f"{self.row.kind} is stored and not evaluated, since the package cel-expr-python is not installed"]
         return [self.row.unenforced] if self.row.unenforced else []
 
 
