@@ -67,11 +67,11 @@ golden: $(READY)  ## Compare rules_golden/ with what kproxy renders
 	$(BIN)/kproxy golden check
 
 dist: $(READY)  ## The sdist and the wheel, of the same bytes each time, in dist/
-	rm -rf dist build/lib build/tools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/tools "setuptools>=70.1"
+	rm -rf dist build/tools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/tools "hatchling>=1.26"
 	PYTHONPATH=build/tools $(BIN)/python -c \
-		"from setuptools import build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')" >build/tools/log
-	rm -rf build/lib build/tools && ls -l dist
+		"from hatchling import build; build.build_sdist('dist'); build.build_wheel('dist')"
+	rm -rf build/tools && ls -l dist
 
 release:  ## Tag a version and build its archives: VERSION=1.2.3; the changelog's first heading becomes it
 	sh scripts/release.sh "$(VERSION)"

@@ -2,8 +2,9 @@
 
 There are two. `install_launcher` compiles one that knows this installation, and executes its `kproxy-cni` when no
 daemon serves it. The other is for nodes that have no kproxy of their own: it knows the daemon's socket only. It is
-compiled when the package is built (setup.py), so that no node needs a compiler; static, so that it runs on any
-distribution. The network configuration list of such a node is written here as well.
+compiled into the installed package when the image is built (`python -m kproxy.cni.install`), so that no node needs a
+compiler; static, so that it runs on any distribution. The network configuration list of such a node is written here as
+well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kproxy.overlay.request import VERSIONS
 NODE_SOCKET: Final = "/run/kproxy/cni.sock"
 """Where the launcher of a node without kproxy looks for the daemon."""
 PACKAGED: Final = Path(__file__).with_name("kproxy-cni-launcher")
-"""The launcher for such nodes, where the package was built with a C compiler."""
+"""The launcher for such nodes, where it was compiled when the package was installed."""
 
 
 CONFLIST: Final = "10-kproxy.conflist"
@@ -124,3 +125,7 @@ def compile_launcher(target: Path, settings: Mapping[str, str]) -> None:
         if done.returncode == 0:
             return
     raise InstallError(f"{compiler} failed: {done.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    compile_launcher(PACKAGED, {"SOCKET": NODE_SOCKET})

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -283,9 +282,9 @@ def test_the_pod_fits_together(objects: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_package_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
-    """Built as the image builds it, from what the ignore file leaves, and executed in an empty root directory."""
-    source = tmp_path / "src"
+def test_the_image_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
+    """Installed as the image installs it, from what the ignore file leaves, and executed in an empty root directory."""
+    source, installed = tmp_path / "src", tmp_path / "installed"
     ignored = (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines()
     source.mkdir()
     for name in (line[1:] for line in ignored if line.startswith("!")):
@@ -294,16 +293,15 @@ def test_the_package_has_a_launcher_that_needs_nothing(tmp_path: Path) -> None:
         else:
             (source / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
-    environment = os.environ | {"KPROXY_LAUNCHER": "1"}
-    done = subprocess.run(build, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    [wheel] = tmp_path.glob("kube_kproxy-*-py3-none-linux_*.whl")
+    assert " -m kproxy.cni.install\n" in (ROOT / "deploy/Dockerfile").read_text()
+    for module in (("pip", "install", "-q", "--no-deps", "--target", installed, source), ("kproxy.cni.install",)):
+        command = [sys.executable, "-m", *map(str, module)]
+        environment = os.environ | {"PYTHONPATH": str(installed)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     empty = tmp_path / "root"
     empty.mkdir()
-    with zipfile.ZipFile(wheel) as opened:
-        [name] = [name for name in opened.namelist() if name.endswith(f"kproxy/cni/{PACKAGED.name}")]
-        (empty / "kproxy-cni").write_bytes(opened.read(name))
+    shutil.copyfile(installed / "kproxy/cni" / PACKAGED.name, empty / "kproxy-cni")
     (empty / "kproxy-cni").chmod(0o755)
     asked = subprocess.run(
         ["chroot", str(empty), "/kproxy-cni"], input='{"cniVersion": "1.0.0"}',

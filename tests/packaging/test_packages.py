@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 log = logging.getLogger(__name__)
 Wheels = Callable[[str], Path]
 ROOT = paths.ROOT
-SOURCES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+SOURCES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml")
 FOLDERS = ("deploy", "docs", "kproxy", "rules_golden")
 MAX_LIGHT = 30 * 2**20
 """Of all that `pip install kube-kproxy` brings, in bytes."""
@@ -37,7 +37,8 @@ MAX_LIGHT = 30 * 2**20
 GOLDEN = paths.GOLDEN / "minikube"
 QUESTION = ("--src", "10.244.0.9", "--dst", "10.96.0.10:53", "--proto", "udp")
 
-BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[1]}')(sys.argv[2])"
+BACKEND = "hatchling>=1.26"
+BUILD = "import sys; from hatchling import build; getattr(build, f'build_{sys.argv[1]}')(sys.argv[2])"
 
 
 def run(*words: str | Path, cwd: Path | None = None, **environment: str) -> str:
@@ -123,7 +124,7 @@ def dist(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the sdist, made of the tree, and the wheel, made of the sdist."""
     base = tmp_path_factory.mktemp("build")
     tools, made = base / "tools", base / "dist"
-    install(clean, "--target", tools, "setuptools>=70.1")
+    install(clean, "--target", tools, BACKEND)
     build = (clean / "bin/python", "-c", BUILD)
     run(*build, "sdist", made, cwd=copied(base / "one"), PYTHONPATH=str(tools))
     [sdist] = made.iterdir()
@@ -150,7 +151,7 @@ def wheels(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
         [wheel] = dist.glob("*.whl")
         folder = tmp_path_factory.mktemp("wheels")
         fetch = ("-m", "pip", "--python", python, "download", "-q", "--only-binary=:all:", "--dest", folder)
-        run(sys.executable, *fetch, wheel, "setuptools>=70.1")
+        run(sys.executable, *fetch, wheel, BACKEND)
         return folder
 
     return fetched

@@ -56,7 +56,7 @@ def flat(names):  # what each extra means, where one has others: kube-kproxy[age
             yield name
 
 
-wanted = [*document["project"]["dependencies"], *flat(["kube-kproxy[all]"]), *document["build-system"]["requires"], "wheel"]
+wanted = [*document["project"]["dependencies"], *flat(["kube-kproxy[all]"]), *document["build-system"]["requires"]]
 print("\n".join(dict.fromkeys(wanted)))
 PYTHON
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --requirement "$wanted"
@@ -64,14 +64,8 @@ PYTHON
 }
 
 install_kproxy() {
-    # From a copy: building leaves files beside the sources, and a synced folder may be read-only or shared.
-    copy=$(mktemp -d)
-    for item in pyproject.toml README.md LICENSE kproxy; do
-        [ ! -e "$source/$item" ] || cp -R "$source/$item" "$copy/"
-    done
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-index --no-deps \
-        --no-build-isolation --force-reinstall "$copy"
-    rm -rf "$copy"
+        --no-build-isolation --force-reinstall "$source"
     for command in kproxy kproxy-cni; do
         [ ! -x "$venv/bin/$command" ] || ln -sf "$venv/bin/$command" "/usr/local/bin/$command"
     done
