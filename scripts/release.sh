@@ -19,7 +19,7 @@ undo() { git checkout -q -- .; }
 trap 'undo' EXIT
 old=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' kproxy/__init__.py)
 sed -i "s/^__version__ = .*/__version__ = \"$version\"/" kproxy/__init__.py
-# Images and the chart are of this version.
+# Images are of this version.
 git grep -lF "$old" -- deploy | xargs -r sed -i "s/\(^\|[^0-9.]\)$(printf '%s' "$old" | sed 's/\./\\./g')\b/\1$version/g"
 sed -i "s/^## Unreleased\$/## Unreleased\n\n## $version ($date)/" CHANGELOG.md
 git commit -qam "release: $version"

@@ -66,7 +66,7 @@ def objects() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """An API server that has taken all of deploy/, every field known and valid."""
+    """An API server that has taken deploy/, and would take deploy/overlay: every field known and valid."""
     directory = tmp_path_factory.mktemp("apiserver")
     (directory / "tokens.csv").write_text(TOKENS)
     with running_apiserver(directory, token_file=directory / "tokens.csv") as found:
@@ -75,6 +75,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
             assert done.returncode == 0, done.stderr
             assert done.stderr == ""
             assert len(done.stdout.splitlines()) == 5
+        overlay = kubectl(found, "apply", "--validate=true", "--dry-run=server", "-k", str(DEPLOY / "overlay"))
+        assert (overlay.returncode, overlay.stderr) == (0, "")
         yield found
 
 
