@@ -21,7 +21,7 @@ from kproxy.dataplane.symbolic.lists import LISTS, name_state, parts_of_lists, p
 from kproxy.dataplane.symbolic.nat import Translation
 from kproxy.dataplane.symbolic.nftables.comparisons import Comparisons
 from kproxy.dataplane.symbolic.nftables.structure import NftSide, interfaces_of, nats_of, parts_of, sets_asked
-from kproxy.dataplane.symbolic.normalize import Structure, reduce_both
+from kproxy.dataplane.symbolic.normalize import Call, Structure, reduce_both
 from kproxy.dataplane.symbolic.translated import UNCHANGED, Destination, destinations_of
 from kproxy.dataplane.symbolic.variables import Interfaces, Variables
 from kproxy.netfilter.condition import ALWAYS, TRACKED, fields_of
@@ -163,6 +163,11 @@ def set_up(
     marks, names, read_lists, destinations = Marks(), set[str](), set[str](), set[Destination]()
     ttl = tproxy = untracking = False
     for chain, step in structure.steps():
+        if isinstance(step, Call):
+            continue
+        if isinstance(step, Rule):
+            names.update(name.value for name in (step.in_interface, step.out_interface) if name is not None)
+            continue
         marks.take(step)
         tproxy |= isinstance(step, Socket)
         untracking |= isinstance(step, Untrack)
@@ -170,9 +175,7 @@ def set_up(
         for name, bits in fields_asked(step):
             marks.read(name, bits)
             ttl |= name == "ttl"
-        if isinstance(step, Rule):
-            names |= {name.value for name in (step.in_interface, step.out_interface) if name is not None}
-        elif isinstance(step, RecentMatch) and step.action.value != "set":
+        if isinstance(step, RecentMatch) and step.action.value != "set":
             read_lists.add(step.name)
         elif isinstance(step, Nat):
             destinations |= set(destinations_of(step, found))

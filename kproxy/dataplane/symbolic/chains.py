@@ -238,16 +238,12 @@ class Evaluator:
                 continue
             inside = joined(fixed, rule.fixed)
             place = Place(chain, rule.rest, (number, position), back, inside, continuation)
-            if rule.plain and rule.ends:
+            if rule.plain and rule.ends and (condition != TRUE or rule.chance != 1):
                 result = self.rest(place, 0, MISS)
                 if diagrams.is_closed(result):
                     if rule.chance == 1:
                         after, mixed = self._mixed(after, mixed), []
-                        if condition == TRUE:
-                            closed = []
-                            after = result
-                        else:
-                            closed.append(diagrams.ite(condition, result, MISS))
+                        closed.append(diagrams.ite(condition, result, MISS))
                         continue
                     if condition == TRUE:
                         after, closed = self._dispatched(after, closed), []
