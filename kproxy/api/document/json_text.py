@@ -28,9 +28,12 @@ class JsonDocument(Document):
     """A document of JSON; the line of a field is looked for in its text when it is asked for."""
 
     text: str = ""
+    _lined: Document | None = None
 
     def line_of(self, path: Sequence[str | int]) -> int:
-        return with_lines(self.text).line_of(path)
+        if self._lined is None:
+            self._lined = with_lines(self.text)
+        return self._lined.line_of(path)
 
 
 def read_json(text: str) -> Document:

@@ -24,10 +24,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kproxy.api.document.json_text import JsonDocument
 from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.fielderror import FieldError, Problem, ProblemError, required, unknown_field
 from kproxy.api.kubeproxyconfig.configz import CONFIGZ_KEY, split_status
+from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.features import STAGES
 from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
@@ -53,18 +55,10 @@ from kproxy.api.validation.types import mistyped, overlap, type_errors, unknown_
 from kproxy.errors import Location
 from kproxy.family import join_host_port
 
-NULLABLE: Final = frozenset(
-    {
-        "iptables.masqueradeBit",
-        "iptables.localhostNodePorts",
-        "nftables.masqueradeBit",
-        "oomScoreAdj",
-        "conntrack.maxPerCore",
-        "conntrack.min",
-        "conntrack.tcpEstablishedTimeout",
-        "conntrack.tcpCloseWaitTimeout",
-    }
-)
+NULLABLE: Final = frozenset({
+    "iptables.masqueradeBit", "iptables.localhostNodePorts", "nftables.masqueradeBit", "oomScoreAdj",
+    "conntrack.maxPerCore", "conntrack.min", "conntrack.tcpEstablishedTimeout", "conntrack.tcpCloseWaitTimeout",
+})  # fmt: skip
 """The fields that kube-proxy's type holds by pointer: null is absence, and zero is a value of its own."""
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -124,7 +118,8 @@ def decode_document(
 
     errors = [mistyped("", root, "a map")] if not isinstance(root, dict) else _kind_errors(root, required_=not inside)
     if not errors:
-        given = _without_nulls({name: value for name, value in root.items() if name not in ("apiVersion", "kind")})
+        rest = {name: value for name, value in root.items() if name not in ("apiVersion", "kind")}
+        given = _as_go_reads(rest, KubeProxyConfiguration(), whole=not isinstance(document, JsonDocument))
         errors = type_errors(given, KubeProxyConfiguration)
         wrong = {error.path.partition("[")[0] for error in errors}
         fitting = without_fields(given, [path_steps(path) for path in wrong])
@@ -211,11 +206,20 @@ def _kind_errors(root: Mapping[str, Any], *, required_: bool) -> list[FieldError
     return errors
 
 
-def _without_nulls(value: Any) -> Any:
-    """A value without the fields that are null, which are absent to Go."""
-    if not isinstance(value, dict):
-        return [_without_nulls(each) for each in value] if isinstance(value, list) else value
-    return {name: _without_nulls(child) for name, child in value.items() if child is not None}
+def _as_go_reads(value: Any, default: object, *, whole: bool, prefix: str = "") -> Any:
+    """A value as it comes to Go's types: a field that is null is absent, but for a duration, which refuses it. YAML
+    becomes JSON first, in which `whole` numbers have no fraction."""
+    if isinstance(value, dict):
+        fields = msgspec.structs.fields(default) if isinstance(default, msgspec.Struct) else ()
+        defaults = {field.encode_name: getattr(default, field.name) for field in fields}
+        return {
+            name: _as_go_reads(child, defaults.get(name), whole=whole, prefix=f"{prefix}{name}.")
+            for name, child in value.items()
+            if child is not None or (type(defaults.get(name)) is Duration and prefix + name not in NULLABLE)
+        }
+    if isinstance(value, list):
+        return [_as_go_reads(each, None, whole=whole) for each in value]
+    return int(value) if whole and isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
 
 
 def _with_defaults(part: _T, prefix: str = "") -> _T:

@@ -89,23 +89,16 @@ def _feature_gates(gates: Mapping[str, bool]) -> Iterator[FieldError]:
 
 
 def _masquerade_bits(config: KubeProxyConfiguration) -> Iterator[FieldError]:
-    bits = [("iptables", config.iptables.masquerade_bit)]
-    if config.mode == MODE_NFTABLES:
-        bits.append(("nftables", config.nftables.masquerade_bit))
-    for part, bit in bits:
+    for part in ("iptables", "nftables") if config.mode == MODE_NFTABLES else ("iptables",):
+        bit = getattr(config, part).masquerade_bit
         if not 0 <= bit <= 31:
             yield invalid(f"{part}.masqueradeBit", bit, "must be within the range [0, 31]")
 
 
 def _sync_periods(config: KubeProxyConfiguration) -> Iterator[FieldError]:
     """kube-proxy has one pair of periods: that of the mode it runs in; the others are not looked at."""
-    part: IPTables | IPVS | NFTables
-    if config.mode == MODE_IPVS:
-        part, name = config.ipvs, "ipvs"
-    elif config.mode == MODE_NFTABLES:
-        part, name = config.nftables, "nftables"
-    else:
-        part, name = config.iptables, "iptables"
+    name = config.mode if config.mode in (MODE_IPVS, MODE_NFTABLES) else "iptables"
+    part: IPTables | IPVS | NFTables = getattr(config, name)
     period, minimum = part.sync_period, part.min_sync_period
     if period <= 0:
         yield invalid(f"{name}.syncPeriod", str(period), "must be greater than 0")

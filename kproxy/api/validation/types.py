@@ -72,7 +72,7 @@ def mistyped(path: str, value: object, expected: str) -> FieldError:
 def _walk(value: Any, expected: inspect.Type, path: str, unknown: Unknown) -> Iterator[FieldError]:
     """Errors of types, and what is said of unknown fields, which has no type of error."""
     options = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
-    if value is None:
+    if value is None and not isinstance(expected, inspect.CustomType):
         if not any(isinstance(option, inspect.NoneType) for option in options):
             yield required(path, f"must be {_describe(options)}")
         return

@@ -16,7 +16,7 @@ from typing import Final
 from kproxy.cluster.journey.network import POD, Arrival, Network, NetworkHost, Outer
 from kproxy.cluster.journey.wire import next_host
 from kproxy.dataplane import ACCEPT, DROP, INDETERMINATE, REJECT, Connection, Outcome, Packet, make_packet, trace
-from kproxy.dataplane.concrete.reply import reply_to
+from kproxy.dataplane.concrete.reply import is_answered, reply_to
 from kproxy.dataplane.model.conntrack import INVALID, FlowTuple, tuple_of
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SCTP, SYN
 from kproxy.dataplane.query.report import undecided
@@ -307,7 +307,7 @@ def _come_back(network: Network, path: _Path, end: _End) -> Iterator[Journey]:
         # answer (host unreachable, address unreachable), of the packet as it would have gone on.
         held = last.outcome.verdict == ACCEPT
         packet, connection = _unreachable(last.left if held else last.arrived, held), Connection("RELATED")
-    elif end.kind in (ANSWERED, REFUSED):
+    elif end.kind in (ANSWERED, REFUSED) and is_answered(last.outcome):
         packet, connection = reply_to(network.host(last.host).host, last.outcome)
     else:
         yield Journey(path.probability, end.kind, last.host, reason, path.hops)

@@ -32,20 +32,26 @@ _ECHO_REPLY = {ICMP: 0, ICMPV6: 129}
 _UNREACHABLE = {family: {row.name: row.code for row in rows} for family, rows in ANSWERS.items()}
 
 
+def is_answered(outcome: Outcome) -> bool:
+    """Whether something answers a packet: no reset answers a reset (nf_reject_ip_tcphdr_get), and no ICMP error one
+    (icmp_send, icmpv6_send)."""
+    packet = outcome.packet
+    if outcome.verdict == REJECT and outcome.reject == "tcp-reset":
+        return not (packet.tcp_flags is not None and packet.tcp_flags & _RST)
+    return outcome.verdict == ACCEPT or (outcome.verdict == REJECT and not packet.is_icmp_error)
+
+
 def reply_to(host: Host, outcome: Outcome) -> tuple[Packet, Connection]:
     """The packet that answers, and the connection as it finds it.
 
     Raises:
-        DataplaneError: nothing answers: the packet was dropped, it is an error itself, or what becomes of it is not
-            known.
+        DataplaneError: nothing answers (`is_answered`), or what becomes of the packet is not known.
     """
     packet = outcome.packet
-    if outcome.verdict == REJECT:
-        if error_name(packet):  # icmp_send, icmpv6_send, nf_reject_ip_tcphdr_get
-            raise DataplaneError(f"no answer to {error_name(packet)}: errors are not answered with errors")
-        return _rejection(host, outcome)
-    if outcome.verdict != ACCEPT:
+    if not is_answered(outcome):
         raise DataplaneError(f"no reply to a packet whose verdict is {outcome.verdict}")
+    if outcome.verdict == REJECT:
+        return _rejection(host, outcome)
     entry = outcome.connection
     following = Connection("UNTRACKED") if entry is None else entry.turned(ESTABLISHED)
     local = outcome.via == "local"

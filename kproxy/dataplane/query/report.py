@@ -11,12 +11,12 @@ from fractions import Fraction
 import msgspec
 
 from kproxy.dataplane.concrete.index import Index
-from kproxy.dataplane.concrete.reply import trace_reply
+from kproxy.dataplane.concrete.reply import is_answered, trace_reply
 from kproxy.dataplane.concrete.trace import Outcome, trace
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.unseen import thing_of_reason
-from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE, REJECT
+from kproxy.dataplane.model.verdict import INDETERMINATE, REJECT
 from kproxy.dataplane.query.assumptions import Surroundings, assumed_source
 from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter.family import protocol_name
@@ -222,7 +222,7 @@ def _same_everywhere(one: list[Outcome], other: list[Outcome]) -> list[Outcome] 
 
 def reply_of(index: Index, host: Host, outcome: Outcome, assumed: Mapping[str, bool] | None = None) -> Reply | None:
     """What comes back; None if nothing does, or if that is unknown."""
-    if outcome.verdict not in (ACCEPT, REJECT):
+    if not is_answered(outcome):
         return None
     kind = protocol_name(outcome.packet.protocol)
     if outcome.verdict == REJECT:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, get_args
 
 from kproxy.dataplane.model.pipeline import pattern_of
 from kproxy.dataplane.symbolic.chains import Evaluator
@@ -51,9 +50,6 @@ class Setup:
     pipeline: PathFunctions
 
 
-_STATEMENTS: Final = get_args(nft.Statement)
-
-
 def fields_asked(step: object) -> Iterator[tuple[str, int]]:
     """The fields that a step asks, each with the bits of it that matter. What a mark is set to is no question."""
     if isinstance(step, Match):
@@ -64,7 +60,7 @@ def fields_asked(step: object) -> Iterator[tuple[str, int]]:
             yield from found
         elif isinstance(step.target, Meta):
             yield from (each for each in found if each[0] == "connmark")
-    elif isinstance(step, _STATEMENTS):
+    elif isinstance(step, nft.Statement):
         for part in expressions_of(step):
             yield from fields_in(part)
 

@@ -290,9 +290,7 @@ class Evaluator:
         diagrams = self._diagrams
         result = self.rest(place, 0, diagrams.restrict(after, place.fixed))
         if rule.plain:
-            if rule.chance != 1:
-                result = self._mix(rule.chance, result, after)
-            return diagrams.ite(condition, result, after)
+            return diagrams.ite(condition, self._mix(rule.chance, result, after), after)
         for answer in reversed(rule.asked):
             result = self._asked(answer, result, after, place)
         return result

@@ -164,6 +164,21 @@ def test_warnings_of_json() -> None:
     )
 
 
+@pytest.mark.parametrize("field", ["iptables.syncPeriod", "ipvs.tcpTimeout", "conntrack.udpTimeout"])
+def test_a_duration_that_is_no_pointer_refuses_null(field: str) -> None:
+    part, _, name = field.rpartition(".")
+    text = f"{part}: {{{name}: null}}"
+    message = 'Invalid value: null: must be a duration such as "30s"'
+    assert refused(HEAD + text) == [f"c.yaml: line 3: KubeProxyConfiguration.{field}: {message}"]
+
+
+def test_whole_floats_are_integers_in_yaml_but_not_in_json() -> None:
+    assert read("oomScoreAdj: 14.0\niptables: {masqueradeBit: 1e1}").config.oom_score_adj == 14
+    body = '{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "oomScoreAdj": 14.0}'
+    with pytest.raises(ConfigError, match=r"oomScoreAdj: Invalid value: 14.0: must be an integer"):
+        decode_config(body.encode(), "c.json")
+
+
 @pytest.mark.parametrize("mode", ["ipvs", "kernelspace"])
 def test_other_modes_load_with_a_warning(mode: str) -> None:
     loaded = read(f"mode: {mode}\n")

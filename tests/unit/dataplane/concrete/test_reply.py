@@ -16,6 +16,7 @@ from kproxy.dataplane import (
 )
 from kproxy.dataplane.concrete.reply import reply_to
 from kproxy.dataplane.model.conntrack import REPLY
+from kproxy.dataplane.query.report import reply_of
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.text import parse_nft
 from tests.support.dataplane.tools import NEW_PACKET, NODE, fate, only, rules
@@ -130,15 +131,26 @@ def test_a_reset_acknowledges_what_does_not_acknowledge(flags: int, answer: int)
     assert back.tcp_flags == answer
 
 
+RESET = "-p tcp -j REJECT --reject-with tcp-reset"
+
+
 @pytest.mark.parametrize(
-    ("text", "changes"),
+    ("rule", "changes", "answered"),
     [
-        ("filter: -A FORWARD -p tcp -j REJECT --reject-with tcp-reset", {"tcp_flags": 0x04}),
-        ("filter: -A FORWARD -j REJECT", {"protocol": 1, "icmp_type": 3, "icmp_code": 3, "sport": None, "dport": None}),
+        (RESET, {"tcp_flags": 0x04}, False),
+        (RESET, {"tcp_flags": 0x12}, True),
+        ("-j REJECT", {"tcp_flags": 0x04}, True),
+        *(
+            ("-j REJECT", {"protocol": 1, "icmp_type": kind, "icmp_code": 0, "sport": None, "dport": None}, answered)
+            for kind, answered in ((3, False), (8, True), (11, False), (12, False), (13, True))
+        ),
     ],
 )
-def test_errors_are_not_answered_with_errors(text: str, changes: dict[str, int | None]) -> None:
+def test_errors_are_not_answered_with_their_kind(rule: str, changes: dict[str, int | None], answered: bool) -> None:
+    text = f"filter: -A FORWARD {rule}"
     outcome = fate(text, NEW_PACKET.replace(**changes))
     assert outcome.verdict == "REJECT"
-    with pytest.raises(DataplaneError, match="errors are not answered with errors"):
-        trace_reply(rules(text), NODE, outcome)
+    assert (reply_of(rules(text), NODE, outcome) is not None) == answered
+    if not answered:
+        with pytest.raises(DataplaneError, match="no reply"):
+            trace_reply(rules(text), NODE, outcome)
