@@ -577,11 +577,12 @@ def test_all_that_a_switch_of_the_mode_changes_is_seen_at_a_glance(page: Page) -
     assert "Nodes need Linux 5.13 or later: all have it" in page.text('[data-test="completeness"]')
     assert "Nodes need nft 1.0.1 or later: not known here" in page.text('[data-test="completeness"]')
     ruled_out = page.text('[data-test="absent"]')
+    assert "A ClusterIP without endpoints that is the node's own" not in harms, "no node has such an address"
     assert (
-        "Only on a node that has 10.96.0.13, and these have not.\nServices without endpoints are refused in more places"
+        "Only on a node that has 10.96.0.13, and these have not.\nA ClusterIP without endpoints that is the node's own"
         in ruled_out
     )
-    assert "nor packets that were tried with them.\nNode ports behind a host firewall" in ruled_out
+    assert "These nodes have no rules of other programs.\nNode ports behind a host firewall" in ruled_out
 
     # All of a row leads to its finding, and n to the first one; back leads to all.
     ActionChains(page.browser).click(page.all(".lane-ends")[2]).perform()

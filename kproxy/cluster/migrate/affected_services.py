@@ -44,13 +44,24 @@ def refused_addresses(facts: NodeFacts) -> Iterator[str]:
         yield port.cluster_ip
 
 
+def refused_as(facts: NodeFacts) -> str:
+    """Which Services without endpoints it concerns, and where."""
+    if not (outside := refused_outside(facts)):
+        return "A ClusterIP without endpoints that is the node's own"
+    if _is_local_only(facts, outside):
+        return "The policy Local without endpoints here, asked by the node from a foreign address"
+    return "External addresses without endpoints, asked by the node"
+
+
+def _is_local_only(facts: NodeFacts, outside: Iterable[ServicePort]) -> bool:
+    return all(facts.decided[port.name].has_any for port in outside)
+
+
 def refused_iptables(facts: NodeFacts) -> str:
     """What iptables mode does where Services have no endpoints."""
-    outside = refused_outside(facts)
-    if not outside:
+    if not (outside := refused_outside(facts)):
         return "A ClusterIP without endpoints that is an address of the node itself is not refused."
-    is_local_only = all(facts.decided[port.name].has_any for port in outside)
-    whose = ", with an address that is not the node's as source," if is_local_only else ""
+    whose = ", with an address that is not the node's as source," if _is_local_only(facts, outside) else ""
     return (
         f"What the node itself sends{whose} to an external or load-balancer IP without endpoints is passed on; what "
         "others send there is refused."

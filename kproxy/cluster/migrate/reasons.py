@@ -57,6 +57,7 @@ class Reason:
     """One row. Of two with one `id`, which is part of the JSON, the first that shows counts.
 
     Attributes:
+        case: the title where it shows on a node.
         packets: candidates for a witness. services, addresses: what it concerns.
         iptables, nftables: what happens in each mode; a function where that depends on the node.
         to_nftables, to_iptables: what to do about a switch to that mode; the same for both if only one is given.
@@ -66,6 +67,7 @@ class Reason:
 
     id: str
     title: str
+    case: Words | None = None
     packets: Callable[[Packets], Iterable[Candidate]] = lambda _packets: ()
     services: Services = nobody
     addresses: Names = lambda _facts: ()
@@ -261,6 +263,7 @@ REASONS: Final = (
     Reason(
         id="refused-hooks",
         title="Services without endpoints are refused in more places",
+        case=affected.refused_as,
         packets=Packets.refused,
         services=lambda facts: affected.refused_outside(facts) or affected.refused(facts),
         addresses=affected.refused_addresses,

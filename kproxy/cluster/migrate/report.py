@@ -30,6 +30,7 @@ _ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REA
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither the configuration nor what is known of ServiceCIDRs and these hosts brings it about."
+NO_OTHER_RULES: Final = "These nodes have no rules of other programs."
 OTHER_RULES: Final = "Neither other programs' rules in the nodes' dumps show it, nor packets that were tried with them."
 
 _OF_DUMP: Final = frozenset({reason.id for reason in (*FOREIGN, *REASONS) if reason.firewall or reason in FOREIGN})
@@ -230,11 +231,12 @@ def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Ab
     if not analyses or any(what == IPVS for _, what in gaps):
         return
     dumped = any(each.foreign is not None for each in analyses)
+    others = OTHER_RULES if any(each.tried for each in analyses) else NO_OTHER_RULES
     told = {*found, *(reason for each, what in gaps for reason in _hidden(each, what))}
     for reason in (*REASONS, *(FOREIGN if dumped else ())):
         if reason.id not in told:
             told.add(reason.id)
-            why = OTHER_RULES if dumped and reason.id in _OF_DUMP else NO_PACKET
+            why = others if dumped and reason.id in _OF_DUMP else NO_PACKET
             applies = any(reason.applies(each.facts) for each in analyses)
             yield Absent(reason.id, reason.title, why if applies else NOT_CONFIGURED)
 
@@ -291,7 +293,7 @@ def _change(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
     today, then = words if to_nftables else words[::-1]
     return ModeChange(
         reason.id,
-        reason.title,
+        said(reason.case or reason.title, facts),
         (facts.target.node_name,),
         (facts.family.value,),
         tuple(sorted({port.name.service for port in reason.services(facts)})),

@@ -11,7 +11,14 @@ from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS
-from kproxy.cluster.migrate.report import NO_PACKET, NOT_CONFIGURED, OTHER_RULES, MigrateReport, build_report
+from kproxy.cluster.migrate.report import (
+    NO_OTHER_RULES,
+    NO_PACKET,
+    NOT_CONFIGURED,
+    OTHER_RULES,
+    MigrateReport,
+    build_report,
+)
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
@@ -58,7 +65,7 @@ def test_it_is_said_why(tmp_path: Path) -> None:
     assert "localnet-guard" not in why
 
     why = {each.reason: each.why for each in report(tmp_path, ALONE).absent}
-    assert why["host-firewall"] == OTHER_RULES
+    assert why["host-firewall"] == NO_OTHER_RULES
 
     assert "host-firewall" not in {each.reason for each in report(tmp_path, FIREWALL).absent}
     why = {each.reason: each.why for each in report(tmp_path, KUBELET + OPEN_HOST).absent}

@@ -150,7 +150,7 @@ def test_errors_are_not_answered_with_their_kind(rule: str, changes: dict[str, i
     text = f"filter: -A FORWARD {rule}"
     outcome = fate(text, NEW_PACKET.replace(**changes))
     assert outcome.verdict == "REJECT"
-    assert (reply_of(rules(text), NODE, outcome) is not None) == answered
+    assert (reply_of(index_ruleset(rules(text)), NODE, outcome) is not None) == answered
     if not answered:
         with pytest.raises(DataplaneError, match="no reply"):
             trace_reply(rules(text), NODE, outcome)
