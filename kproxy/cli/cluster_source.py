@@ -31,6 +31,7 @@ from kproxy.cluster.inputs import (
     read_cluster,
     read_config,
 )
+from kproxy.cluster.sources import SourceName, read_live
 from kproxy.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,6 +122,13 @@ class Reads:
 
             self._snapshots[name] = open_files(name) if is_snapshot(name) else None
         return self._snapshots[name]
+
+    def live(self, name: SourceName) -> Files:
+        """What a live source holds, as a snapshot. Raises KproxyError: it cannot be read."""
+        found = self._snapshots.get(name.text)
+        if found is None:
+            found = self._snapshots[name.text] = read_live(name)
+        return found
 
     def of(self, key: Hashable, read: Callable[[list[RawObject]], Manifests]) -> tuple[Manifests, list[RawObject]]:
         """What was read by this key, and every object as it was; else what `read` gives, which fills the list."""

@@ -116,10 +116,11 @@ def _sources(
     live = source.is_live and not any(given)
     if sum((*given, bool(source.filenames or source.connection.given), live and not source.connection.given)) != 1:
         raise click.UsageError("one source expected: SNAPSHOT, -f, --rules, --lab, --kubeconfig or --context")
-    from kproxy.explorer.sources.named import kind_of, source_named
-    from kproxy.explorer.sources.source import MANIFESTS, RulesSource, SnapshotSource
+    from kproxy.cluster.sources import Kind, read_name
+    from kproxy.explorer.sources.named import source_named
+    from kproxy.explorer.sources.source import RulesSource, SnapshotSource
 
-    rendered = bool(source.filenames) or live or any(kind_of(name) == MANIFESTS for name in against)
+    rendered = bool(source.filenames) or live or any(read_name(name).kind is Kind.MANIFESTS for name in against)
     if not rendered and (config_path or mode or features != Features()):
         raise click.UsageError("--config, --mode and --feature go with -f, --kubeconfig or --context")
     if [*source.filenames, *rule_files, *against].count("-") > 1:

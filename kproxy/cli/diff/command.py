@@ -11,7 +11,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import Connection, allocate_option, connection_options, endpoints_option, read_allocate
 from kproxy.cli.diff.bound import MEMORY, Bound
-from kproxy.cli.diff.sources import Choices, SideInput, is_cluster, is_live, is_rendered
+from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import (
     SecondsRange,
@@ -24,6 +24,7 @@ from kproxy.cli.options import (
 from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
+from kproxy.cluster.sources import Kind, read_name
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
@@ -116,6 +117,7 @@ def command(
       netns:NAME                       what a network namespace holds now
       SNAPSHOT[@NODE]                  what a node of a snapshot had (archive or
                                        directory)
+      lab:[NAME][@NODE]                what a node of a lab holds now
       manifests:PATH[,PATH...][@NODE]  what kube-proxy would program on a node;
                                        names of YAML, JSON and JSON lines files
                                        and of folders need no `manifests:`; a
@@ -147,21 +149,23 @@ def command(
         raise click.UsageError("only one side can be standard input")
     if text and (output_format != "text" or html is not None):
         raise click.UsageError("--text goes with neither -o json, -o yaml nor --html")
-    rendered = (is_rendered(one), is_rendered(other))
+    names = (read_name(one), read_name(other))
+    rendered = (names[0].is_rendered, names[1].is_rendered)
+    kinds = {each.kind for each in names}
     given = (config, config_a, config_b, mode, mode_a, mode_b, namespace or None, allocate, endpoints)
     if not any(rendered) and (given.count(None) < len(given) or features != Features()):
         raise click.UsageError(
             "--config, --config-a, --config-b, --mode, --mode-a, --mode-b, --feature, --allocate, "
             "--assume-endpoints and -n go with manifests or a cluster"
         )
-    if connection.given and not (is_cluster(one) or is_cluster(other)):
+    if connection.given and Kind.CLUSTER not in kinds:
         raise click.UsageError(f"{connection.given[0]} goes with a side that is a cluster, as in cluster:@NODE")
     of_sides = ((config_a, mode_a), (config_b, mode_b))
     if any(each != (None, None) and not known for each, known in zip(of_sides, rendered, strict=True)):
         raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
     if without and not rendered[1]:
         raise click.UsageError("--without goes with a B that is rendered, from manifests or a cluster")
-    if variant and not (is_live(one) or is_live(other)):
+    if variant and Kind.NETNS not in kinds:
         raise click.UsageError("--variant goes with netns")
     asked = chosen_family(ipv4, ipv6)
     family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4

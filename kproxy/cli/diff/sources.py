@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -14,8 +12,9 @@ from msgspec import structs
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
+from kproxy.cli.live_snapshot import register_readers
 from kproxy.cli.output import report_note, working
-from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, families_of, open_services
@@ -24,7 +23,7 @@ from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
 from kproxy.cluster.rendered import render_node, rules_of
 from kproxy.cluster.rules import HostRules, RuleFile
-from kproxy.cluster.snapshot.files import is_snapshot
+from kproxy.cluster.sources import Kind, SourceName, read_name
 from kproxy.dataplane.model.pipeline import evaluated_tables
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
@@ -36,13 +35,7 @@ if TYPE_CHECKING:
     from kproxy.cluster.snapshot.files import Files
     from kproxy.explorer.export.commands import NodeOfSnapshot, Rendered
 
-NETNS = "netns:"
-MANIFESTS = "manifests:"
-CLUSTER = "cluster:"
-_MANIFEST_SUFFIXES = (".yaml", ".yml", ".json", ".jsonl")
 _SHOWN = 5
-_START = 200
-"""How many bytes of a file tell whether it is nft's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +72,23 @@ class SideInput:
     def __init__(self, text: str, choices: Choices) -> None:
         if not text:
             raise InputError("A and B: a side expected, not an empty name")
-        self.label = " ".join((label(text), *(f"without {each}" for each in choices.without)))
-        self._text = text
+        self._name = read_name(text)
+        self.label = " ".join((self._name.label, *(f"without {each}" for each in choices.without)))
         self._choices = choices
         self._files: HostRules | None = None
         self._held: tuple[Files, str] | None = None
         self._taken: KubeProxyConfiguration | None = None
         self._knows_config = True
         self.mode = ""
-        if is_live(text):
-            self._files = _read_namespace(text.removeprefix(NETNS), choices)
-        elif (held := _in_snapshot(text)) is not None:
-            self._held = _node_of_snapshot(*held, choices.reads)
-            self._files = _read_snapshot(held[0], *self._held, choices.assumed)
-        elif not is_rendered(text):
-            self._files = _read_files(text, self.label, choices.assumed)
+        if self._name.kind is Kind.NETNS:
+            from kproxy.cli.trace.live import read_live_rules
+
+            self._files = read_live_rules(self._name.names[0], choices.variant, assumed=choices.assumed)
+        elif self._name.kind in (Kind.SNAPSHOT, Kind.LAB):
+            self._held = _node_of_snapshot(self._name, choices.reads)
+            self._files = _read_snapshot(self._name, *self._held, choices.assumed)
+        elif not self._name.is_rendered:
+            self._files = read_rule_files(self._name.names, self.label, assumed=choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
             report_note(f"{self.label}: {sentence}")
 
@@ -115,7 +110,7 @@ class SideInput:
 
     def unseen_rules(self, family: Family) -> tuple[Unseen, ...]:
         """A family's rules where the side is files that somebody gathered, and none of them is of that family."""
-        if self._files is None or is_live(self._text) or family in self.families:
+        if self._files is None or self._name.kind is Kind.NETNS or family in self.families:
             return ()
         if self._held is not None:
             from kproxy.cluster.snapshot.host import HostFacts
@@ -142,7 +137,7 @@ class SideInput:
         if self._files is not None or self._choices.without:
             return None
         _, _, target, objects = self._cluster
-        objects = [*objects, *_cluster_source(self._text, self._choices)[0].read_pods()]
+        objects = [*objects, *_cluster_source(self._name, self._choices)[0].read_pods()]
         return Rendered(objects, self._config, self._choices.features or Features(), target.node_name)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
@@ -155,7 +150,7 @@ class SideInput:
     @property
     def _lacking(self) -> tuple[Lacking, KubeProxyConfiguration]:
         """What the objects lack, and the configuration to render with."""
-        source, _ = _cluster_source(self._text, self._choices)
+        source, _ = _cluster_source(self._name, self._choices)
         _, cluster, target, _ = self._cluster
         found = replace(source.lacking(cluster, self._choices.assumed), configuration=not self._knows_config)
         return found.on_node(cluster, target, self._config, self._choices.assumed)
@@ -180,7 +175,7 @@ class SideInput:
                 structs.replace(config, node_port_addresses=EVERYWHERE),
             )
         self.mode = config.mode
-        with working(f"rendering {label(self._text)}"):
+        with working(f"rendering {self._name.label}"):
             found = rules_of(render_node(target, family, cluster, config, self._choices.features or Features()))
         found = opened_side(found, family, self.unseen(family), same)
         return replace(found, iptables=open_services(found.iptables, family, cluster, lacking, on_any_host=True))
@@ -209,7 +204,7 @@ class SideInput:
         if self._held is not None:
             # As for what its objects render.
             choices = Choices(reads=self._choices.reads)
-            return SideInput(f"{MANIFESTS}{self._text}", choices)._told_config(cluster, node)
+            return SideInput(f"{Kind.MANIFESTS}:{self._name.text}", choices)._told_config(cluster, node)
         if self._files is None:
             config, *_ = self._cluster
             return config if self._knows_config else None
@@ -227,9 +222,9 @@ class SideInput:
     @cached_property
     def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
         """Of a side that is rendered: the configuration, the objects, the node, and the objects as they were read."""
-        source, node = _cluster_source(self._text, self._choices)
+        source, node = _cluster_source(self._name, self._choices)
         objects: list[RawObject] = []
-        with working(f"reading {label(self._text)}"):
+        with working(f"reading {self._name.label}"):
             config, cluster = source.read(
                 self._choices.config, self._choices.mode, objects=objects, node=node or None, remark_config=False
             )
@@ -256,68 +251,13 @@ def _file_of_snapshot(file: RuleFile) -> str:
     return "ip6tables-save" if file.iptables.ruleset.family is Family.IPV6 else "iptables-save"
 
 
-def _read_files(text: str, name: str, assumed: Assumed) -> HostRules:
-    """Files of rules, each recognised by its content: `a.save,a.nft`; a single one may have a comma in its name."""
-    paths = [text] if text == "-" or Path(text).exists() or "," not in text else text.split(",")
-    if "" in paths:
-        raise InputError(f"{text!r}: the name of a file expected before and after each comma, without blanks")
-    return read_rule_files(paths, name, assumed=assumed)
-
-
-def label(text: str) -> str:
-    """What a side is called in messages."""
-    if text.startswith(NETNS):
-        return f"namespace {text.removeprefix(NETNS)}"
-    if is_cluster(text):
-        return text if text != CLUSTER else "cluster"
-    return text_label(text)
-
-
-def is_rendered(text: str) -> bool:
-    """Whether the side is rendered: from an API server or manifests, as it says, or as is told by what is named, YAML,
-    JSON or a folder."""
-    if text.startswith((MANIFESTS, CLUSTER)):
-        return True
-    if _in_snapshot(text) is not None:
-        return False
-    if text.startswith(NETNS) or Path(text).is_file():
-        return _holds_manifests(Path(text))
-    first = Path(text.rpartition("@")[0].partition(",")[0] or text.partition(",")[0])
-    return first.is_dir() or _holds_manifests(first)
-
-
-def _holds_manifests(path: Path) -> bool:
-    """Whether a file has manifests, by its name. What nft -j prints is refused where rules are read, with a reason."""
-    if path.suffix != ".json" or not path.is_file():
-        return path.suffix in _MANIFEST_SUFFIXES
-    with suppress(OSError), path.open("rb") as file:  # told where it is read
-        return not b"".join(file.read(_START).split()).startswith(b'{"nftables"')
-    return True
-
-
-def is_live(text: str) -> bool:
-    """Whether the side is what a namespace holds."""
-    return text.startswith(NETNS)
-
-
-def is_cluster(text: str) -> bool:
-    """Whether the side is rendered from what an API server has."""
-    return text.startswith(CLUSTER)
-
-
-def _in_snapshot(text: str) -> tuple[str, str] | None:
-    """A snapshot and the name of one of its nodes ("" for the only one), if a side is what a node had."""
-    if text.startswith((NETNS, MANIFESTS, CLUSTER)) or text == "-":
-        return None
-    path, _, node = text.rpartition("@")
-    return next(((name, host) for name, host in ((text, ""), (path, node)) if name and is_snapshot(name)), None)
-
-
-def _node_of_snapshot(path: str, node: str, reads: Reads) -> tuple[Files, str]:
-    """A snapshot's files, and the name of the node that is meant. Raises InputError."""
+def _node_of_snapshot(source: SourceName, reads: Reads) -> tuple[Files, str]:
+    """The files of a snapshot or a lab, and the name of the node that is meant. Raises KproxyError."""
     from kproxy.cluster.snapshot.cluster import host_names
 
-    files = reads.snapshot(path)
+    (path,), node = source.names, source.node
+    register_readers()
+    files = reads.live(source) if source.kind is Kind.LAB else reads.snapshot(path)
     assert files is not None
     names = host_names(files)
     if not node and len(names) == 1:
@@ -326,51 +266,31 @@ def _node_of_snapshot(path: str, node: str, reads: Reads) -> tuple[Files, str]:
         there = (
             f"there is {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}" if names else "it has none"
         )
-        asked = f"no files of node {node}" if node else f"the name of a node expected, as in {path}@NODE"
-        raise InputError(f"{path}: {asked}: {there}")
+        asked = f"no files of node {node}" if node else f"the name of a node expected, as in {source.text}@NODE"
+        raise InputError(f"{files.label}: {asked}: {there}")
     return files, node
 
 
-def _read_snapshot(path: str, files: Files, node: str, assumed: Assumed) -> HostRules:
+def _read_snapshot(source: SourceName, files: Files, node: str, assumed: Assumed) -> HostRules:
     """The rules that a node of a snapshot had. Raises InputError."""
     from kproxy.cluster.snapshot.host import HostFacts
 
-    with working(f"reading {path}"):
+    with working(f"reading {files.label}"):
         found = HostFacts(files, node, assumed=assumed).host_rules
     if found is None:
-        raise InputError(
-            f"{path}: no rules of node {node}; those that kube-proxy would program there are {MANIFESTS}{path}@{node}"
-        )
+        objects = f"{Kind.MANIFESTS}:{source.names[0]}@{node}"
+        asked = f"; those that kube-proxy would program there are {objects}" if source.kind is Kind.SNAPSHOT else ""
+        raise InputError(f"{files.label}: no rules of node {node}{asked}")
     return found
 
 
-def _read_namespace(name: str, choices: Choices) -> HostRules:
-    from kproxy.cli.trace.live import read_live_rules
-
-    if not name:
-        raise InputError("netns: the name of a namespace expected")
-    return read_live_rules(name, choices.variant, assumed=choices.assumed)
-
-
-def _cluster_source(text: str, choices: Choices) -> tuple[ClusterSource, str]:
-    """Where a rendered side comes from, and the node that it names, if any.
-
-    Raises:
-        InputError: no path is named.
-    """
-    if is_cluster(text):
-        # Names of contexts may hold an @ (kubernetes-admin@kubernetes), names of nodes may not.
-        named = text.removeprefix(CLUSTER)
-        context, _, node = named.rpartition("@") if "@" in named else (named, "", "")
-        connection = replace(choices.connection, context=context or choices.connection.context)
+def _cluster_source(name: SourceName, choices: Choices) -> tuple[ClusterSource, str]:
+    """Where a rendered side comes from, and the node that it names, if any."""
+    if name.kind is Kind.CLUSTER:
+        connection = replace(choices.connection, context=name.names[0] or choices.connection.context)
         source = ClusterSource((), connection, choices.namespace, live=True)
-        return replace(source, without=choices.without, reads=choices.reads), node
-    text = text.removeprefix(MANIFESTS)
-    paths, _, node = text.rpartition("@") if "@" in text else (text, "", "")
-    filenames = tuple(path for path in paths.split(",") if path)
-    if not filenames:
-        raise InputError(f"manifests:{text}: a path expected, as in manifests:cluster.yaml@worker-1")
-    source = ClusterSource(
-        filenames, namespace=choices.namespace, allocate=choices.allocate, endpoints=choices.endpoints
-    )
-    return replace(source, without=choices.without, reads=choices.reads), node
+    else:
+        source = ClusterSource(
+            name.names, namespace=choices.namespace, allocate=choices.allocate, endpoints=choices.endpoints
+        )
+    return replace(source, without=choices.without, reads=choices.reads), name.node

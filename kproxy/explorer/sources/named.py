@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproxy.api.load.manifests import SUFFIXES
 from kproxy.cluster.allocate import Network
-from kproxy.cluster.inputs import named_file
-from kproxy.cluster.snapshot.files import is_snapshot
+from kproxy.cluster.sources import read_name
 from kproxy.errors import InputError
 from kproxy.explorer.sources.source import (
     MANIFESTS,
@@ -19,18 +17,6 @@ from kproxy.explorer.sources.source import (
     Source,
 )
 from kproxy.render import Features
-
-
-def kind_of(name: str) -> str:
-    """What is there, as `kproxy diff` tells it: a directory or YAML and JSON are manifests, another file is rules.
-
-    Raises:
-        InputError: the name is empty.
-    """
-    path = named_file(name)
-    if name != "-" and is_snapshot(path):
-        return SNAPSHOT
-    return MANIFESTS if path.is_dir() or path.suffix in SUFFIXES else RULES
 
 
 def source_named(
@@ -51,7 +37,7 @@ def source_named(
     Raises:
         InputError: a name is empty, or names are of several kinds.
     """
-    kinds = {name: kind_of(name) for name in names}
+    kinds = {name: read_name(name).kind for name in names}
     kind = kinds[names[0]]
     other = next((name for name in names if kinds[name] != kind), None)
     if other is not None:
@@ -62,4 +48,6 @@ def source_named(
         return SnapshotSource(names[0])
     if kind == RULES:
         return RulesSource(names, stdin)
+    if kind != MANIFESTS:
+        raise InputError(f"{names[0]}: a snapshot, manifests or rules in files expected")
     return ManifestSource(names, config_path, mode, features, stdin, allocate, endpoints)
