@@ -30,7 +30,7 @@ from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
 from kproxy.cluster.rules import read_ipsets
 from kproxy.dataplane import DataplaneError, IpSet
-from kproxy.dataplane.concrete.given import contradiction
+from kproxy.dataplane.concrete.assumptions import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, one_of, report

@@ -19,7 +19,7 @@ from kproxy.dataplane.model.pipeline import Source
 
 
 @dataclass(slots=True)
-class Given:
+class Assumptions:
     """What is given beside packet and host.
 
     Attributes:

@@ -13,8 +13,8 @@ from bisect import bisect_left
 from fractions import Fraction
 from typing import Final
 
+from kproxy.dataplane.concrete.assumptions import Assumptions
 from kproxy.dataplane.concrete.effects import Way, possible
-from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.result import Result
@@ -34,24 +34,21 @@ _EITHER: Final = {(Result.CONTINUE, None), (Result.BREAK, None)}
 Frames = list[tuple[str, int]]
 
 
-def traverse(index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> Fork | Accepted:
-    """Traverse a base chain and those that it leads to, from where the cursor stands."""
-    return _Traversal(index, host, base, cursor, state, given).run()
+class Traversal:
+    """One packet in one base chain and those that it leads to, from where the cursor stands."""
 
-
-class _Traversal:
-    """One packet in one base chain."""
-
-    def __init__(self, index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, given: Given) -> None:
+    def __init__(
+        self, index: Index, host: Host, base: BaseChain, cursor: Cursor, state: State, assumed: Assumptions
+    ) -> None:
         self._rules = index.table(base.source, base.table)
         self._base = base
         self._cursor = cursor
-        self._given = given
+        self._assumptions = assumed
         self._state = state
         self._steps: list[Step] = []
         self._gone: dict[str, int] = {}  # chains that a goto led to, and how many frames are below each
         translates = base.type is ChainType.NAT
-        self._view = View(host, cursor.hook, RuleRef(base.table, "", 0), state, given.limit, translates)
+        self._view = View(host, cursor.hook, RuleRef(base.table, "", 0), state, assumed.limit, translates)
 
     def run(self) -> Fork | Accepted:
         frames, skip = list(self._cursor.frames), self._cursor.match
@@ -114,7 +111,7 @@ class _Traversal:
             if step.pure and self._refuted(rule, number + 1):
                 return None
             if answer.chance is None:
-                decided = self._given.decide(self._rules.texts(step))
+                decided = self._assumptions.decide(self._rules.texts(step))
         if decided is None:
             return self._fork(answer, rule, number, at, frames)
         self._state = view.state = (answer.yes if decided else answer.no) or view.state
@@ -137,10 +134,10 @@ class _Traversal:
             after = [*frames[:-1], (frames[-1][0], at + 1)]
             edges.append(Edge(None if chance is None else 1 - chance, self._node(after, answer.no)))
         if unseen := unseen_reason(step.source):
-            self._given.explain_unseen(unseen, unseen_thing(step.source))
+            self._assumptions.explain_unseen(unseen, unseen_thing(step.source))
             return Fork(tuple(self._steps), tuple(edges), unseen)
         why = f"{self._view.ref}: {answer.why}" if answer.why else ""
-        self._given.explain(why, next(iter(self._rules.texts(step)), ""))
+        self._assumptions.explain(why, next(iter(self._rules.texts(step)), ""))
         return Fork(tuple(self._steps), tuple(edges), why)
 
     def _ways(self, rule: IndexedRule, step: RuleStep) -> list[Way]:
@@ -151,7 +148,7 @@ class _Traversal:
         first = ways[0]
         is_open = first.result is Result.UNKNOWN
         if unseen:
-            self._given.explain_unseen(unseen, unseen_thing(step.source))
+            self._assumptions.explain_unseen(unseen, unseen_thing(step.source))
             return possible(step.what, first._replace(did=unseen), self._view, self._rules.has_chain, unseen=True)
         either = len(ways) > 1 and (
             {(way.result, way.chance) for way in ways} == _EITHER or isinstance(step.what, Socket)
@@ -159,9 +156,9 @@ class _Traversal:
         if not is_open and not either:
             return ways
         texts = self._rules.texts(step)
-        decided = self._given.decide(texts)
+        decided = self._assumptions.decide(texts)
         if decided is None:
-            self._given.explain(f"{self._view.ref}: {first.did if is_open else first.why}", texts[0])
+            self._assumptions.explain(f"{self._view.ref}: {first.did if is_open else first.why}", texts[0])
             return possible(step.what, first, self._view, self._rules.has_chain) if is_open else ways
         if is_open:
             result = Result.ACCEPT if decided else Result.DROP

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kproxy.dataplane.concrete.answer import answer, interface_fits
-from kproxy.dataplane.concrete.given import Given
+from kproxy.dataplane.concrete.assumptions import Assumptions
 from kproxy.dataplane.concrete.graph import Edge, End, Fork, sure
 from kproxy.dataplane.concrete.state import BRIDGED, Answer, Split, State, View, open_question
 from kproxy.dataplane.model.pipeline import BaseChain, pattern_of
@@ -49,7 +49,9 @@ def _by_device(name: str, view: View) -> Answer:
     return answer(Among(name, frozenset({pattern})), view)
 
 
-def stopped_on_bridge(chains: Iterable[BaseChain], hooks: Collection[Hook], given: Given) -> tuple[bool | None, str]:
+def stopped_on_bridge(
+    chains: Iterable[BaseChain], hooks: Collection[Hook], assumed: Assumptions
+) -> tuple[bool | None, str]:
     """Whether a chain of the family bridge at one of the hooks stops a packet, and what that depends on.
 
     `--assume 'bridge TABLE CHAIN=yes'` says that one lets packets pass, `bridge` alone means all of them.
@@ -58,7 +60,7 @@ def stopped_on_bridge(chains: Iterable[BaseChain], hooks: Collection[Hook], give
     for chain in chains:
         if chain.hook in hooks:
             name = f"{chain.table} {chain.chain}"
-            passes = given.decide((name, chain.table, "bridge"))
+            passes = assumed.decide((name, chain.table, "bridge"))
             if passes is False:
                 return True, ""
             if passes is None:
@@ -66,7 +68,7 @@ def stopped_on_bridge(chains: Iterable[BaseChain], hooks: Collection[Hook], give
     if not pending:
         return False, ""
     why = f"whether {' and '.join(pending)} let the packet pass is not known"
-    given.explain(why, "bridge" if len(pending) > 1 else pending[0])
+    assumed.explain(why, "bridge" if len(pending) > 1 else pending[0])
     return None, why
 
 

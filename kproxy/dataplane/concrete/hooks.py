@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge, delivery, devices, nat
-from kproxy.dataplane.concrete.chains import traverse
-from kproxy.dataplane.concrete.given import Given
+from kproxy.dataplane.concrete.assumptions import Assumptions
+from kproxy.dataplane.concrete.chains import Traversal
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either, entering, sure
 from kproxy.dataplane.concrete.index import Index
 from kproxy.dataplane.concrete.masquerade import would_masquerade
@@ -36,11 +36,11 @@ _LOOPBACK_V6: Final = 1
 class PacketPath:
     """The hooks that packets pass on one host with one rule set."""
 
-    def __init__(self, index: Index, host: Host, given: Given | None = None) -> None:
+    def __init__(self, index: Index, host: Host, assumptions: Assumptions | None = None) -> None:
         self._host = host
         self._index = index
         self._pipeline = index.pipeline
-        self._given = given or Given()
+        self._assumptions = assumptions or Assumptions()
         self._hooked = {hook for hook in (Hook.INGRESS, Hook.EGRESS) if self._pipeline.stages(hook)}
 
     def start(self, state: State) -> Fork:
@@ -81,7 +81,7 @@ class PacketPath:
             if switched and Hook.EGRESS in self._hooked:
                 edge = edge._replace(to=Node(Cursor(Hook.EGRESS), to.state.with_answer(BRIDGED, True)))
             edges.append(edge)
-        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
+        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._assumptions)
         return devices.perhaps(Fork(fork.steps, tuple(edges), fork.why), stopped, why, Hook.PREROUTING, state)
 
     def advance(self, node: Node) -> Fork:
@@ -107,7 +107,7 @@ class PacketPath:
                 return met
             if not met:
                 return self._leave_chain(cursor, stage, state, ())
-        found = traverse(self._index, self._host, chain, cursor, state, self._given)
+        found = Traversal(self._index, self._host, chain, cursor, state, self._assumptions).run()
         if isinstance(found, Fork):
             return found
         return self._leave_chain(cursor, stage, found.state, found.steps)
@@ -136,7 +136,7 @@ class PacketPath:
         names = " and ".join(dict.fromkeys(str(chain) for chain in stage.chains))
         why = f"which was registered first at {cursor.hook} is not known: {names}"
         sources = list(dict.fromkeys(chain.source for chain in stage.chains))
-        self._given.explain(why, f"{sources[0]} before {sources[1]}")
+        self._assumptions.explain(why, f"{sources[0]} before {sources[1]}")
         return either(edges, why)
 
     def _is_unseen(self, chain: BaseChain) -> bool:
@@ -151,8 +151,8 @@ class PacketPath:
             for second in order[place + 1 :]:
                 one, other = stage.chains[first], stage.chains[second]
                 if one.priority == other.priority and one.source is not other.source:
-                    said = self._given.decide([f"{one.source} before {other.source}"])
-                    turned = self._given.decide([f"{other.source} before {one.source}"])
+                    said = self._assumptions.decide([f"{one.source} before {other.source}"])
+                    turned = self._assumptions.decide([f"{other.source} before {one.source}"])
                     if said is False or turned is True:
                         return False
         return True
@@ -163,7 +163,7 @@ class PacketPath:
         if not isinstance(met, Split):
             return met
         why = f"{chain.table} {chain.chain}: {met.why}"
-        self._given.explain(why)
+        self._assumptions.explain(why)
         inside, past = Node(cursor, met.yes or state), Node(cursor._replace(frames=DONE), met.no or state)
         return Fork((), (Edge(None, inside), Edge(None, past)), why)
 
@@ -273,7 +273,7 @@ class PacketPath:
         if (BRIDGED, True) in state.answers or not bridge.is_bridge(self._host, packet.out_interface or ""):
             return fork
         hooks = (Hook.OUTPUT, Hook.POSTROUTING)
-        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._given)
+        stopped, why = devices.stopped_on_bridge(self._index.bridge_chains, hooks, self._assumptions)
         return devices.perhaps(fork, stopped, why, Hook.POSTROUTING, state)
 
     def _route_out(self, state: State) -> Fork:

@@ -20,8 +20,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from kproxy.dataplane.concrete.assumptions import Assumptions
 from kproxy.dataplane.concrete.explore import Arrival, Exploration
-from kproxy.dataplane.concrete.given import Given
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
@@ -139,7 +139,7 @@ def trace(
     For many packets make an `Index` once with `index_ruleset`. `connection` is what conntrack knows; left out, the
     packet begins a connection. With `paths`, outcomes that differ only in path are not merged. `limit` decides all
     matches on rates: True for within, False for above, None leaves them open. `assumed` answers other things that are
-    open, by text (`given.py` says which texts). `told` are the options that are given, which hints do not name.
+    open, by text (`assumptions.py` says which texts). `told` are the options that are given, which hints do not name.
     With `tracked` the packet has its conntrack entry before conntrack sees it.
 
     Raises:
@@ -154,15 +154,15 @@ def trace(
     with collector_paused():  # one collection would walk the whole rule set, which takes longer than the trace
         # A mark that is known, as 0 is where no option gives one, is not what is missing: rules made it open.
         known = {option for option, each in (("--mark", packet), ("--ctmark", entry)) if each.mark_known == UINT32}
-        given = Given(limit, assumed or {}, told | known)
+        assumptions = Assumptions(limit, assumed or {}, told | known)
         state = State(packet, entry, TRACKED if tracked else UNSEEN)
-        exploration = Exploration(PacketPath(index, host, given), state)
+        exploration = Exploration(PacketPath(index, host, assumptions), state)
         found = exploration.paths() if paths else exploration.distribution()
-        outcomes = tuple(_outcome(item, host, given) for item in found if item.chance)
-    return TraceResult(packet, entry, outcomes, frozenset(given.used))
+        outcomes = tuple(_outcome(item, host, assumptions) for item in found if item.chance)
+    return TraceResult(packet, entry, outcomes, frozenset(assumptions.used))
 
 
-def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
+def _outcome(item: Arrival, host: Host, assumptions: Assumptions) -> Outcome:
     ends = (end_outcome(end, host, Fraction(0)) for end in item.possible)
     # Ends that differ only in what no outcome shows, as in a mark, are one.
     possible = {
@@ -172,7 +172,7 @@ def _outcome(item: Arrival, host: Host, given: Given) -> Outcome:
     found = end_outcome(item.end, host, item.chance, item.steps, item.reasons, tuple(possible.values()))
     # What hangs on a thing that was not seen is settled with it.
     reasons = [reason for reason in item.reasons if thing_of_reason(reason)] or item.reasons
-    hints = dict.fromkeys(hint for reason in reasons for hint in given.hint(reason))
+    hints = dict.fromkeys(hint for reason in reasons for hint in assumptions.hint(reason))
     return replace(found, hints=tuple(hints)) if hints else found
 
 

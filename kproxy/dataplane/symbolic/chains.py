@@ -262,8 +262,6 @@ class Evaluator:
     def _mixed(self, after: Node, mixed: list[tuple[Fraction, Node]]) -> Node:
         if not mixed:
             return after
-        if len(mixed) == 1 and mixed[0][0] == 1:
-            return mixed[0][1]
         weights, rest = _shares(tuple(chance for chance, _ in mixed))
         parts = [
             self._outcomes.scale(result, weight) for (_, result), weight in zip(mixed, weights, strict=True) if weight

@@ -26,7 +26,7 @@ from kproxy.dataplane.query.report import Reported, report
 from kproxy.dataplane.query.spec import PacketError, Question
 from kproxy.dataplane.query.spec import read_question as read_host_question
 from kproxy.errors import InputError
-from kproxy.explorer.answers.asked_rules import asked_hooks
+from kproxy.explorer.answers.evaluated_rules import evaluated_hooks
 from kproxy.explorer.answers.map import known_client
 from kproxy.explorer.errors import bad_input
 from kproxy.explorer.model.chances import percent
@@ -253,7 +253,7 @@ def _untranslated(network: KnownNetwork, doors: Doors, item: Journey) -> Untrans
     hop = item.there[place]
     asked = [
         Untranslated(place, hook.hook, chain.table, chain.chain, chain.asked)
-        for hook in asked_hooks(network.host(hop.host).indexes[hop.arrived.family], hop)
+        for hook in evaluated_hooks(network.host(hop.host).indexes[hop.arrived.family], hop)
         if hook.hook in (Hook.PREROUTING, Hook.OUTPUT)
         for chain in hook.chains
         if chain.table == "nat" or "kube-proxy" in chain.table

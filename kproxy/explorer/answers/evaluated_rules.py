@@ -32,7 +32,7 @@ _ENDS: Final = re.compile(
 )
 
 
-class AskedRule(msgspec.Struct, frozen=True, omit_defaults=True):
+class EvaluatedRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that was asked. `did` and `provenance` are as in a trace."""
 
     rule: int
@@ -44,24 +44,24 @@ class AskedRule(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int | None = None
 
 
-class AskedChain(msgspec.Struct, frozen=True):
+class EvaluatedChain(msgspec.Struct, frozen=True):
     """A chain that the packet came to. `asked` is how many of its rules were asked, `left` how many of these are left
     out of `rules`."""
 
     table: str
     chain: str
     source: str
-    rules: tuple[AskedRule, ...]
+    rules: tuple[EvaluatedRule, ...]
     asked: int
     left: int
 
 
-class AskedHook(msgspec.Struct, frozen=True):
+class EvaluatedHook(msgspec.Struct, frozen=True):
     hook: str
-    chains: tuple[AskedChain, ...]
+    chains: tuple[EvaluatedChain, ...]
 
 
-def asked_hooks(index: Index, hop: Hop) -> Iterator[AskedHook]:
+def evaluated_hooks(index: Index, hop: Hop) -> Iterator[EvaluatedHook]:
     """Each hook that a packet met on a host."""
     steps = hop.outcome.steps
     order = list(dict.fromkeys(step.hook for step in steps))
@@ -81,7 +81,7 @@ def asked_hooks(index: Index, hop: Hop) -> Iterator[AskedHook]:
                     ended = after is _After.ENDED and not mine
         shown = tuple(item.shown() for item in chains.values() if item.asked)
         if shown:
-            yield AskedHook(hook, shown)
+            yield EvaluatedHook(hook, shown)
 
 
 class _Chain:
@@ -93,7 +93,7 @@ class _Chain:
         self.asked: dict[int, Step | None] = {}
         self._texts = texts
 
-    def shown(self) -> AskedChain:
+    def shown(self) -> EvaluatedChain:
         source, table, name = self.key
         kept: list[int] = []
         run: list[int] = []
@@ -104,13 +104,13 @@ class _Chain:
                 run = []
         kept += run[:SHOWN]
         rules = tuple(map(self._rule, kept))
-        return AskedChain(table, name, source, rules, len(self.asked), len(self.asked) - len(kept))
+        return EvaluatedChain(table, name, source, rules, len(self.asked), len(self.asked) - len(kept))
 
-    def _rule(self, number: int) -> AskedRule:
+    def _rule(self, number: int) -> EvaluatedRule:
         step = self.asked[number]
         if step is None:
-            return AskedRule(number, self._texts(number))
-        return AskedRule(number, step.text, True, step.did, step.note)
+            return EvaluatedRule(number, self._texts(number))
+        return EvaluatedRule(number, step.text, True, step.did, step.note)
 
 
 class _After(Enum):

@@ -7,14 +7,14 @@ import msgspec
 from kproxy.cluster.journey.path import Hop
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.explorer.answers.ask import AskRule, host_report, walk
-from kproxy.explorer.answers.asked_rules import AskedHook, asked_hooks
+from kproxy.explorer.answers.evaluated_rules import EvaluatedHook, evaluated_hooks
 from kproxy.explorer.errors import bad_input, cannot
 from kproxy.explorer.model.model import HOST, Model
 
 
 class AskedRules(msgspec.Struct, frozen=True):
     host: str
-    hooks: tuple[AskedHook, ...]
+    hooks: tuple[EvaluatedHook, ...]
 
 
 def hop_rules(model: Model, asked: AskRule) -> AskedRules:
@@ -30,7 +30,7 @@ def hop_rules(model: Model, asked: AskRule) -> AskedRules:
                 raise bad_input("hop: there is only the first one of each way there", "hop")
             outcome = reported[asked.journey].outcome
             hop = Hop(HOST, question.packet, outcome)
-            return AskedRules(HOST, tuple(asked_hooks(model.index(question.packet.family), hop)))
+            return AskedRules(HOST, tuple(evaluated_hooks(model.index(question.packet.family), hop)))
         _, found = walk(model, asked)
         if not 0 <= asked.journey < len(found):
             raise bad_input(f"journey: a number from 0 to {len(found) - 1} expected", "journey")
@@ -43,6 +43,6 @@ def hop_rules(model: Model, asked: AskRule) -> AskedRules:
         hop = hops[asked.hop]
         index = model.network.host(hop.host).indexes[hop.arrived.family]
         try:
-            return AskedRules(hop.host, tuple(asked_hooks(index, hop)))
+            return AskedRules(hop.host, tuple(evaluated_hooks(index, hop)))
         except DataplaneError as error:
             raise cannot(str(error)) from error

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from kproxy.netfilter.nftables.canonicalize import canonical_rule, canonical_set, updated_sets
 from kproxy.netfilter.nftables.command import DELETING, Command
 from kproxy.netfilter.nftables.element import Element, Elements
 from kproxy.netfilter.nftables.errors import NftApplyError
@@ -18,7 +19,6 @@ from kproxy.netfilter.nftables.objects import NamedObject
 from kproxy.netfilter.nftables.references import chains_of_elements, references_of
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
-from kproxy.netfilter.nftables.settle import settle_rule, settle_set, updated_sets
 
 
 class _RefusedError(Exception):
@@ -44,14 +44,14 @@ class _TableDraft:
             if isinstance(item, Set):
                 if name in self.elements:
                     item = dataclasses.replace(item, elements=Elements(self.elements[name].values()))
-                item = settle_set(item, updated=name in updated)
+                item = canonical_set(item, updated=name in updated)
             by_type[type(item)].append(item)
         stateful = {item.name: item for item in by_type[Set] if item.stateful}
         chains = []
         for chain in by_type[Chain]:
             rules = self.rules[chain.name]
-            settled = (settle_rule(rule, stateful) for rule in rules) if stateful else rules
-            chains.append(dataclasses.replace(chain, rules=tuple(settled)))
+            found = (canonical_rule(rule, stateful) for rule in rules) if stateful else rules
+            chains.append(dataclasses.replace(chain, rules=tuple(found)))
         sets, objects = (tuple(by_type[kind]) for kind in (Set, NamedObject))
         return dataclasses.replace(self.table, chains=tuple(chains), sets=sets, objects=objects)
 

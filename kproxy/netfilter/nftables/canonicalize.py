@@ -31,7 +31,7 @@ def updated_sets(rules: Iterable[Rule]) -> set[str]:
     return {statement.set for rule in rules for statement in rule.statements if type(statement) is SetUpdate}
 
 
-def settle_set(item: Set, *, updated: bool) -> Set:
+def canonical_set(item: Set, *, updated: bool) -> Set:
     """A set as it is listed once it is loaded; `updated` says that a rule updates it."""
     flags, size, elements = item.flags, item.size, item.elements
     if item.timeout is not None:
@@ -51,7 +51,7 @@ def settle_set(item: Set, *, updated: bool) -> Set:
     return dataclasses.replace(item, flags=flags, size=size, elements=elements)
 
 
-def settle_rule(rule: Rule, stateful: dict[str, Set]) -> Rule:
+def canonical_rule(rule: Rule, stateful: dict[str, Set]) -> Rule:
     """A rule as it is listed: without the statements that the sets it updates have anyway. `stateful` are these
     sets."""
     statements = tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.dataplane.concrete.given import contradiction
+from kproxy.dataplane.concrete.assumptions import contradiction
 
 LEGACY_FIRST = "iptables-legacy before nftables"
 NFT_FIRST = "nftables before iptables-legacy"
