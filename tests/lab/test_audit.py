@@ -146,3 +146,13 @@ def test_a_lab_is_audited_right_whatever_is_done_to_it(lab: Lab, tmp_path: Path)
     told = [problem for damage in damages for problem in problems(lab, damage, names, tmp_path)]
     assert not told, "\n".join(told)
     assert audited(lab, "--lab", lab.name) == []
+
+
+def test_what_a_node_of_a_lab_has_is_a_side_of_diff(lab: Lab) -> None:
+    """By the lab's name and by the node's namespace: the same rules, read in two ways."""
+    namespace = next(node.namespace for node in lab.cluster().nodes if node.name == "node-1")
+    done = run_kproxy("diff", f"lab:{lab.name}@node-1", f"netns:{namespace}", environment=lab.environment, timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "alike: every packet is treated the same" in done.stdout
+    done = run_kproxy("diff", f"lab:{lab.name}@node-9", f"netns:{namespace}", environment=lab.environment)
+    assert (done.returncode, "has no node 'node-9'" in done.stderr) == (2, True), done.stderr
