@@ -70,8 +70,6 @@ class SideInput:
     """
 
     def __init__(self, text: str, choices: Choices) -> None:
-        if not text:
-            raise InputError("A and B: a side expected, not an empty name")
         self._name = read_name(text)
         self.label = " ".join((self._name.label, *(f"without {each}" for each in choices.without)))
         self._choices = choices

@@ -298,7 +298,7 @@ def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None
         ((RULES, "netns:"), "name of a namespace"),
         ((RULES, "manifests:"), "a path expected"),
         ((f"{RULES},", RULES), "the name of a file expected before and after each comma"),
-        ((RULES, ""), "a side expected, not an empty name"),
+        ((RULES, ""), "the name of a file expected, not an empty one"),
         ((RULES, f"manifests:{MINI / 'cluster.yaml'}@nobody"), "nobody"),
         ((RULES, RULES, "--config", MINI / "config.yaml"), "manifests"),
         ((RULES, RULES, "--host", ""), "the name of a file expected, not an empty one"),
