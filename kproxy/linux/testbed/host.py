@@ -200,7 +200,7 @@ class ScratchHost:
                 placed.add(address.value)
                 wide = "" if address.broadcast is None else f" broadcast {address_text(family, address.broadcast)}"
                 lines.append(f"addr add {address} dev {item.name}{wide}{nodad}")
-        for kind, value in sorted(host.local_addresses or ()):
+        for kind, value in sorted(host.local_addresses or (), key=lambda own: own[1]):
             if kind is family and value not in placed and not _is_never_own(family, value):
                 lines.append(f"addr add {address_text(family, value)}/{bits} dev {ELSEWHERE}{nodad}")
         return lines
