@@ -23,14 +23,13 @@ NFTABLES = MODE_NFTABLES
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario and a node of it. `pods`: the addresses of this node's own endpoints."""
+    """A scenario and a node of it."""
 
     path: Path
     node: Node
     nodes: tuple[Node, ...]
     config: KubeProxyConfiguration
     expectations: tuple[Expectation, ...]
-    pods: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -79,15 +78,8 @@ def read_scenario(path: Path) -> Scenario:
     cluster = read_cluster([str(path / "cluster.yaml")], _tell)
     node = min(cluster.nodes, key=lambda item: item.metadata.name)
     packets = read_packets(path / PACKETS) if (path / PACKETS).exists() else ()
-    pods = frozenset(
-        address
-        for item in cluster.endpoint_slices
-        for endpoint in item.endpoints
-        if endpoint.node_name == node.metadata.name
-        for address in endpoint.addresses
-    )
     own = tuple(item for item in packets if item.node in ("", node.metadata.name))
-    return Scenario(path, node, tuple(cluster.nodes), config, own, pods)
+    return Scenario(path, node, tuple(cluster.nodes), config, own)
 
 
 def _tell(note: str) -> None:

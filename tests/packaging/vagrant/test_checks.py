@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.dataplane import Host
 from tests.support import paths
 from vagrant.checks import __main__ as program
 from vagrant.checks.golden import compare_rules, tables
-from vagrant.checks.scenario import NFTABLES, read_scenario
-from vagrant.checks.traffic import can_be_sent, join_endpoint, remembering_script, split_endpoint
+from vagrant.checks.scenario import FAMILIES, NFTABLES, read_scenario
+from vagrant.checks.traffic import node_state, send_packets
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
@@ -74,13 +75,15 @@ def test_a_table_of_nftables_is_compared_block_by_block() -> None:
     assert compare_rules(expected, expected.replace(f"\t}}\n\n{blocks[-1]}", ""))
 
 
-def test_a_client_is_remembered_in_the_named_affinity_set_alone() -> None:
-    table = read_scenario(GOLDEN / "session-affinity").expected(NFTABLES, 4)
-    names = [line.split()[1] for line in table.splitlines() if line.startswith("\tset affinity-")]
-    assert remembering_script(table, "10.0.0.9", [names[1], "KUBE-SEP-X"]).splitlines() == [
-        *(f"flush set ip kube-proxy {name}" for name in names),
-        f"add element ip kube-proxy {names[1]} {{ 10.0.0.9 }}",
-    ]
+@pytest.mark.root
+@pytest.mark.parametrize("variant", ["legacy", NFTABLES])
+def test_clients_are_forgotten_between_packets(variant: str) -> None:
+    """A client that affinity sends to one endpoint is a new one for the next packet, which chance decides."""
+    scenario = read_scenario(GOLDEN / "session-affinity")
+    rules = scenario.expected(variant, 4)
+    assert send_packets(scenario, variant, {4: rules})[4].wrong == {}
+    host = node_state(Host.simple([]), variant, 4, rules)
+    assert host.elements if variant == NFTABLES else host.recent
 
 
 def test_tables_of_a_dump() -> None:
@@ -88,24 +91,16 @@ def test_tables_of_a_dump() -> None:
     assert tables(SAVE)["mangle"] == "*mangle\n:PREROUTING ACCEPT [0:0]\nCOMMIT"
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1:80", "[fd00::1]:8080"])
-def test_endpoints(text: str) -> None:
-    assert join_endpoint(*split_endpoint(text)) == text
-
-
-def test_the_usual_scenarios_exist_and_hold_packets_that_a_socket_can_send() -> None:
-    for name in {name for chosen in program.CHOSEN.values() for name in chosen}:
-        scenario = read_scenario(GOLDEN / name)
-        own = [entry.address for entry in scenario.node.addresses]
-        assert any(can_be_sent(item, own) for item in scenario.expectations), name
-
-
-def test_what_no_socket_can_send_is_left_out() -> None:
-    scenario = read_scenario(GOLDEN / "minikube")
-    own = [entry.address for entry in scenario.node.addresses]
-    left_out = {item.name for item in scenario.expectations if not can_be_sent(item, own)}
-    assert "a neighbour tries a port on the node's localhost" in left_out
-    assert len(left_out) < len(scenario.expectations) / 2
+@pytest.mark.root
+@pytest.mark.parametrize("variant", program.VARIANTS)
+def test_every_golden_packet_of_two_families_goes_where_it_must(variant: str) -> None:
+    """With the committed rules: none is left out, those with the other family's addresses beside theirs included."""
+    scenario = read_scenario(GOLDEN / "dual-stack")
+    found = send_packets(scenario, variant, {family: scenario.expected(variant, family) for family in FAMILIES})
+    assert {4, 6} == set(found)
+    for family, item in found.items():
+        assert (item.sent, item.left_out, item.wrong) == (len(scenario.packets(variant, family)), 0, {})
+        assert item.sent
 
 
 @pytest.mark.parametrize(
