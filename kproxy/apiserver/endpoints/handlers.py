@@ -12,7 +12,6 @@ from kproxy.apiserver.endpoints.eviction import handle_eviction
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
 from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
 from kproxy.apiserver.endpoints.podstreams import PodStreams
-from kproxy.apiserver.endpoints.proxy_refusals import UNREACHED, refusal
 from kproxy.apiserver.endpoints.request import Request, Target
 from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
@@ -38,7 +37,7 @@ def check_path(target: Target, resource: Resource) -> None:
         fits = bool(target.namespace) or not target.name
     else:
         fits = not target.namespace
-    if not fits or (target.rest and target.subresource != "proxy"):
+    if not fits or target.rest:
         raise no_resource()
 
 
@@ -201,8 +200,6 @@ class ResourceHandler:
             raise method_not_allowed()
         if target.subresource == "exec":
             raise self._pod_streams.refuse(request)
-        if target.subresource in UNREACHED:
-            raise refusal(self._registry, request, resource)
         negotiated = negotiate_for(request, resource)
         if target.subresource == "binding":
             return await handle_binding(self._registry, request, resource, resource, negotiated)

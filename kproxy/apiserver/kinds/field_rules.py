@@ -5,7 +5,7 @@ A line is a path and what is asked of the value there, several things with `;` b
     spec.ports[].port        needed; range 1 65535
     spec.concurrencyPolicy   one-of Allow Forbid Replace
 
-`[]` stands for each item of a list, `{}` for each value of a map; `<name>` takes in a table that several kinds share.
+`[]` stands for each item of a list; `<name>` takes in a table that several kinds share.
 Only a value that is there is looked at, but for `needed`. The lines of a table make a tree: an object is walked once.
 
 The checks are those of kubernetes/kubernetes pkg/apis/*/validation and k8s.io/apimachinery pkg/api/validation, with
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.addresses import check_cidr, check_ip
+from kproxy.api.addresses import check_ip
 from kproxy.api.fielderror import (
     FieldError,
     duplicate,
@@ -30,7 +30,6 @@ from kproxy.api.fielderror import (
     not_supported,
     repeats,
     required,
-    too_long,
     too_many,
 )
 from kproxy.api.validation.meta import validate_labels
@@ -53,22 +52,6 @@ _PERCENT_TEXT: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
     "validation is '[0-9]+%')"
 )
-_LABEL_1035: Final = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
-_LABEL_1035_TEXT: Final = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
-_SYSCTL: Final = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
-_SYSCTL_TEXT: Final = (
-    "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*"
-    "[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
-)
-_HEADER: Final = re.compile("[-A-Za-z0-9]+")
-_HEADER_TEXT: Final = (
-    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for "
-    "validation is '[-A-Za-z0-9]+')"
-)
 _CONFIG_KEY: Final = re.compile("[-._a-zA-Z0-9]+")
 _CONFIG_KEY_TEXT: Final = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
@@ -84,13 +67,8 @@ def check_environment_name(value: str) -> tuple[str, ...]:
     return () if _ENV.fullmatch(value) else (_ENV_TEXT,)
 
 
-def check_label_1035(value: str) -> tuple[str, ...]:
-    """A label that begins with a letter."""
-    return () if len(value) <= 63 and _LABEL_1035.fullmatch(value) else (_LABEL_1035_TEXT,)
-
-
-def _match(pattern: re.Pattern[str], text: str) -> Callable[[str], tuple[str, ...]]:
-    return lambda value: () if len(value) <= 253 and pattern.fullmatch(value) else (text,)
+def _config_key(value: str) -> tuple[str, ...]:
+    return () if len(value) <= 253 and _CONFIG_KEY.fullmatch(value) else (_CONFIG_KEY_TEXT,)
 
 
 def _no_backsteps(value: str) -> tuple[str, ...]:
@@ -101,44 +79,24 @@ def _relative(value: str) -> tuple[str, ...]:
     return ("must be a relative path",) if value.startswith("/") else _no_backsteps(value)
 
 
-def _absolute(value: str) -> tuple[str, ...]:
-    return () if value.startswith("/") else ("must be an absolute path",)
-
-
 def _trimmed(value: str) -> tuple[str, ...]:
     return ("must not have leading or trailing whitespace",) if value != value.strip() else ()
-
-
-def _prefixed_name(value: str) -> tuple[str, ...]:
-    """A name with a domain before it: a finalizer, the kind of a condition."""
-    return check_qualified_name(value) or (() if "/" in value else ("must be fully qualified",))
 
 
 def _ip(value: str) -> tuple[str, ...]:
     return tuple(check_ip(value, True))
 
 
-def _cidr(value: str) -> tuple[str, ...]:
-    return tuple(check_cidr(value, True))
-
-
 _TEXTS: Final[dict[str, Callable[[str], tuple[str, ...]]]] = {
-    "absolute": _absolute,
-    "cidr": _cidr,
-    "config-key": _match(_CONFIG_KEY, _CONFIG_KEY_TEXT),
+    "config-key": _config_key,
     "env-name": check_environment_name,
-    "header": _match(_HEADER, _HEADER_TEXT),
     "ip": _ip,
     "label": check_dns_label,
-    "label-1035": check_label_1035,
     "label-value": check_label_value,
-    "no-backsteps": _no_backsteps,
     "port-name": check_port_name,
-    "prefixed": _prefixed_name,
     "qualified": check_qualified_name,
     "relative": _relative,
     "subdomain": check_dns_subdomain,
-    "sysctl": _match(_SYSCTL, _SYSCTL_TEXT),
     "trimmed": _trimmed,
 }
 """Checks of a text that is not empty: what is wrong with it."""
@@ -275,15 +233,6 @@ def _at_most(most: str) -> Check:
     return of
 
 
-def _bytes(most: str) -> Check:
-    limit = int(most)
-
-    def of(value: Any, path: str) -> Sequence[FieldError]:
-        return [too_long(path, limit)] if isinstance(value, str) and len(value.encode()) > limit else ()
-
-    return of
-
-
 def _selector(value: Any, path: str) -> Sequence[FieldError]:
     return list(selector_errors(value, path)) if value else ()
 
@@ -310,7 +259,6 @@ def selector_errors(selector: Any, path: str) -> Iterator[FieldError]:
 
 
 _PLAIN: Final[dict[str, Check]] = {
-    "amount": _amount,
     "amounts": _amounts,
     "count": _count,
     "labels": _labels,
@@ -323,7 +271,6 @@ _PLAIN: Final[dict[str, Check]] = {
 }
 _WITH_WORDS: Final[dict[str, Callable[..., Check]]] = {
     "at-most": _at_most,
-    "bytes": _bytes,
     "min": _minimum,
     "one-of": _one_of,
     "one-source": _one_source,
@@ -343,19 +290,18 @@ def _check(words: str) -> Check:
 class Rules:
     """A table's tree. `errors` walks a value, `path` being where it is in its object."""
 
-    __slots__ = ("_checks", "_fields", "_items", "_must", "_values")
+    __slots__ = ("_checks", "_fields", "_items", "_must")
 
     def __init__(self) -> None:
         self._checks: list[Check] = []
         self._fields: dict[str, Rules] = {}
         self._must: tuple[str, ...] | None = None
         self._items: Rules | None = None
-        self._values: Rules | None = None
 
     def add(self, path: str, checks: Iterable[Check], shared: Rules | None = None) -> None:
         """Adds checks, and all that another table asks, at a path."""
         at = self
-        for part in re.findall(r"[^.\[\]{}]+|\[\]|\{\}", path):
+        for part in re.findall(r"[^.\[\]]+|\[\]", path):
             at = at._step(part)
         at._checks += checks
         if shared is not None:
@@ -365,9 +311,6 @@ class Rules:
         if part == "[]":
             self._items = self._items or Rules()
             return self._items
-        if part == "{}":
-            self._values = self._values or Rules()
-            return self._values
         return self._fields.setdefault(part, Rules())
 
     def _take(self, other: Rules) -> None:
@@ -376,8 +319,6 @@ class Rules:
             self._step(name)._take(rules)
         if other._items is not None:
             self._step("[]")._take(other._items)
-        if other._values is not None:
-            self._step("{}")._take(other._values)
 
     def errors(self, value: Any, path: str) -> list[FieldError]:
         """What is wrong with a value."""
@@ -398,11 +339,9 @@ class Rules:
             for name in self._must:
                 if value.get(name) is None:
                     return False
-            fields, values = self._fields, self._values
+            fields = self._fields
             for name, item in value.items():
                 if item is not None and (rules := fields.get(name)) is not None and not rules._sound(item):
-                    return False
-                if values is not None and not values._sound(item):
                     return False
         elif isinstance(value, list) and (items := self._items) is not None:
             for item in value:
@@ -419,9 +358,6 @@ class Rules:
                 item = value.get(name)
                 if item is not None or rules._checks:
                     rules._walk(item, dot + name, found)
-            if self._values is not None:
-                for name, item in value.items():
-                    self._values._walk(item, f"{path}[{name}]", found)
         elif isinstance(value, list) and self._items is not None:
             for index, item in enumerate(value):
                 self._items._walk(item, f"{path}[{index}]", found)

@@ -6,18 +6,18 @@ Sources: kubernetes/kubernetes pkg/apis/core/v1/defaults.go (SetDefaults_Pod), p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, show
+from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.podrules import ephemeral_errors, pod_spec_errors
+from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import nanos, sum_of
 
-_MIRROR: Final = "kubernetes.io/config.mirror"
 _MAY_CHANGE: Final = (
     "`spec.containers[*].image`",
     "`spec.initContainers[*].image`",
@@ -27,85 +27,12 @@ _MAY_CHANGE: Final = (
 )
 _MAX_SECONDS: Final = (1 << 31) - 1
 _COMPUTE: Final = ("cpu", "memory")
-_RESIZED: Final = frozenset({"containers", "initContainers"})
-_RESIZABLE: Final = ("resources", "resizePolicy")
 _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
 
-def _ephemeral_errors(value: Json, old: Json) -> list[FieldError]:
-    """What is wrong with the containers that are added to a running Pod (ValidatePodEphemeralContainersUpdate)."""
-    spec, path = value["spec"], "spec.ephemeralContainers"
-    given = {each.get("name"): each for each in spec.get("ephemeralContainers") or ()}
-    errors = list(ephemeral_errors(spec, path))
-    for each in old["spec"].get("ephemeralContainers") or ():
-        if given.get(each.get("name")) != each:
-            how = "changed" if each.get("name") in given else "removed"
-            errors.append(forbidden(path, f"existing ephemeral containers {show(each.get('name'))} may not be {how}\n"))
-    return errors
-
-
-def _added_containers(spec: Json, old: Json) -> Json:
-    """A spec with the ephemeral containers of another."""
-    given = spec.get("ephemeralContainers")
-    kept = {key: item for key, item in old.items() if key != "ephemeralContainers"}
-    return kept | ({"ephemeralContainers": given} if given else {})
-
-
-def _resized(spec: Json, old: Json) -> Json:
-    """A spec with the resources of another's containers, found by their names."""
-    new = dict(old)
-    for kind in _RESIZED & old.keys():
-        given = {each.get("name"): each for each in spec.get(kind) or ()}
-        new[kind] = [
-            {key: item for key, item in each.items() if key not in _RESIZABLE}
-            | {key: item for key, item in given.get(each.get("name"), each).items() if key in _RESIZABLE}
-            for each in old[kind] or ()
-        ]
-    return new
-
-
-PARTS: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
-    "ephemeralcontainers": _added_containers, "resize": _resized,
-}  # fmt: skip
-"""By subresource that writes a part of the spec: the spec that comes of the given one and the old."""
-
-
-def _resize_errors(value: Json, old: Json) -> list[FieldError]:
-    """What is wrong with new resources of a Pod that runs (ValidatePodResize)."""
-    if _MIRROR in (old["metadata"].get("annotations") or {}):
-        return [forbidden("", "static pods cannot be resized")]
-    errors = []
-    for kind in sorted(_RESIZED & old["spec"].keys()):
-        for index, (mine, theirs) in enumerate(zip(value["spec"][kind] or (), old["spec"][kind] or (), strict=True)):
-            if mine == theirs:
-                continue
-            path = f"spec.{kind}[{index}].resources"
-            if kind == "initContainers" and theirs.get("restartPolicy") != "Always":
-                errors.append(forbidden(path, "resources of non-sidecar init containers are immutable"))
-            for part in ("limits", "requests"):
-                new, before = mine["resources"].get(part) or {}, theirs["resources"].get(part) or {}
-                changed = {name for name in {*new, *before} if new.get(name) != before.get(name)}
-                if not changed <= set(_COMPUTE):
-                    errors.append(forbidden(path, "only cpu and memory resources are mutable"))
-                errors += [
-                    forbidden(f"{path}.{part}", f"resource {part} cannot be removed")
-                    for name in _COMPUTE
-                    if name in before and name not in new
-                ]
-    if quality(value["spec"]) != quality(old["spec"]):
-        text = "Pod QOS Class may not change as a result of resizing"
-        errors.append(invalid("spec", quality(value["spec"]), text))
-    return errors
-
-
 class PodStrategy(Strategy):
     """core/v1 Pod."""
-
-    part_checks: ClassVar[Mapping[str, Callable[[Json, Json], list[FieldError]]]] = {
-        "ephemeralcontainers": _ephemeral_errors,
-        "resize": _resize_errors,
-    }
 
     has_generation: ClassVar[bool] = True
     returns_deleted: ClassVar[bool] = True
@@ -132,7 +59,6 @@ class PodStrategy(Strategy):
             if spec.get("hostNetwork"):
                 for port in container.get("ports") or ():
                     port.setdefault("hostPort", port.get("containerPort", 0))
-        _default_pod_requests(spec)
         _one_address(value["status"])
 
     def prepare_create(self, value: Json, context: Context) -> None:
@@ -145,6 +71,11 @@ class PodStrategy(Strategy):
         for name in ("priority", "preemptionPolicy"):  # as the admission plugin Priority keeps what it has set
             if name in old["spec"]:
                 value["spec"].setdefault(name, old["spec"][name])
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        wrong = check_dns_label(value["metadata"].get("name", "")) if old is None else ()
+        text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
+        return [f"metadata.name: {text}: [{' '.join(wrong)}]"] if wrong else []
 
     def validate(self, value: Json) -> list[FieldError]:
         return list(pod_spec_errors(value["spec"], "spec"))
@@ -160,7 +91,7 @@ class PodStrategy(Strategy):
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        errors = list(_annotation_errors(value, old))
+        errors: list[FieldError] = []
         spec, before = value["spec"], old["spec"]
         if spec == before:
             return errors
@@ -204,22 +135,6 @@ def _tolerate_lost_nodes(spec: Json) -> None:
             if key not in said
         ),
     ]
-
-
-def _default_pod_requests(spec: Json) -> None:
-    """Requests of the Pod as a whole where only its limits are given: what its containers ask for, else the limits."""
-    whole = spec.get("resources") or {}
-    limits = whole.get("limits")
-    if not limits:
-        return
-    requests = whole.setdefault("requests", {})
-    asked = {name for each in _containers(spec) for name in each["resources"].get("requests") or ()}
-    for name in _COMPUTE:
-        if name in asked and name not in requests:
-            requests[name] = _effective(spec, "requests", name)
-    for name, quantity in limits.items():
-        if name in _COMPUTE or name.startswith("hugepages-"):
-            requests.setdefault(name, quantity)
 
 
 def pod_amounts(spec: Json, part: str) -> dict[str, str]:
@@ -275,14 +190,6 @@ def _compute(quantities: Json) -> dict[str, int]:
 
 
 # --- what an update may change ---
-
-
-def _annotation_errors(value: Json, old: Json) -> Iterator[FieldError]:
-    mine = (value["metadata"].get("annotations") or {}).get(_MIRROR)
-    theirs = (old["metadata"].get("annotations") or {}).get(_MIRROR)
-    if mine != theirs:
-        what = "add" if theirs is None else "remove or update"
-        yield forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {what} mirror pod annotation")
 
 
 def _image_errors(containers: list[Json], path: str) -> Iterator[FieldError]:

@@ -15,7 +15,6 @@ from typing import Final
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds import printers
-from kproxy.apiserver.kinds.autoscaling import OldAutoscalerStrategy
 from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
 from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
@@ -105,7 +104,6 @@ _SCALE: Final = Subresource("scale", "Scale", group="autoscaling", version="v1")
 
 _SEVERAL: Final = {
     "Event": ("v1", "events.k8s.io/v1"),
-    "HorizontalPodAutoscaler": ("autoscaling/v1", "autoscaling/v2"),
 }
 """Kinds that several versions show."""
 
@@ -209,17 +207,11 @@ _POD_FIELDS: Final = (
     "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
     "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
 )  # fmt: skip
-_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _POD_PARTS: Final = (
-    Subresource("attach", "PodAttachOptions", ("create", "get")),
     Subresource("binding", "Binding", CREATE_ONLY),
-    Subresource("ephemeralcontainers", "Pod"),
     Subresource("eviction", "Eviction", CREATE_ONLY, "policy", "v1"),
     Subresource("exec", "PodExecOptions", ("create", "get")),
     Subresource("log", "Pod", ("get",)),
-    Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
-    Subresource("proxy", "PodProxyOptions", _PROXY_VERBS),
-    Subresource("resize", "Pod"),
 )
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 
@@ -229,11 +221,6 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     know, by kind."""
     given = strategies or {}
     rows = _core() + _groups() + [_stored(row) for row in ROWS]
-    rows += [
-        _stored(replace(row, version="v1"), OldAutoscalerStrategy)
-        for row in ROWS
-        if row.kind == "HorizontalPodAutoscaler"
-    ]
     stored = {row.storage: row for row in rows if not row.strategy.converts}
     rows = [replace(row, stored_as=stored[row.storage]) if row.strategy.converts else row for row in rows]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
@@ -263,7 +250,7 @@ def _core() -> list[Resource]:
         ),
         _row(
             "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
-            fields=("spec.unschedulable",), others=[Subresource("proxy", "NodeProxyOptions", _PROXY_VERBS)],
+            fields=("spec.unschedulable",),
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
              fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
@@ -278,7 +265,7 @@ def _core() -> list[Resource]:
         ),
         _row(
             "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
-            fields=("spec.clusterIP", "spec.type"), others=[Subresource("proxy", "ServiceProxyOptions", _PROXY_VERBS)],
+            fields=("spec.clusterIP", "spec.type"),
         ),
     ]  # fmt: skip
 

@@ -19,6 +19,7 @@ from kproxy.api.wire.convert import convert_service
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.allocator import AllocationError
 from kproxy.apiserver.kinds.service_changes import changed_families, changed_ips
+from kproxy.apiserver.kinds.service_warnings import service_warnings
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name
 from kproxy.apiserver.schema.field_paths import Path
 
@@ -72,6 +73,9 @@ class ServiceStrategy(Strategy):
     spec_resets: tuple[Path, ...] = (STATUS,)
     returns_deleted: ClassVar[bool] = True
     create_on_update: ClassVar[bool] = True
+
+    def warnings(self, value: Json, old: Json | None) -> list[str]:
+        return list(service_warnings(value))
 
     def default(self, value: Json) -> None:
         spec = value["spec"]

@@ -6,7 +6,6 @@ or `prepare_update` (which put back what the client may not write), then validat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kproxy.api.fielderror import FieldError
@@ -68,8 +67,6 @@ class Strategy:
     """The same of the status endpoint."""
     kept_by_status: ClassVar[tuple[str, ...]] = ()
     """What the status endpoint leaves as it is in metadata."""
-    part_checks: ClassVar[Mapping[str, Callable[[Json, Json], list[FieldError]]]] = {}
-    """By subresource, what says what is wrong with a change through it, where the rules differ from an update's."""
 
     def check_name(self, name: str) -> tuple[str, ...]:
         """What is wrong with a name."""
@@ -113,8 +110,7 @@ class Strategy:
         if old is None:
             errors += self.validate_create(value)
         else:
-            change = self.part_checks.get(subresource, self.validate_update)
-            errors = change(value, old) + (self.ratchet(errors, value, old) if errors else [])
+            errors = self.validate_update(value, old) + (self.ratchet(errors, value, old) if errors else [])
         return Findings(errors, [] if errors or subresource == "status" else self.warnings(value, old))
 
     def ratchet(self, errors: list[FieldError], value: Json, old: Json) -> list[FieldError]:

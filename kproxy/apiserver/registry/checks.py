@@ -10,7 +10,6 @@ from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale, too_large
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.kinds.warnings import warnings_for
 from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Table
@@ -103,7 +102,7 @@ def check_object(resource: Resource, value: Json, old: Json | None, subresource:
         errors += metadata_update_errors(value, old)
     found = strategy.check(value, old, subresource)
     refuse(resource, value["metadata"].get("name", ""), errors + found.errors)
-    return found.warnings if subresource == "status" else found.warnings + warnings_for(resource.storage, value, old)
+    return found.warnings
 
 
 def refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.pods import PARTS
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
 
@@ -45,14 +44,6 @@ def put_back(resource: Resource, value: Json, live: Json, subresource: str, cont
         value |= {**live, "metadata": meta, "status": {**(live.get("status") or {}), "conditions": conditions}}
         if not conditions:
             del value["status"]["conditions"]
-    elif subresource in PARTS:
-        spec = PARTS[subresource](value["spec"], live["spec"])
-        meta = value["metadata"]
-        managers = meta.get("managedFields")
-        value.clear()
-        meta.clear()
-        meta |= {**live["metadata"], **({"managedFields": managers} if managers else {})}
-        value |= {**live, "metadata": meta, "spec": spec}
     elif subresource == "finalize":
         finalizers = value["spec"].get("finalizers")
         for name, item in live.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, required
+from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Stored, indented
 from kproxy.apiserver.kinds.strategy import Context, path_name
@@ -114,54 +114,6 @@ def _mutation_errors(value: Json) -> Iterator[FieldError]:
             yield required(f"spec.mutations[{index}].{wanted}")
 
 
-def _flow_errors(value: Json) -> Iterator[FieldError]:
-    for index, rule in enumerate(value["spec"].get("rules") or ()):
-        path = f"spec.rules[{index}]"
-        if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-            yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
-        for number, subject in enumerate(rule.get("subjects") or ()):
-            name = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}.get(subject.get("kind", ""))
-            if name is not None and not subject.get(name):
-                yield required(f"{path}.subjects[{number}].{name}", f"{name} is required when subject kind is it")
-
-
-def _complete_level(value: Json) -> None:
-    spec = value["spec"]
-    queuing = ((spec.get("limited") or {}).get("limitResponse") or {}).get("queuing")
-    for name, number in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
-        if queuing is not None and not queuing.get(name):
-            queuing[name] = number
-
-
-def _level_errors(value: Json) -> Iterator[FieldError]:
-    spec = value["spec"]
-    kind = spec.get("type")
-    for name, owner in (("limited", "Limited"), ("exempt", "Exempt")):
-        if spec.get(name) is not None and kind != owner:
-            yield forbidden(f"spec.{name}", f"must be nil if the type is not {owner}")
-    if kind == "Limited" and spec.get("limited") is None:
-        yield required("spec.limited", "must not be empty when type is Limited")
-    response = (spec.get("limited") or {}).get("limitResponse") or {}
-    if response.get("type") == "Queue" and response.get("queuing") is None:
-        yield required("spec.limited.limitResponse.queuing", "must not be empty if limitResponse.type is Queue")
-    if response.get("type") == "Reject" and response.get("queuing") is not None:
-        text = "must be nil if limited.limitResponse.type is not Limited"
-        yield forbidden("spec.limited.limitResponse.queuing", text)
-
-
-def _api_service_errors(value: Json) -> Iterator[FieldError]:
-    spec, name = value["spec"], value["metadata"].get("name") or ""
-    wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
-    if name != wanted:
-        yield invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{wanted}"')
-    if spec.get("service") is None:
-        if spec.get("caBundle") or spec.get("insecureSkipTLSVerify"):
-            yield invalid("spec.service", None, "local APIServices may not have TLS settings")
-    elif spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
-        text = "may not be true if caBundle is present"
-        yield invalid("spec.insecureSkipTLSVerify", True, text)
-
-
 def _begin_api_service(value: Json, context: Context) -> None:
     if value["spec"].get("service") is None:
         condition = {"type": "Available", "status": "True", "lastTransitionTime": context.now, "reason": "Local",
@@ -210,46 +162,12 @@ ROWS: Final = (
            categories=_EXTENSIONS, generation=("spec",), defaults=_BINDING_DEFAULTS, rules=_POLICY_BINDING,
            unenforced=_NOT_EVALUATED.format("MutatingAdmissionPolicyBinding")),
     Stored(_FLOW, "FlowSchema", "flowschemas", namespaced=False, status={}, generation=("spec",), check_name=path_name,
-           errors=_flow_errors, defaults="spec.matchingPrecedence  1000",
-           unenforced=_NO_QUEUES.format("FlowSchema"), rules="""
-        spec.matchingPrecedence                range 1 10000
-        spec.priorityLevelConfiguration.name   needed; subdomain
-        spec.distinguisherMethod.type          needed; one-of ByNamespace ByUser
-        spec.rules[].subjects                  needed
-        spec.rules[].subjects[].kind           needed; one-of Group ServiceAccount User
-        spec.rules[].resourceRules[].verbs     needed
-        spec.rules[].resourceRules[].apiGroups needed
-        spec.rules[].resourceRules[].resources needed
-        spec.rules[].nonResourceRules[].verbs  needed
-        spec.rules[].nonResourceRules[].nonResourceURLs  needed
-    """),
+           defaults="spec.matchingPrecedence  1000",
+           unenforced=_NO_QUEUES.format("FlowSchema")),
     Stored(_FLOW, "PriorityLevelConfiguration", "prioritylevelconfigurations", namespaced=False, status={},
-           generation=("spec",), check_name=path_name, complete=_complete_level, errors=_level_errors,
-           unenforced=_NO_QUEUES.format("PriorityLevelConfiguration"), defaults="""
-        spec.limited.nominalConcurrencyShares  30
-        spec.limited.lendablePercent           0
-        spec.exempt.nominalConcurrencyShares   0
-        spec.exempt.lendablePercent            0
-    """, rules="""
-        spec.type                              needed; one-of Exempt Limited
-        spec.limited.nominalConcurrencyShares  min 0
-        spec.limited.lendablePercent           range 0 100
-        spec.limited.borrowingLimitPercent     min 0
-        spec.limited.limitResponse.type        needed; one-of Queue Reject
-        spec.limited.limitResponse.queuing.queues            range 1 10000000
-        spec.limited.limitResponse.queuing.handSize          min 1
-        spec.limited.limitResponse.queuing.queueLengthLimit  min 1
-    """),
+           generation=("spec",), check_name=path_name,
+           unenforced=_NO_QUEUES.format("PriorityLevelConfiguration")),
     Stored("apiregistration.k8s.io", "APIService", "apiservices", namespaced=False, categories=_EXTENSIONS, status={},
-           begin=_begin_api_service, errors=_api_service_errors, check_name=path_name,
-           unenforced="APIService is stored, but kproxy's API server forwards no requests",
-           defaults="spec.service.port  443", rules="""
-        spec.version                 needed; label-1035
-        spec.group                   subdomain
-        spec.groupPriorityMinimum    range 1 20000
-        spec.versionPriority         range 1 1000
-        spec.service.namespace       needed
-        spec.service.name            needed
-        spec.service.port            range 1 65535
-    """),
+           begin=_begin_api_service, check_name=path_name, defaults="spec.service.port  443",
+           unenforced="APIService is stored, but kproxy's API server forwards no requests"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Limits and priorities, ingresses, classes of volumes, requests for certificates."""
+"""Limits and priorities, ingresses, requests for certificates."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
-from kproxy.api.validation.names import check_dns_subdomain
+from kproxy.api.fielderror import FieldError, forbidden, invalid
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.stored.row import Stored, indented
+from kproxy.apiserver.kinds.stored.row import Stored
 from kproxy.apiserver.kinds.strategy import Context, path_name
 from kproxy.apiserver.schema.quantity import nanos, round_resources
 
@@ -86,73 +85,7 @@ def system_priority_classes() -> list[Json]:
     ]
 
 
-# --- networking ---
-
-_BACKEND: Final = """
-    service.name           needed; label-1035
-    service.port.name      port-name
-    service.port.number    range 1 65535
-    resource.kind          needed
-    resource.name          needed
-"""
-
-
-def _backend_errors(backend: Json, path: str) -> Iterator[FieldError]:
-    service = backend.get("service")
-    if service and backend.get("resource"):
-        yield invalid(path, "", "cannot set both resource and service backends")
-    elif not service and not backend.get("resource"):
-        yield required(path, "resource or service backend is required")
-    if service:
-        port = service.get("port") or {}
-        if port.get("name") and port.get("number"):
-            yield invalid(f"{path}.service.port", "", "cannot set both port name & port number")
-        elif not port.get("name") and not port.get("number"):
-            yield required(f"{path}.service.port", "port name or number is required")
-
-
-def _host_errors(host: str, path: str) -> Iterator[FieldError]:
-    bare = host.removeprefix("*.")
-    if "*" in bare:
-        text = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain"
-        yield invalid(path, host, text)
-    else:
-        yield from (invalid(path, host, text) for text in check_dns_subdomain(bare))
-
-
-def _ingress_errors(value: Json) -> Iterator[FieldError]:
-    spec = value["spec"]
-    if not spec.get("rules") and not spec.get("defaultBackend"):
-        yield invalid("spec", [], "either `defaultBackend` or `rules` must be specified")
-    if spec.get("defaultBackend"):
-        yield from _backend_errors(spec["defaultBackend"], "spec.defaultBackend")
-    for index, entry in enumerate(spec.get("tls") or ()):
-        for number, host in enumerate(entry.get("hosts") or ()):
-            yield from _host_errors(host, f"spec.tls[{index}].hosts[{number}]")
-    for index, rule in enumerate(spec.get("rules") or ()):
-        if rule.get("host"):
-            yield from _host_errors(rule["host"], f"spec.rules[{index}].host")
-        for number, each in enumerate((rule.get("http") or {}).get("paths") or ()):
-            path = f"spec.rules[{index}].http.paths[{number}]"
-            yield from _backend_errors(each.get("backend") or {}, f"{path}.backend")
-            text = each.get("path") or ""
-            if each.get("pathType") in ("Exact", "Prefix"):
-                if not text.startswith("/"):
-                    yield invalid(f"{path}.path", text, "must be an absolute path")
-                for wrong in ("//", "/./", "/../", "%2f", "%2F"):
-                    if wrong in text:
-                        yield invalid(f"{path}.path", text, f"must not contain '{wrong}'")
-
-
 # --- certificates ---
-
-
-_USAGES: Final = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
-    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
-    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
-    "server auth", "signing", "timestamping",
-)  # fmt: skip
 
 
 def _begin_request(value: Json, context: Context) -> None:
@@ -165,19 +98,16 @@ def _begin_request(value: Json, context: Context) -> None:
 
 
 def _request_errors(value: Json) -> Iterator[FieldError]:
-    spec = value["spec"]
-    for index, usage in enumerate(spec.get("usages") or ()):
-        if usage not in _USAGES:
-            yield not_supported(f"spec.usages[{index}]", usage, _USAGES)
-    signer = spec.get("signerName", "")
-    domain, slash, path = signer.partition("/")
-    if signer and not slash:
-        text = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        yield invalid("spec.signerName", signer, text)
-    elif signer:
-        yield from (invalid("spec.signerName", signer, text) for text in check_dns_subdomain(domain))
-        if not path:
-            yield invalid("spec.signerName", signer, "path component of signerName may not be empty")
+    """What is no request for a certificate; `auth.signers` reads it."""
+    text = value["spec"].get("request") or ""
+    if not text:
+        return  # `needed` says so
+    from cryptography import x509
+
+    try:
+        x509.load_pem_x509_csr(b64decode(text))
+    except ValueError:
+        yield invalid("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")
 
 
 def _keep_decision(value: Json, old: Json) -> None:
@@ -189,18 +119,6 @@ def _keep_decision(value: Json, old: Json) -> None:
     status["conditions"] = kept + given
     if not status["conditions"]:
         del status["conditions"]
-
-
-def _request_create_errors(value: Json) -> Iterator[FieldError]:
-    text = value["spec"].get("request") or ""
-    if not text:
-        return  # `needed` says so
-    from cryptography import x509
-
-    try:
-        x509.load_pem_x509_csr(b64decode(text))
-    except ValueError:
-        yield invalid("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")
 
 
 _SCOPES: Final = (
@@ -224,38 +142,19 @@ ROWS: Final = (
         spec.scopeSelector.matchExpressions[].operator   needed; one-of DoesNotExist Exists In NotIn
     """),
     Stored("networking.k8s.io", "Ingress", "ingresses", short="ing", status={"loadBalancer": {}},
-           generation=("spec",), errors=_ingress_errors, rules="""
-        spec.ingressClassName                 subdomain
-        spec.rules[].http.paths               needed
-        spec.rules[].http.paths[].pathType    needed; one-of Exact ImplementationSpecific Prefix
-    """ + indented(_BACKEND, "spec.defaultBackend") + "\n" + indented(_BACKEND, "spec.rules[].http.paths[].backend")),
+           generation=("spec",)),
     Stored("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=("spec",),
-           fixed=("spec.controller",), defaults='spec.parameters.scope  "Cluster"', rules="""
-        spec.controller             needed; prefixed; bytes 250
-        spec.parameters.kind        needed
-        spec.parameters.name        needed
-        spec.parameters.scope       one-of Cluster Namespace
-    """),
+           fixed=("spec.controller",), defaults='spec.parameters.scope  "Cluster"'),
     Stored("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
            generation=("metadata.generation",), fixed=("preemptionPolicy",), errors=_priority_errors,
            update_errors=_priority_change_errors,
            defaults='preemptionPolicy  "PreemptLowerPriority"',
            rules="preemptionPolicy  one-of Never PreemptLowerPriority"),
-    Stored("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False,
-           fixed=("parameters", "driverName"), rules="""
-        driverName     needed; bytes 63
-        parameters     needed
-    """),
     Stored("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",
            namespaced=False, status={}, subresources=("approval",), fields=("spec.signerName",), begin=_begin_request,
-           kept=("spec",), keep_status=_keep_decision, errors=_request_errors, create_errors=_request_create_errors,
-           check_name=path_name, rules="""
-        spec.request             needed
-        spec.signerName          needed; bytes 571
-        spec.usages              needed; unique
-        spec.expirationSeconds   min 600
-        status.conditions        unique type
-        status.conditions[].type    needed
-        status.conditions[].status  needed; one-of False True Unknown
+           kept=("spec",), keep_status=_keep_decision, errors=_request_errors, check_name=path_name, rules="""
+        spec.request       needed
+        spec.signerName    needed
+        spec.usages        needed
     """),
 )  # fmt: skip

@@ -21,8 +21,8 @@ class Stored:
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
     fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
-    depend on other fields, `begin` what only a new object gets, `errors`, `create_errors`, `update_errors` say what a
-    table cannot; `qualified_finalizers` is that of Strategy;
+    depend on other fields, `begin` what only a new object gets, `errors` and `update_errors` say what a table cannot;
+    `qualified_finalizers` is that of Strategy;
     `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write;
     `orphans` is that of Strategy.
     """
@@ -45,7 +45,6 @@ class Stored:
     complete: Callable[[Json], None] | None = None
     begin: Callable[[Json, Context], None] | None = None
     errors: Callable[[Json], Errors] | None = None
-    create_errors: Callable[[Json], Errors] | None = None
     update_errors: Callable[[Json, Json], Errors] | None = None
     qualified_finalizers: bool = True
     keep_status: Callable[[Json, Json], None] | None = None
@@ -97,9 +96,6 @@ class StoredStrategy(Strategy):
     def validate(self, value: Json) -> list[FieldError]:
         found = self.tree.errors(value, "")
         return found + list(self.row.errors(value)) if self.row.errors is not None else found
-
-    def validate_create(self, value: Json) -> list[FieldError]:
-        return list(self.row.create_errors(value)) if self.row.create_errors is not None else []
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
         found = [

@@ -90,34 +90,3 @@ def test_two_budgets_are_one_too_many(api: Api) -> None:
     budget(api, "two")
     status, answer = evict(api, "a")
     assert (status, "more than one PodDisruptionBudget" in answer["message"]) == (500, True)
-
-
-def test_an_ephemeral_container_comes_and_stays(api: Api) -> None:
-    """[sig-node] Ephemeral Containers will start an ephemeral container in an existing pod; should update the ephemeral
-    containers in an existing pod."""
-    pod = running(api, "a")
-    path = f"{PODS}/a/ephemeralcontainers"
-    patch: Json = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox", "targetContainerName": "c"}]}}
-    made = api.ok("PATCH", path, patch, STRATEGIC)
-    (container,) = made["spec"]["ephemeralContainers"]
-    assert (container["name"], container["terminationMessagePath"]) == ("debug", "/dev/termination-log")
-    assert made["metadata"]["generation"] == pod["metadata"]["generation"] + 1
-    assert made["status"] == pod["status"]
-    whole = api.ok("GET", path)
-    assert whole == made == api.ok("GET", f"{PODS}/a")
-    whole["spec"]["ephemeralContainers"].append({"name": "second", "image": "busybox"})
-    whole["metadata"]["labels"]["other"] = "x"
-    made = api.ok("PUT", path, whole)
-    assert [each["name"] for each in made["spec"]["ephemeralContainers"]] == ["debug", "second"]
-    assert made["metadata"]["labels"] == {"app": "web"}
-    for change, text in (
-        ({"name": "debug", "image": "other"}, 'existing ephemeral containers "debug" may not be changed'),
-        ({"name": "c", "image": "i"}, 'ephemeralContainers[0].name: Duplicate value: "c"'),
-        ({"name": "new", "image": "i", "targetContainerName": "no"}, 'targetContainerName: Not found: "no"'),
-        ({"name": "new", "image": "i", "ports": [{"containerPort": 1}]}, "ports: Forbidden: cannot be set for an"),
-    ):
-        status, answer = api("PATCH", path, {"spec": {"ephemeralContainers": [change]}}, STRATEGIC)
-        assert (status, text in answer["message"]) == (422, True), answer
-    body = api.ok("GET", f"{PODS}/a")
-    body["spec"]["ephemeralContainers"] = []
-    assert api("PUT", f"{PODS}/a", body)[0] == 422, "the main endpoint leaves them alone"

@@ -22,7 +22,6 @@ _TABLE = rules(
     selector        selector
     ports           needed; unique name; at-most 2
     ports[]         <port>
-    values{}        bytes 3
     source          one-source name
     deep.er.est     needed
     deep.least      min 1
@@ -38,7 +37,7 @@ _HTTP = {"name": "http", "number": 9}
     [
         ({}, []),
         ({"kind": "", "share": "50%", "spread": "200%", "target": "http", "unknown": []}, []),
-        ({"amounts": {"cpu": "1", "memory": "-0"}, "selector": {}, "values": {"a": "abc"}, "deep": {"er": None}}, []),
+        ({"amounts": {"cpu": "1", "memory": "-0"}, "selector": {}, "deep": {"er": None}}, []),
         ({"source": {"name": "x", "file": {}, "disk": None}, "deep": {"er": {"est": "x"}, "least": 1}}, []),
         ({"source": None, "selector": None, "ports": [_HTTP, {"name": "b", "number": 1}]}, []),
         ({"ports": None}, ["ports"]),
@@ -50,7 +49,6 @@ _HTTP = {"name": "http", "number": 9}
         ({"share": -1, "spread": -1, "target": "-"}, ["share", "spread", "target", "target"]),
         ({"amounts": {"cpu": "-1", "a b": "1"}}, ["amounts[cpu]", "amounts[a b]"]),
         ({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, ["selector.matchExpressions[0].values"]),
-        ({"values": {"a": "abc", "b": "abcd"}}, ["values[b]"]),
         ({"source": {"name": "x"}}, ["source"]),
         ({"source": {"file": {}, "disk": {}}}, ["source.disk"]),
         ({"deep": {"er": {}, "least": 0}}, ["deep.er.est", "deep.least"]),

@@ -49,19 +49,6 @@ def test_what_only_pods_get_by_default(shared: Api, kind: str) -> None:
         assert made[kind][0]["imagePullPolicy"] == "IfNotPresent"
 
 
-def test_requests_of_the_whole_pod(shared: Api) -> None:
-    """Limits of the Pod without requests: what the containers ask for together, else the limits."""
-    one = {"name": "a", "image": "i", "resources": {"requests": {"cpu": "300m"}}}
-    two = {"name": "b", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    side = {"name": "s", "image": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "200m"}}}
-    limits = {"cpu": "4", "memory": "1Gi"}
-    made = _made(shared, "whole", containers=[one, two], initContainers=[side], resources={"limits": limits})
-    assert made["spec"]["resources"] == {"limits": limits, "requests": {"cpu": "1500m", "memory": "1Gi"}}
-    large = {**side, "restartPolicy": None, "resources": {"requests": {"cpu": "2"}}}
-    made = _made(shared, "first", containers=[one, two], initContainers=[large], resources={"limits": limits})
-    assert made["spec"]["resources"]["requests"] == {"cpu": "2", "memory": "1Gi"}
-
-
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [

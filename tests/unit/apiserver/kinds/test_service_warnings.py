@@ -1,0 +1,68 @@
+"""What the writer of an object is warned of, in Kubernetes' words."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.support.apiserver.server import Api
+
+Json = dict[str, Any]
+_POD: Json = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def warned(api: Api, method: str, path: str, body: Json, media: str = "application/json") -> tuple[int, list[str]]:
+    response = api.raw(method, path, json.dumps(body).encode(), Content_Type=media)
+    found = [re.fullmatch(r'299 - "(.*)"', each) for each in response.headers.get_all("Warning") or ()]
+    return response.status, [each[1].replace('\\"', '"') for each in found if each is not None]
+
+
+SERVICES = [
+    ({"ports": [{"port": 1}], "externalIPs": ["2001:DB8::1"]},
+     ['spec.externalIPs[0]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")',
+      "spec.externalIPs is deprecated and may no longer be implemented in some clusters"]),
+    ({"clusterIP": "None", "type": "ClusterIP", "sessionAffinity": "ClientIP"},
+     ["spec.SessionAffinity is ignored for headless services"]),
+    ({"ports": [{"port": 1}], "trafficDistribution": "PreferClose"},
+     ['spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"']),
+    ({"ports": [{"port": 1}], "externalName": "a.example"},
+     ['spec.externalName is ignored when spec.type is not "ExternalName"']),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "texts"), SERVICES, ids=[texts[0][:30] for _, texts in SERVICES])
+def test_what_is_odd_in_a_service_is_warned_of(spec: Json, texts: list[str], shared: Api) -> None:
+    path = "/api/v1/namespaces/default/services?dryRun=All"
+    assert warned(shared, "POST", path, {"metadata": {"name": "x"}, "spec": spec}) == (201, texts)
+
+
+def test_names_that_make_odd_host_names_are_warned_of_once(api: Api) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    status, texts = warned(api, "POST", path, {**_POD, "metadata": {"name": "a.b"}})
+    assert (status, len(texts)) == (201, 1)
+    assert texts[0].startswith("metadata.name: this is used in the Pod's hostname, which can result in surprising")
+    merge = "application/merge-patch+json"
+    assert warned(api, "PATCH", f"{path}/a.b", {"metadata": {"labels": {"x": "y"}}}, merge) == (200, [])
+    assert warned(api, "PATCH", f"{path}/a.b/status", {"status": {"message": "x"}}, merge) == (200, [])
+
+
+def test_warnings_stand_beside_refusals_that_come_after_validation(shared: Api) -> None:
+    """k8s.io/apiserver pkg/registry/rest BeforeCreate warns before it is known that the name is taken."""
+    path, body = "/api/v1/namespaces/default/services", {
+        "metadata": {"name": "twice"}, "spec": {"ports": [{"port": 80}], "trafficDistribution": "PreferClose"},
+    }  # fmt: skip
+    status, texts = warned(shared, "POST", path, body)
+    assert (status, len(texts)) == (201, 1)
+    assert warned(shared, "POST", path, body) == (409, texts)
+
+
+def test_a_refusal_says_what_an_acceptance_would_warn_of_before_it(shared: Api) -> None:
+    """Unknown fields are found before the object is looked at (k8s.io/apiserver pkg/endpoints/handlers)."""
+    body = {"metadata": {"name": "Bad_Name"}, "data": {}, "bogus": 1}
+    assert warned(shared, "POST", "/api/v1/namespaces/default/configmaps", body) == (422, ['unknown field "bogus"'])
+    shared.ok("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "held"}})
+    path, patch = "/api/v1/namespaces/default/configmaps/held", {"metadata": {"uid": "x"}, "bogus": 1}
+    assert warned(shared, "PATCH", path, patch, "application/merge-patch+json") == (422, ['unknown field "bogus"'])
