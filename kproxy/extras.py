@@ -19,7 +19,6 @@ _PCAP: Final = ("scapy",)
 _APISERVER: Final = (
     "cryptography",
     "jwt",
-    "OpenSSL",
     "re2",
     "uvicorn",
     "uvloop",

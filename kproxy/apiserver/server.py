@@ -12,7 +12,6 @@ import fcntl
 import random
 import secrets
 import socket
-from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,17 +21,16 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, PublicKey, ServiceAccountTokens, User
+from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
 from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
-from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING, QUOTA
+from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.mirroring import MirroringController
-from kproxy.apiserver.controllers.quotas import QuotaController
 from kproxy.apiserver.controllers.system_objects import SystemObjects
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.podstreams import PodStreams
@@ -40,7 +38,7 @@ from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.http.app import App
 from kproxy.apiserver.http.protocol import Http, Refusing, end_connections
-from kproxy.apiserver.http.tls import TLSProtocol, server_context
+from kproxy.apiserver.http.tls import HANDSHAKE, server_context
 from kproxy.apiserver.http.websocket import WebSocket
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kubelet import Connect
@@ -70,10 +68,9 @@ class Configuration:
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
-    which execute commands and keep logs; None if there are none. `account_keys` check the service-account tokens
-    of other signers. `controllers` are those that run (`controllers.flags`), `disabled_plugins` the admission plugins
-    that do not (registry/admission.py). `repair` lets a damaged log be repaired; `tell` gets what an operator should
-    know, as sentences.
+    which execute commands and keep logs; None if there are none. `controllers` are those
+    that run (`controllers.flags`). `repair` lets a damaged log be repaired; `tell` gets what an operator should know,
+    as sentences.
     """
 
     data: Path
@@ -87,9 +84,7 @@ class Configuration:
     synchronous: str = "FULL"
     advertise: str | None = None
     publish_root_ca: bool = False
-    account_keys: tuple[PublicKey, ...] = ()
     controllers: frozenset[str] = CONTROLLERS
-    disabled_plugins: frozenset[str] = frozenset()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
     repair: bool = False
@@ -193,19 +188,13 @@ class ApiServer:
             store.table(resource.storage, resource.fields_of)
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
-        disabled = configuration.disabled_plugins
-        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, self.catalog, disabled)
+        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, self.catalog)
 
         def find(plural: str, namespace: str, name: str) -> str | None:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)
             return None if entry is None else entry.uid
 
-        def secret_token(namespace: str, name: str) -> str:
-            entry = store.table("secrets").head(f"{namespace}/{name}")
-            data = (entry.value.get("data") or {}) if entry is not None else {}
-            return b64decode(data.get("token", "")).decode(errors="replace")
-
-        tokens = ServiceAccountTokens(key, find, configuration.account_keys, secret_token)
+        tokens = ServiceAccountTokens(key, find)
         authenticator = Authenticator(self.authority.certificate, configuration.tokens, tokens, utc_now)
         self.watches = Watches(self.registry, self.catalog, configuration.max_watches)
         self.health = Health(store, lambda: self.watches.count)
@@ -225,7 +214,7 @@ class ApiServer:
             self.registry, self.catalog, self.authorizer, configuration.history, configuration.controllers
         )
         makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
-            ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController, QUOTA: QuotaController,
+            ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController,
         }  # fmt: skip
         chosen = configuration.controllers
         self._chosen = [make(self.registry, self.catalog) for name, make in makers.items() if name in chosen]
@@ -265,14 +254,16 @@ class ApiServer:
         state, limit = self._state, self.configuration.max_connections
 
         def make() -> asyncio.Protocol:
-            inner = Http(config=configuration, server_state=state, app_state={}, _loop=loop)
             if len(state.connections) >= limit:
                 return Refusing()
-            return TLSProtocol(context, inner, loop)
+            return Http(config=configuration, server_state=state, app_state={}, _loop=loop)
 
         opened = self.configuration.more_sockets
         for each in (sock, *(opened(self.port) if opened is not None else ())):
-            self._servers.append(await loop.create_server(make, sock=each, backlog=1024))
+            server = await loop.create_server(
+                make, sock=each, backlog=1024, ssl=context, ssl_handshake_timeout=HANDSHAKE
+            )
+            self._servers.append(server)
 
     def _advertised(self) -> str | None:
         return self.configuration.advertise or bootstrap.advertised_address(self.configuration.host)

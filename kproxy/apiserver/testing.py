@@ -49,14 +49,10 @@ def running_apiserver(
 ) -> Iterator[RunningServer]:
     """Runs a server on the loopback in a thread, with its data and its kubeconfig in `directory`.
 
-    The admission plugin ServiceAccount is off unless `disabled_plugins` says otherwise, as envtest has it: tests
-    compare Pods, and nothing here mounts a token.
-
     >>> with running_apiserver(tmp_path) as server:  # doctest: +SKIP
     ...     subprocess.run(["kubectl", "--kubeconfig", server.kubeconfig, "get", "svc"])
     """
     tokens = load_token_file(token_file) if token_file is not None else {}
-    options.setdefault("disabled_plugins", frozenset({"ServiceAccount"}))
     configuration = Configuration(directory / "data", port=port, tokens=tokens, **options)
     loop = event_loop()
     started: threading.Event = threading.Event()

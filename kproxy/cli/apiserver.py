@@ -34,21 +34,10 @@ if TYPE_CHECKING:
     "--history", metavar="SECONDS", type=SecondsRange(min=0), default=300.0, show_default=True,
     help="How long old versions are kept for watches and paged lists.",
 )  # fmt: skip
-@click.option(
-    "--service-account-key-file",
-    "key_files",
-    metavar="FILE",
-    multiple=True,
-    help="PEM with keys that check service-account tokens of other signers, a controller manager's say; repeatable.",
-)
 @click.option("--root-ca-configmap", is_flag=True, help="Publish the CA's certificate as kube-root-ca.crt everywhere.")
 @click.option(
     "--controllers", metavar="LIST", default="*", show_default=True,
     help="Which controllers run: '*' all, 'name', '-name'; as kube-controller-manager's flag.",
-)  # fmt: skip
-@click.option(
-    "--disable-admission-plugins", "plugins", metavar="LIST", default="",
-    help="Admission plugins that do not run, as kube-apiserver's flag.",
 )  # fmt: skip
 @click.option("--repair", is_flag=True, help="If the log is damaged, keep what can be read of it, and go on.")
 def command(
@@ -58,10 +47,8 @@ def command(
     token_file: str | None,
     cidrs: str,
     history: float,
-    key_files: tuple[str, ...],
     root_ca_configmap: bool,
     controllers: str,
-    plugins: str,
     repair: bool,
 ) -> None:
     """Serve a small, durable Kubernetes API.
@@ -80,14 +67,11 @@ def command(
       kproxy apiserver --data state --controllers '*,-endpointslice-controller'
     """
     from kproxy.apiserver.auth.authentication import load_token_file
-    from kproxy.apiserver.auth.certs import load_public_keys
     from kproxy.apiserver.controllers.flags import parse_controllers
-    from kproxy.apiserver.registry.admission import parse_plugins
     from kproxy.apiserver.server import ApiServer, Configuration, event_loop
 
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
-    keys = tuple(key for file in key_files for key in load_public_keys(Path(file)))
     configuration = Configuration(
         Path(data),
         host,
@@ -96,9 +80,7 @@ def command(
         parse_cidrs(cidrs),
         history,
         publish_root_ca=root_ca_configmap,
-        account_keys=keys,
         controllers=parse_controllers(controllers),
-        disabled_plugins=parse_plugins(plugins),
         repair=repair,
         tell=report_note,
     )

@@ -20,7 +20,7 @@ from typing import Final
 import jwt
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -93,21 +93,11 @@ def key_id(public: ec.EllipticCurvePublicKey) -> str:
     return urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
 
 
-PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
-
-
 class ServiceAccountTokens:
     """Signs and checks service-account tokens (ES256). `find` looks up the uid of a resource's object by its plural,
-    namespace and name; None if it is gone. `others` are public keys of other signers, whose tokens count too: a
-    controller manager's, which puts tokens without an end into Secrets; `secret_token` gives the token that a Secret
-    holds, by namespace and name."""
+    namespace and name; None if it is gone."""
 
-    def __init__(
-        self, key: ec.EllipticCurvePrivateKey, find: Callable[[str, str, str], str | None],
-        others: Sequence[PublicKey] = (), secret_token: Callable[[str, str], str] = lambda _namespace, _name: "",
-    ) -> None:  # fmt: skip
-        self._secret_token = secret_token
-        self._others = others
+    def __init__(self, key: ec.EllipticCurvePrivateKey, find: Callable[[str, str, str], str | None]) -> None:
         self._key = key
         self.public = key.public_key()
         self._find = find
@@ -133,11 +123,9 @@ class ServiceAccountTokens:
     def check(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
         """The user of a token; None when it is not ours, expired or for another audience, or when its account or the
         object that it is bound to is gone."""
-        claims = next(
-            (found for key in (self.public, *self._others) if (found := _claims(token, key, audiences))), None
-        )
+        claims = self._claims(token, audiences)
         if claims is None:
-            return self._check_legacy(token) if ISSUER in audiences else None
+            return None
         private = claims.get("kubernetes.io") or {}
         namespace = private.get("namespace", "")
         account = private.get("serviceaccount") or {}
@@ -156,40 +144,13 @@ class ServiceAccountTokens:
                 extra[f"authentication.kubernetes.io/{kind}-{part}"] = (value,)
         return User(f"system:serviceaccount:{namespace}:{name}", groups, account.get("uid", ""), extra)
 
-    def _check_legacy(self, token: str) -> User | None:
-        """The user of a token from a Secret of type service-account-token (pkg/serviceaccount/legacy.go): it lasts as
-        long as its account and its Secret."""
-        for key in self._others:
-            try:
-                claims = jwt.decode(token, key, algorithms=_algorithms(key), options={"verify_aud": False},
-                                    issuer=_LEGACY_ISSUER)  # fmt: skip
-            except jwt.PyJWTError:
-                continue
-            text = {name: str(claims.get(f"kubernetes.io/serviceaccount/{name}", "")) for name in _LEGACY_CLAIMS}
-            namespace, name, secret, uid = text.values()
-            if self._find("serviceaccounts", namespace, name) == uid and self._secret_token(namespace, secret) == token:
-                groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-                return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
-        return None
-
-
-_LEGACY_ISSUER: Final = "kubernetes/serviceaccount"
-_LEGACY_CLAIMS: Final = ("namespace", "service-account.name", "secret.name", "service-account.uid")
-
-
-def _algorithms(key: PublicKey) -> list[str]:
-    if isinstance(key, rsa.RSAPublicKey):
-        return ["RS256", "RS384", "RS512"]
-    return [{256: "ES256", 384: "ES384"}.get(key.curve.key_size, "ES512")]
-
-
-def _claims(token: str, key: PublicKey, audiences: tuple[str, ...]) -> Json | None:
-    """What a token says, None if a key has not signed it, it is for others, or its time is over."""
-    try:
-        found: Json = jwt.decode(token, key, algorithms=_algorithms(key), audience=audiences, issuer=ISSUER)
-    except jwt.PyJWTError:
-        return None
-    return found
+    def _claims(self, token: str, audiences: tuple[str, ...]) -> Json | None:
+        """What a token says, None if we have not signed it, it is for others, or its time is over."""
+        try:
+            found: Json = jwt.decode(token, self.public, algorithms=[ALGORITHM], audience=audiences, issuer=ISSUER)
+        except jwt.PyJWTError:
+            return None
+        return found
 
 
 def audiences_of(token: str) -> Sequence[str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kproxy.errors import KproxyError
@@ -151,31 +150,6 @@ def load_or_make_authority(directory: Path) -> Identity:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError(f"{path}: not an elliptic-curve key")
     return Identity(certificate, key)
-
-
-def load_public_keys(path: Path) -> list[ec.EllipticCurvePublicKey | rsa.RSAPublicKey]:
-    """The keys of a PEM file that check signatures: public ones, or those of private keys.
-
-    Raises:
-        CertificateError: the file is unreadable, or has no such key.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror or error}") from error
-    found: list[ec.EllipticCurvePublicKey | rsa.RSAPublicKey] = []
-    for block in re.findall(rb"-----BEGIN [A-Z ]*KEY-----.*?-----END [A-Z ]*KEY-----", text, re.DOTALL):
-        try:
-            private = b"PRIVATE" in block
-            key: Any = serialization.load_pem_private_key(block, None) if private else None
-            public: Any = key.public_key() if private else serialization.load_pem_public_key(block)
-        except (ValueError, TypeError) as error:
-            raise CertificateError(f"{path}: {error}") from error
-        if isinstance(public, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
-            found.append(public)
-    if not found:
-        raise CertificateError(f"{path}: no RSA or elliptic-curve key in PEM")
-    return found
 
 
 def load_or_make_key(path: Path) -> ec.EllipticCurvePrivateKey:

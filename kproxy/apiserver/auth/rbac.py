@@ -14,7 +14,6 @@ import msgspec
 
 from kproxy.apiserver.auth import signers
 from kproxy.apiserver.auth.authentication import MASTERS, User
-from kproxy.apiserver.auth.node import NODE_RULES, NodeRights, node_of
 from kproxy.apiserver.errors import Json, forbidden, not_found
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.storage.store import Entry, Store, Table
@@ -57,7 +56,6 @@ class Authorizer:
         self._cluster_roles, self._roles, self._cluster_bindings, self._bindings = (
             store.table(name) for name in _TABLES
         )
-        self._nodes = NodeRights(store)
         self._grants: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
         self._decisions: dict[tuple[User, Attributes], tuple[bool, str]] = {}
         for table in (self._cluster_roles, self._roles, self._cluster_bindings, self._bindings):
@@ -71,23 +69,6 @@ class Authorizer:
         """Whether a user may do it, and why."""
         if MASTERS in user.groups:
             return True, ""
-        objection = ""
-        if node := node_of(user):
-            allowed, objection = self._of_node(node, attributes)
-            if allowed:
-                return True, ""
-        allowed, reason = self._of_roles(user, attributes)
-        return allowed, reason if allowed else objection
-
-    def _of_node(self, node: str, attributes: Attributes) -> tuple[bool, str]:
-        """What only a kubelet may do. It depends on the objects that exist now, so no decision is kept."""
-        if not any(covers(rule, attributes) for rule in NODE_RULES):
-            return False, ""
-        resource = f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
-        objection = self._nodes.objection(node, attributes.verb, resource, attributes.namespace, attributes.name)
-        return not objection, objection
-
-    def _of_roles(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         key = (user, attributes)
         found = self._decisions.get(key)
         if found is None:
@@ -170,7 +151,7 @@ class Authorizer:
     # --- escalation ---
 
     def check_write(self, resource: Resource, value: Json, old: Json | None, user: User | None) -> None:
-        """Refuses to let a user grant what the user does not hold, and a kubelet write what is not its own.
+        """Refuses to let a user grant what the user does not hold.
 
         Every update is checked, whatever it changes: a label or an aggregationRule can grant as much as a rule. Only
         those that change no more than what the garbage collector does are not.
@@ -179,7 +160,6 @@ class Authorizer:
         Raises:
             ApiError: 403; 404 for a binding to a role that is not there.
         """
-        self._nodes.check_write(resource, value, old, user)
         if user is not None and (resource.group, resource.plural) == signers.REQUESTS:
             self._check_request(resource, value, old, user)
         if user is None or resource.group != GROUP or MASTERS in user.groups:
@@ -224,10 +204,6 @@ class Authorizer:
         """Whether a user holds all rights, on resources and on paths."""
         every: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         return self._holds(user, every, "") and self._holds(user, {"verbs": ["*"], "nonResourceURLs": ["*"]}, "")
-
-    def check_token(self, user: User, namespace: str, account: str, bound: Json | None) -> None:
-        """Refuses a kubelet a token of an account (ApiError 403) but for a Pod of its own."""
-        self._nodes.check_token(user, namespace, account, bound)
 
     def _not_held(self, user: User, rules: Iterable[Json], namespace: str) -> list[Json]:
         """What of some rules a user does not hold, in parts; no more than a message can hold.

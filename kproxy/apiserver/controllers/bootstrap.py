@@ -13,7 +13,6 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kproxy.apiserver.auth.node import NODE_RULES
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
 from kproxy.apiserver.controllers.roles import controller_rules
 from kproxy.apiserver.errors import Json
@@ -103,7 +102,7 @@ def cluster_roles() -> list[Json]:
                 _rule(["networking.k8s.io"], ["servicecidrs"], ["list", "watch"]),
             ],
         ),
-        _role("system:node", [dict(rule) for rule in NODE_RULES]),
+        _role("system:node", _node_rules()),
         _role("system:kube-scheduler", _scheduler_rules()),
         _role("system:kube-controller-manager", _controller_manager_rules()),
         _role(
@@ -120,6 +119,38 @@ def cluster_roles() -> list[Json]:
         _role("view", None, {_AGGREGATE + "edit": "true"}, "view"),
         _role("edit", None, {_AGGREGATE + "admin": "true"}, "edit"),
         _role("admin", None, None, "admin"),
+    ]
+
+
+def _node_rules() -> list[Json]:
+    """What a kubelet may that is bound to `system:node`, on every node."""
+    return [
+        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews", "subjectaccessreviews"], ["create"]),
+        _rule([""], ["services"], _READ),
+        _rule([""], ["nodes"], ["create", "get", "list", "watch"]),
+        _rule([""], ["nodes/status"], ["patch", "update"]),
+        _rule([""], ["nodes"], ["patch", "update"]),
+        _rule([""], ["events"], ["create", "patch", "update"]),
+        _rule(["events.k8s.io"], ["events"], ["create", "patch", "update"]),
+        _rule([""], ["pods"], _READ),
+        _rule([""], ["pods"], ["create", "delete"]),
+        _rule([""], ["pods/status"], ["patch", "update"]),
+        _rule([""], ["pods/eviction"], ["create"]),
+        _rule([""], ["configmaps", "secrets"], _READ),
+        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], ["get"]),
+        _rule([""], ["endpoints"], ["get"]),
+        _rule(["certificates.k8s.io"], ["certificatesigningrequests"], ["create", "get", "list", "watch"]),
+        _rule(["coordination.k8s.io"], ["leases"], ["create", "delete", "get", "patch", "update"]),
+        _rule(["storage.k8s.io"], ["volumeattachments"], ["get"]),
+        _rule([""], ["serviceaccounts/token"], ["create"]),
+        _rule([""], ["serviceaccounts"], _READ),
+        _rule([""], ["persistentvolumeclaims/status"], ["get", "patch", "update"]),
+        _rule(["storage.k8s.io"], ["csidrivers"], _READ),
+        _rule(["storage.k8s.io"], ["csinodes"], ["create", "delete", "get", "patch", "update"]),
+        _rule(["node.k8s.io"], ["runtimeclasses"], _READ),
+        _rule(["resource.k8s.io"], ["resourceclaims"], ["get"]),
+        _rule(["resource.k8s.io"], ["resourceslices"], [*_READ, *_WRITE]),
     ]
 
 

@@ -16,8 +16,7 @@ NAMESPACES: Final = "namespace-controller"
 GARBAGE: Final = "garbage-collector-controller"
 AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
-QUOTA: Final = "resourcequota-controller"
-CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, QUOTA, MIRRORING})
+CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, MIRRORING})
 """All that can be switched off."""
 _OLD_NAMES: Final = {
     "endpointslice": ENDPOINT_SLICES,
@@ -26,7 +25,6 @@ _OLD_NAMES: Final = {
     "garbagecollector": GARBAGE,
     "clusterrole-aggregation": AGGREGATION,
     "serviceaccount": ACCOUNTS,
-    "resourcequota": QUOTA,
 }
 
 

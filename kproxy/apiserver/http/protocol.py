@@ -34,27 +34,13 @@ class Http(HttpToolsProtocol):
         self.logger = log
         self.app_state = {
             **self.app_state,
-            "peer_certificate": transport.get_extra_info("peer_certificate"),
+            "peer_certificate": transport.get_extra_info("ssl_object").getpeercert(binary_form=True),
             "abort": transport.abort,
-            "taken": self._taken,
         }
         self._start_timer()
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(_HEADER_TIME, self._too_slow)
-
-    async def _taken(self, patience: float) -> bool:
-        """Waits until the buffer is not full or the client gone; False if nothing leaves it for `patience` seconds."""
-        await asyncio.sleep(0)  # what was written leaves in the loop's next turn
-        before, left = -1, self.transport.get_write_buffer_size()
-        while left != before:
-            try:
-                async with asyncio.timeout(patience):
-                    await self.flow.drain()
-                return True
-            except TimeoutError:
-                before, left = left, self.transport.get_write_buffer_size()
-        return False
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -16,7 +16,7 @@ from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
-from kproxy.apiserver.schema.quantity import nanos, sum_of
+from kproxy.apiserver.schema.quantity import nanos
 
 _MAY_CHANGE: Final = (
     "`spec.containers[*].image`",
@@ -135,31 +135,6 @@ def _tolerate_lost_nodes(spec: Json) -> None:
             if key not in said
         ),
     ]
-
-
-def pod_amounts(spec: Json, part: str) -> dict[str, str]:
-    """The requests or the limits of a Pod: what it says itself, else what its containers come to."""
-    names = {name for each in _containers(spec) for name in each["resources"].get(part) or ()}
-    whole = (spec.get("resources") or {}).get(part) or {}
-    return {name: _effective(spec, part, name) for name in names if name not in whole} | whole
-
-
-def _effective(spec: Json, part: str, name: str) -> str:
-    """What all containers have at once: those that run together, or the largest of the init containers."""
-
-    def of(container: Json) -> str:
-        text: str = (container["resources"].get(part) or {}).get(name, "0")
-        return text
-
-    beside = [of(each) for each in spec.get("containers") or ()]
-    before = []
-    sidecars: list[str] = []
-    for each in spec.get("initContainers") or ():
-        if each.get("restartPolicy") == "Always":
-            sidecars.append(of(each))
-        else:
-            before.append(sum_of([of(each), *sidecars]))
-    return max([sum_of([*beside, *sidecars]), *before], key=nanos)
 
 
 def _one_address(status: Json) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,6 @@ from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.registry import deletion, last_applied
-from kproxy.apiserver.registry.admission import Admission
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.checks import (
     check_name,
@@ -62,7 +61,7 @@ class Registry:
 
     def __init__(
         self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access,
-        catalog: Catalog, disabled_plugins: Set[str] = frozenset(),
+        catalog: Catalog,
     ) -> None:  # fmt: skip
         self.store = store
         self.allocators = allocators
@@ -70,7 +69,6 @@ class Registry:
         self._now = now
         self._access = access
         self._namespaces = store.tables["namespaces"]
-        self._admission = Admission(store, disabled_plugins, self._suffix)
 
     def now(self) -> datetime:
         """The time, UTC."""
@@ -151,7 +149,6 @@ class Registry:
         context = Context(self.allocators, now, options.dry_run, user)
         if resource.namespaced:
             require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
-        self._admission.complete(resource, namespace, value)
         resource.strategy.prepare_create(value, context)
         warnings += options.note(check_object(resource, value, None))
         name = meta["name"]
@@ -159,12 +156,10 @@ class Registry:
         self._access.check_write(resource, value, None, user)
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
-        charged = self._admission.check(resource, namespace, value, None)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
         resource.strategy.prepare_storage(value)
         if options.dry_run:
             return WriteResult(value, None, 201, warnings)
-        self._admission.quotas.charge(charged)
         entry, done = self.store.put(table, key, value)
         return WriteResult(value, done, 201, warnings, entry)
 
@@ -244,10 +239,6 @@ class Registry:
             meta["generation"] = before + 1 if changed else before
         warnings += options.note(check_object(resource, value, live, subresource))
         self._access.check_write(resource, value, live, user)
-        namespace = old.get("namespace", "")
-        charged = []
-        if subresource in ("", "resize"):
-            charged = self._admission.check(resource, namespace, value, live)
         if not subresource:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         resource.strategy.prepare_storage(value)
@@ -263,7 +254,6 @@ class Registry:
             resource.strategy.release(live, context)
             _, done = self.store.delete(table, entry.key, value)
             return WriteResult(shown, done, 200, warnings)
-        self._admission.quotas.charge(charged)
         entry, done = self.store.put(table, entry.key, value)
         return WriteResult(value, done, 200, warnings, entry)
 

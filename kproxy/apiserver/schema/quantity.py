@@ -81,19 +81,6 @@ def nanos(text: str) -> int:
     return -amount if found[1] == "-" else amount
 
 
-def sum_of(texts: list[str]) -> str:
-    """The sum of quantities, in the form of the first that is not zero.
-
-    >>> sum_of(["0", "1Gi", "512Mi"]), sum_of(["100m", "1"])
-    ('1536Mi', '1100m')
-    """
-    total = sum(map(nanos, texts))
-    like = next((text for text in texts if nanos(text)), "0")
-    if like[-1:] == "i" and total % (1024 * 10**9) == 0:
-        return canonical_quantity(f"{total // (1024 * 10**9)}Ki")
-    return _decimal(total, exponential=False) if total else "0"
-
-
 def _spelled_right(whole: str, fraction: str, exponent: int) -> bool:
     """Whether Go takes a number with a binary suffix for canonical: it looks at three bits only."""
     fits = 15 - len(whole) - int(exponent * 3 / 10) - 1 >= 0

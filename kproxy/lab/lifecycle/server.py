@@ -46,7 +46,6 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         advertise=spec.api_address,
         more_sockets=on_fabric,
         kubelet=lambda node: _connect(lab, node),
-        disabled_plugins=frozenset({"ServiceAccount"}),  # its volume could not be mounted
     )
     sys.setswitchinterval(0.001)
     loop = event_loop()

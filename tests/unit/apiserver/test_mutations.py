@@ -16,7 +16,6 @@ import pytest
 
 from kproxy.apiserver import running_apiserver
 from kproxy.apiserver.errors import ApiError
-from kproxy.apiserver.registry.admission import PLUGINS
 from kproxy.apiserver.registry.writes import Options
 from kproxy.apiserver.server import ApiServer
 from tests.support.apiserver.mutations import Mutation, known_verdicts, mutations, verdict_of
@@ -54,7 +53,7 @@ def test_mutations_get_kubernetes_verdicts(tmp_path: Path, capsys: pytest.Captur
     tried, agreed = 0, 0
     wrong: list[str] = []
 
-    with running_apiserver(tmp_path, disabled_plugins=PLUGINS) as server:
+    with running_apiserver(tmp_path) as server:
         for sample in objects():
             kind = sample["kind"]
             drawn = list(mutations(sample, resources()[sample["apiVersion"], kind].schema_name))

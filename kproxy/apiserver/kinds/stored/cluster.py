@@ -125,8 +125,11 @@ _SCOPES: Final = (
     "BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating VolumeAttributesClass"
 )
 
+_NO_LIMITS: Final = "{} is stored, but kproxy's API server limits nothing by it"
+
 ROWS: Final = (
-    Stored("", "LimitRange", "limitranges", short="limits", complete=_complete_limits, errors=_limit_errors, rules="""
+    Stored("", "LimitRange", "limitranges", short="limits", complete=_complete_limits, errors=_limit_errors,
+           unenforced=_NO_LIMITS.format("LimitRange"), rules="""
         spec.limits[].type             needed; one-of Container Pod PersistentVolumeClaim
         spec.limits[].max              amounts
         spec.limits[].min              amounts
@@ -134,7 +137,7 @@ ROWS: Final = (
         spec.limits[].defaultRequest   amounts
     """),
     Stored("", "ResourceQuota", "resourcequotas", short="quota", status={}, complete=_complete_quota,
-           fixed=("spec.scopes", "spec.scopeSelector"), rules=f"""
+           fixed=("spec.scopes", "spec.scopeSelector"), unenforced=_NO_LIMITS.format("ResourceQuota"), rules=f"""
         spec.hard        amounts
         spec.scopes      unique
         spec.scopes[]    one-of {_SCOPES}

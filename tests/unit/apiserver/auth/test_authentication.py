@@ -363,12 +363,11 @@ def test_client_certificates(shared: Api, tmp_path: Path) -> None:
     authority = shared.server.call(lambda server: server.authority)
     assert _with_certificate(shared, tmp_path, certs.new_client(authority, "root", ("system:masters",)))[0] == 200
     assert _with_certificate(shared, tmp_path, certs.new_client(authority, "carol"))[0] == 403
-    status, body = _with_certificate(
-        shared, tmp_path, certs.new_client(certs.new_authority(), "root", ("system:masters",))
-    )
-    assert (status, b'"reason":"Unauthorized"' in body) == (401, True)
-    # A server certificate is no client certificate, though the same authority issued it.
-    assert _with_certificate(shared, tmp_path, certs.new_server(authority, ()))[0] == 401
+    # Another authority's is none, nor is a server certificate that the same authority issued.
+    others = certs.new_client(certs.new_authority(), "root", ("system:masters",))
+    for identity in (others, certs.new_server(authority, ())):
+        with pytest.raises(OSError):  # noqa: PT011 - a lost connection, or an alert
+            _with_certificate(shared, tmp_path, identity)
 
 
 def test_kubeconfig(shared: Api) -> None:

@@ -1,4 +1,4 @@
-"""TLS as clients of every temper meet it, against the protocol itself over real sockets."""
+"""TLS as clients of every temper meet it, over real sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.http.tls import TLSProtocol, server_context
+from kproxy.apiserver.http.tls import server_context
 from tests.support.waiting import PATIENCE
 
 
@@ -26,7 +26,7 @@ class Echo(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        self.certificate = transport.get_extra_info("peer_certificate")
+        self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), 1000):
@@ -48,9 +48,9 @@ def run(client: Callable[[int], Any], authority: certs.Identity) -> tuple[Any, l
 
         def connect() -> asyncio.Protocol:
             made.append(Echo())
-            return TLSProtocol(context, made[-1], loop)
+            return made[-1]
 
-        server = await loop.create_server(connect, "127.0.0.1", 0)
+        server = await loop.create_server(connect, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         try:
             result = await asyncio.wait_for(asyncio.to_thread(client, port), PATIENCE)
@@ -99,14 +99,29 @@ def test_bytes_arrive_whole(authority: certs.Identity, tmp_path: Path, size: int
     assert [(each.lost, each.certificate) for each in made] == [(1, None)]
 
 
-def test_any_certificate_is_shown_to_the_protocol_above(authority: certs.Identity, tmp_path: Path) -> None:
-    for issuer in (authority, certs.new_authority("somebody else")):
-        identity = certs.new_client(issuer, "alice", ("admins",))
+def test_a_certificate_of_the_authority_is_shown_to_the_protocol_above(
+    authority: certs.Identity, tmp_path: Path
+) -> None:
+    context = context_of(authority, tmp_path, certs.new_client(authority, "alice", ("admins",)))
+    (found, _), made = run(lambda port: exchange(port, context, b"x", 1), authority)
+    assert found == b"x"
+    assert made[0].certificate is not None
+    assert b"alice" in made[0].certificate
+
+
+def test_another_certificate_ends_the_connection(authority: certs.Identity, tmp_path: Path) -> None:
+    """asyncio closes it without the alert that says why."""
+
+    def client(port: int) -> bytes:
+        try:
+            return exchange(port, context, b"x", 1)[0]
+        except OSError:
+            return b""
+
+    for identity in (certs.new_client(certs.new_authority("other"), "alice"), certs.new_server(authority, ())):
         context = context_of(authority, tmp_path, identity)
-        (found, _), made = run(lambda port, c=context: exchange(port, c, b"x", 1), authority)  # type: ignore[misc]
-        assert found == b"x"
-        assert made[0].certificate is not None
-        assert b"alice" in made[0].certificate
+        found, made = run(client, authority)
+        assert (found, made[0].transport) == (b"", None)
 
 
 def test_the_server_closes_after_what_it_wrote(authority: certs.Identity, tmp_path: Path) -> None:
