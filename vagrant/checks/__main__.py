@@ -1,7 +1,7 @@
 """`python -m vagrant.checks`: the checks on this machine, with progress and a table. `--help` tells the arguments.
 
-The machine's own rules are of one scenario at a time. What the kernel printed then is examined (compared, traced, sent
-through namespaces of its own) by other processes, while the next scenario is applied.
+The machine's own rules are of one scenario at a time. What the kernel printed then is compared, traced, and sent
+through a namespace of its own, before the next scenario is applied.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from kproxy.errors import KproxyError
@@ -32,8 +29,6 @@ CHOSEN = {
 """What is checked unless told otherwise: each kind of address, policy and family once; with legacy, whose rules take
 twice as long to read back, each match and target."""
 VARIANTS = tuple(CHOSEN)
-EXAMINERS = 2
-"""Processes that examine."""
 
 
 @dataclass(frozen=True)
@@ -54,46 +49,12 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201  # this is a program's output
 
 
-@dataclass(frozen=True)
-class Examined:
-    """What came of one scenario in one variant. `failure` is what kept it from being examined, "" if nothing did."""
-
-    title: str
-    seconds: float
-    rows: tuple[Row, ...]
-    failure: str = ""
-
-
-def apply(scenario: Scenario, variant: str) -> dict[int, str]:
-    """Apply a scenario to this machine; what the kernel then prints, by family.
+def examine(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> Iterator[Row]:
+    """Compare what the kernel printed, by family, and try it with packets; touches nothing of this machine's own.
 
     Raises:
-        CommandError: a tool failed.
+        KproxyError: the packets could not be traced or sent.
     """
-    golden.apply(scenario, variant)
-    return {family: golden.dump(variant, family) for family in FAMILIES}
-
-
-def examine(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> Examined:
-    """Compare what the kernel printed, and try it with packets; touches nothing of this machine's own."""
-    began = time.monotonic()
-    title = f"{scenario.name}, {variant}"
-    try:
-        rows = tuple(_rows(scenario, variant, dumps))
-    except (golden.CommandError, KproxyError, OSError) as error:
-        return Examined(title, time.monotonic() - began, (), str(error))
-    return Examined(title, time.monotonic() - began, rows)
-
-
-_known: dict[str, Scenario] = {}
-"""The scenarios of this run, by name."""
-
-
-def _examine(name: str, variant: str, dumps: Mapping[int, str]) -> Examined:
-    return examine(_known[name], variant, dumps)
-
-
-def _rows(scenario: Scenario, variant: str, dumps: Mapping[int, str]) -> Iterator[Row]:
     traced = golden.trace_packets(scenario, variant, dumps)
     sent = traffic.send_packets(scenario, variant, dumps)
     for family, name in FAMILIES.items():
@@ -162,53 +123,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failures: list[str] = []
     try:
         names = dict.fromkeys(name for chosen in options.chosen.values() for name in chosen)
-        # Examining processes are forked, and so inherit them; through a pipe they would not go.
-        _known.update({name: read_scenario(options.directory / name) for name in names})
+        known = {name: read_scenario(options.directory / name) for name in names}
     except KproxyError as error:
         say(f"error: {error}")
         return 2
-    pending: list[tuple[str, Future[Examined]]] = []
-    with ProcessPoolExecutor(EXAMINERS, get_context("fork")) as pool:
-        for variant, chosen in options.chosen.items():
-            for name in chosen:
-                began, title = time.monotonic(), f"{name}, {variant}"
-                try:
-                    dumps = apply(_known[name], variant)
-                    pending.append((title, pool.submit(_examine, name, variant, dumps)))
-                except (golden.CommandError, BrokenProcessPool) as error:
-                    failures.append(f"{title}: {error}")
-                    say(f"{time.monotonic() - began:6.1f} s  {title}: FAILED: {error}")
-                    continue
-                say(f"{time.monotonic() - began:6.1f} s  {title}: applied")
-                while pending and pending[0][1].done():
-                    _report(*pending.pop(0), rows, failures)
-            # One variant after the other: rules of both at once are a fault of their own.
-            failures += _clean_up(variant)
-        for waiting in pending:
-            _report(*waiting, rows, failures)
+    for variant, chosen in options.chosen.items():
+        for name in chosen:
+            began, title = time.monotonic(), f"{name}, {variant}"
+            try:
+                golden.apply(known[name], variant)
+                applied = time.monotonic()
+                dumps = {family: golden.dump(variant, family) for family in FAMILIES}
+                found = list(examine(known[name], variant, dumps))
+            except (golden.CommandError, KproxyError, OSError) as error:
+                failures.append(f"{title}: {error}")
+                say(f"{time.monotonic() - began:6.1f} s  {title}: FAILED: {error}")
+                continue
+            wrong = "DIFFERS" if any(row.wrong for row in found) else "ok"
+            say(f"{time.monotonic() - began:6.1f} s  {title}: applied in {applied - began:.1f} s, examined: {wrong}")
+            for row in found:
+                for line in row.wrong:
+                    say(f"          {row.family} {line}")
+            rows += found
+        # One variant after the other: rules of both at once are a fault of their own.
+        failures += _clean_up(variant)
     for line in table(rows):
         say(line)
     differing = sum(bool(row.wrong) for row in rows)
     say(f"{len(rows) - differing} of {len(rows)} as expected" + (f"; {len(failures)} failed" if failures else ""))
     return 1 if differing or failures else 0
-
-
-def _report(title: str, future: Future[Examined], rows: list[Row], failures: list[str]) -> None:
-    """Tell what came of a scenario, and take it down; waits for it."""
-    try:
-        found = future.result()
-    except BrokenProcessPool as error:
-        found = Examined(title, 0, (), f"its process ended: {error}")
-    if found.failure:
-        failures.append(f"{title}: {found.failure}")
-        say(f"{found.seconds:6.1f} s  {title}: FAILED: {found.failure}")
-        return
-    rows += found.rows
-    wrong = any(row.wrong for row in found.rows)
-    say(f"{found.seconds:6.1f} s  {title}: examined: {'DIFFERS' if wrong else 'ok'}")
-    for row in found.rows:
-        for line in row.wrong:
-            say(f"          {row.family} {line}")
 
 
 def _clean_up(variant: str) -> list[str]:
