@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from bench import apiserver, apply, audit, cni, diff, explore, explore_page, informer, lab, render, run, trace
+from bench import apiserver, apply, audit, cni, diff, explore_page, informer, lab, render, run, trace
 
 BENCHES = {
     "render": render.main,
     "trace": trace.main,
     "diff": diff.main,
-    "explore": explore.main,
     "explore-page": explore_page.main,
     "apply": apply.main,
     "audit": audit.main,

@@ -8,6 +8,7 @@ listed in 0.5 s; 500 watchers see 1,000 changes within 2 s of the last write; me
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import shutil
@@ -15,12 +16,13 @@ import signal
 import ssl
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from bench.report import KPROXY, ms, s
 
 CLIENTS = 8
 CREATES = 5000
@@ -79,22 +81,24 @@ class Client:
         self._writer.close()
 
 
-@asynccontextmanager
-async def server(directory: Path) -> AsyncIterator[tuple[int, ssl.SSLContext, subprocess.Popen[str]]]:
-    """Runs a server; its port, a TLS context for it, and its process."""
+Connect = Callable[[], Awaitable[Client]]
+
+
+@contextmanager
+def server(directory: Path, *options: object) -> Iterator[tuple[subprocess.Popen[str], Connect]]:
+    """Runs a server; its process, and what opens connections to it as administrator."""
     (directory / "tokens").write_text('bench,bench,1,"system:masters"\n')
-    command = [sys.executable, "-m", "kproxy", "apiserver"]
-    command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0", "--token-file", str(directory / "tokens")]
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    print(f"  ready after {time.perf_counter() - start:.2f} s")
-    port = int(line.rsplit(":", 1)[1])
-    context = ssl.create_default_context(cafile=directory / "data" / "ca.pem")
-    context.check_hostname = False
+    command = [KPROXY, "apiserver", "--data", directory / "data", "--listen", "127.0.0.1:0", *options]
+    command += ["--token-file", directory / "tokens"]
+    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
     try:
-        yield port, context, process
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if "ready" not in line:
+            raise RuntimeError(f"no API server: {line}")
+        context = ssl.create_default_context(cafile=directory / "data" / "ca.pem")
+        context.check_hostname = False
+        yield process, functools.partial(Client.connect, int(line.strip().rsplit(":", 1)[1]), context, "bench")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -106,13 +110,13 @@ def service(number: int) -> bytes:
     return json.dumps({"metadata": {"name": f"s{number:05}", "labels": {"n": str(number)}}, "spec": spec}).encode()
 
 
-async def creates(port: int, context: ssl.SSLContext, count: int) -> float:
+async def creates(connect: Connect, count: int) -> float:
     """Seconds for `count` Services, created by several clients."""
     numbers = iter(range(count))
     path = "/api/v1/namespaces/default/services"
 
     async def work() -> None:
-        client = await Client.connect(port, context, "bench")
+        client = await connect()
         for number in numbers:
             await client.request("POST", path, service(number))
         client.close()
@@ -122,23 +126,23 @@ async def creates(port: int, context: ssl.SSLContext, count: int) -> float:
     return time.perf_counter() - start
 
 
-async def slices(port: int, context: ssl.SSLContext) -> None:
+async def slices(connect: Connect) -> None:
     """Creates slices of a hundred endpoints each."""
     numbers = iter(range(SLICES))
 
     async def work() -> None:
-        client = await Client.connect(port, context, "bench")
+        client = await connect()
         for number in numbers:
             endpoints = [
                 {
                     "addresses": [f"10.{number // 250}.{number % 250}.{n}"],
-                    "conditions": {"ready": True, "serving": True, "terminating": False},
                     "nodeName": f"node-{n % 20}",
                     "zone": "a",
+                    "conditions": {"ready": True, "serving": True, "terminating": False},
                     "targetRef": {"kind": "Pod", "namespace": "default", "name": f"p-{number}-{n}"},
                 }
                 for n in range(1, 101)
-            ]
+            ]  # fmt: skip
             body = {
                 "metadata": {"name": f"e{number:05}", "labels": {"kubernetes.io/service-name": f"s{number:05}"}},
                 "addressType": "IPv4",
@@ -152,9 +156,9 @@ async def slices(port: int, context: ssl.SSLContext) -> None:
     await asyncio.gather(*(work() for _ in range(CLIENTS)))
 
 
-async def listing(port: int, context: ssl.SSLContext) -> tuple[float, int]:
+async def listing(connect: Connect) -> tuple[float, int]:
     """Seconds to the last byte of a list of all Services, the best of three, and its size."""
-    client = await Client.connect(port, context, "bench")
+    client = await connect()
     best, size = 1e9, 0
     for _ in range(3):
         start = time.perf_counter()
@@ -164,15 +168,15 @@ async def listing(port: int, context: ssl.SSLContext) -> tuple[float, int]:
     return best, size
 
 
-async def fan_out(port: int, context: ssl.SSLContext) -> tuple[float, float]:
+async def fan_out(connect: Connect) -> tuple[float, float]:
     """Seconds that the writes took, and from the last write until the last watcher had seen everything."""
     path = "/api/v1/namespaces/kube-public/configmaps"
-    client = await Client.connect(port, context, "bench")
+    client = await connect()
     version = json.loads(await client.request("GET", path))["metadata"]["resourceVersion"]
     started: asyncio.Queue[None] = asyncio.Queue()
 
     async def watch() -> float:
-        watcher = await Client.connect(port, context, "bench")
+        watcher = await connect()
         await watcher.send("GET", f"{path}?watch=1&resourceVersion={version}&timeoutSeconds=300")
         await watcher.head()
         started.put_nowait(None)
@@ -198,11 +202,11 @@ async def fan_out(port: int, context: ssl.SSLContext) -> tuple[float, float]:
     return wrote - start, last - wrote
 
 
-async def latency(port: int, context: ssl.SSLContext) -> list[float]:
+async def latency(connect: Connect) -> list[float]:
     """Seconds from sending a change to its watch event, one at a time."""
     path = "/api/v1/namespaces/kube-system/configmaps"
-    client = await Client.connect(port, context, "bench")
-    watcher = await Client.connect(port, context, "bench")
+    client = await connect()
+    watcher = await connect()
     version = json.loads(await client.request("GET", path))["metadata"]["resourceVersion"]
     await watcher.send("GET", f"{path}?watch=1&resourceVersion={version}&timeoutSeconds=300")
     await watcher.head()
@@ -229,27 +233,25 @@ def resident(pid: int) -> float:
 
 async def run(directory: Path) -> None:
     """All measurements."""
-    async with server(directory) as (port, context, process):
+    begin = time.perf_counter()
+    with server(directory) as (process, connect):
+        print(f"  ready after {s(time.perf_counter() - begin)}")
         print(f"  resident when idle: {resident(process.pid):.0f} MB")
-        found = await latency(port, context)
-        print(
-            f"  change to watch event: median {statistics.median(found) * 1e3:.1f} ms, worst {max(found) * 1e3:.1f} ms"
-        )
-        seconds, after = await fan_out(port, context)
-        print(
-            f"  {WATCHERS} watchers, {CHANGES} changes: writes {seconds:.2f} s, last event {after:.2f} s after the last"
-        )
-        seconds = await creates(port, context, CREATES)
+        found = await latency(connect)
+        print(f"  change to watch event: median {ms(statistics.median(found))}, worst {ms(max(found))}")
+        seconds, after = await fan_out(connect)
+        print(f"  {WATCHERS} watchers, {CHANGES} changes: writes {s(seconds)}, last event {s(after)} after the last")
+        seconds = await creates(connect, CREATES)
         print(f"  {CREATES} Services by {CLIENTS} clients, durable: {CREATES / seconds:.0f} a second")
     shutil.rmtree(directory / "data")
-    async with server(directory) as (port, context, process):
-        seconds = await creates(port, context, SERVICES)
+    with server(directory) as (process, connect):
+        seconds = await creates(connect, SERVICES)
         print(f"  {SERVICES} Services: {SERVICES / seconds:.0f} a second")
-        seconds, size = await listing(port, context)
-        print(f"  list of {SERVICES} Services: {seconds * 1e3:.0f} ms, {size / 1e6:.1f} MB")
-        await slices(port, context)
+        seconds, size = await listing(connect)
+        print(f"  list of {SERVICES} Services: {ms(seconds, 0)}, {size / 1e6:.1f} MB")
+        await slices(connect)
         print(f"  resident with {SERVICES} Services, {SLICES * 100} endpoints: {resident(process.pid):.0f} MB")
-    async with server(directory) as (_port, _context, process):
+    with server(directory) as (process, connect):
         print(f"  resident after a restart: {resident(process.pid):.0f} MB")
 
 

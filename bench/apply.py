@@ -12,18 +12,17 @@ from __future__ import annotations
 import gc
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench.generate import cluster_lines
+from bench.generate import write_cluster
+from bench.report import answer, fresh_namespace, in_own_process, ms, ratio, s, show, timed
 
 if TYPE_CHECKING:
     from kproxy.api import Manifests
@@ -34,6 +33,7 @@ FIRST_SIZES = ((2000, 5), (5000, 10))
 CHANGE_SIZES = ((2000, 5), (5000, 10))
 CHANGES = 20
 NFTABLES = "nftables"
+VARIANTS = ("nft", "legacy", NFTABLES)
 PLAIN_NFT_LIMIT = 3000
 """Services above which the plain restore of iptables-nft takes minutes and is not run."""
 
@@ -63,26 +63,13 @@ class OneSlice(msgspec.Struct):
     bare_worst: float
 
 
-@contextmanager
-def fresh_namespace() -> Iterator[str]:
-    """A namespace of our own."""
-    name = f"kp-bench-{os.getpid()}-{time.monotonic_ns()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
-
-
 def load(size: tuple[int, int], directory: Path) -> tuple[Manifests, ServiceState, Renderer]:
     """A cluster of that size: its manifests, state and renderer."""
     from kproxy.api import KubeProxyConfiguration, load_manifests
     from kproxy.render import Renderer, render_options
     from kproxy.services import IPFamily, ServiceState
 
-    path = directory / f"{size[0]}x{size[1]}.jsonl"
-    path.write_text("".join(f"{line}\n" for line in cluster_lines(*size)))
-    manifests = load_manifests([str(path)])
+    manifests = load_manifests([str(write_cluster(*size, directory))])
     config = KubeProxyConfiguration(cluster_cidr="10.0.0.0/8")
     state = ServiceState.of(IPFamily.IPV4, "node-0", manifests.services, manifests.endpoint_slices)
     renderer = Renderer(render_options(config, IPFamily.IPV4, "node-0", manifests.nodes[0]))
@@ -91,10 +78,7 @@ def load(size: tuple[int, int], directory: Path) -> tuple[Manifests, ServiceStat
 
 def restore(command: str, namespace: str, text: str) -> float:
     """Seconds that one plain restore takes."""
-    data = text.encode()
-    start = time.perf_counter()
-    subprocess.run(["ip", "netns", "exec", namespace, f"{command}-restore", "--noflush"], input=data, check=True)
-    return time.perf_counter() - start
+    return timed("ip", "netns", "exec", namespace, f"{command}-restore", "--noflush", input=text.encode())
 
 
 def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> FirstApply:
@@ -179,73 +163,42 @@ def one_slice(size: tuple[int, int], variant_name: str, directory: Path) -> OneS
     return OneSlice(statistics.median(ours), max(ours), statistics.median(bare), max(bare))
 
 
-def in_own_process(kind: str, size: tuple[int, int], variant: str) -> bytes:
-    """One measurement in a process of its own, so that none profits from or pays for another."""
-    command = [sys.executable, "-m", "bench.apply", kind, str(size[0]), str(size[1]), variant]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+def first_rows() -> Iterator[dict[str, str]]:
+    """The rows of first applies."""
+    for variant in VARIANTS:
+        for size in FIRST_SIZES:
+            first = in_own_process(FirstApply, "apply", "first", *size, variant)
+            yield {
+                "size": f"{size[0]}x{size[1]}", "variant": variant,
+                "plain restore": s(first.plain) if first.plain is not None else "not waited for",
+                "in the kernel": s(first.written), "ratio": ratio(first.written, first.plain),
+                "of CPU": ratio(first.cpu, first.plain_cpu), "read back too": s(first.verified),
+                "its ratio": ratio(first.verified, first.plain), "apply again": s(first.again),
+            }  # fmt: skip
 
 
-def _ratio(ours: float | None, plain: float | None) -> str:
-    return f"{ours / plain:.2f}" if ours is not None and plain is not None else ""
+def change_rows() -> Iterator[dict[str, str]]:
+    """The rows of one changed slice."""
+    for variant in VARIANTS:
+        for size in CHANGE_SIZES:
+            found = in_own_process(OneSlice, "apply", "slice", *size, variant)
+            yield {
+                "size": f"{size[0]}x{size[1]}", "variant": variant, "kproxy": ms(found.ours), "worst": ms(found.worst),
+                "bare restore of the changed chains": ms(found.bare), "its worst": ms(found.bare_worst),
+                "ratio": ratio(found.ours, found.bare),
+            }  # fmt: skip
 
 
 def main() -> None:
     """Prints the tables."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
     if os.geteuid() != 0:
-        console.print("apply: needs root, for network namespaces")
+        print("apply: needs root, for network namespaces")
         return
-    table = Table(title="apply: a first apply beside one plain iptables-restore of the same text")
-    for heading in (
-        "size",
-        "variant",
-        "plain restore",
-        "in the kernel",
-        "ratio",
-        "of CPU",
-        "read back too",
-        "ratio",
-        "apply again",
-    ):
-        table.add_column(heading, justify="right")
-    for variant in ("nft", "legacy", NFTABLES):
-        for size in FIRST_SIZES:
-            first = msgspec.json.decode(in_own_process("first", size, variant), type=FirstApply)
-            table.add_row(
-                f"{size[0]}x{size[1]}",
-                variant,
-                f"{first.plain:.2f} s" if first.plain is not None else "not waited for",
-                f"{first.written:.2f} s",
-                _ratio(first.written, first.plain),
-                _ratio(first.cpu, first.plain_cpu),
-                f"{first.verified:.2f} s",
-                _ratio(first.verified, first.plain),
-                f"{first.again:.2f} s",
-            )
-    console.print(table)
-    table = Table(title="apply: one changed slice, from the object to the rule in the kernel")
-    for heading in ("size", "variant", "kproxy", "worst", "bare restore of the changed chains", "worst", "ratio"):
-        table.add_column(heading, justify="right")
-    for variant in ("nft", "legacy", NFTABLES):
-        for size in CHANGE_SIZES:
-            slice_ = msgspec.json.decode(in_own_process("slice", size, variant), type=OneSlice)
-            table.add_row(
-                f"{size[0]}x{size[1]}",
-                variant,
-                f"{slice_.ours * 1000:.1f} ms",
-                f"{slice_.worst * 1000:.1f} ms",
-                f"{slice_.bare * 1000:.1f} ms",
-                f"{slice_.bare_worst * 1000:.1f} ms",
-                f"{slice_.ours / slice_.bare:.2f}",
-            )
-    console.print(table)
+    show("apply: a first apply beside one plain iptables-restore of the same text", first_rows())
+    show("apply: one changed slice, from the object to the rule in the kernel", change_rows())
 
 
 if __name__ == "__main__":
     measure = {"first": first_apply, "slice": one_slice}[sys.argv[1]]
     with tempfile.TemporaryDirectory() as made:
-        result = measure((int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], Path(made))
-    sys.stdout.write(msgspec.json.encode(result).decode())
+        answer(measure((int(sys.argv[2]), int(sys.argv[3])), sys.argv[4], Path(made)))

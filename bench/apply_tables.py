@@ -5,22 +5,20 @@ from __future__ import annotations
 import gc
 import resource
 import statistics
-import subprocess
 import time
 from pathlib import Path
 
 import msgspec
 
-from bench.apply import CHANGES, FirstApply, OneSlice, fresh_namespace, load
+from bench.apply import CHANGES, FirstApply, OneSlice, load
+from bench.report import fresh_namespace, timed
 
 ROUNDS = 3
 
 
 def load_table(namespace: str, script: str) -> float:
     """Seconds that one `nft -f` takes."""
-    start = time.perf_counter()
-    subprocess.run(["ip", "netns", "exec", namespace, "nft", "-f", "-"], input=script.encode(), check=True)
-    return time.perf_counter() - start
+    return timed("ip", "netns", "exec", namespace, "nft", "-f", "-", input=script.encode())
 
 
 def children_cpu() -> float:

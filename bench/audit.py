@@ -1,8 +1,7 @@
 """Audit: a snapshot of 200 nodes with 2000 Services of 5 endpoints each, rendered for each node, some nodes damaged.
 
 A tenth of the Services have a node port, a twentieth a load balancer; twenty of these have policy Local, and so give
-the nodes of their endpoints rules of their own. Each size runs in a process of its own, so that its peak memory is its
-own.
+the nodes of their endpoints rules of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from bench.generate import endpoint_slice, service
+from bench.report import answer, in_own_process, mib, s, show
 
 SIZES: Final = ((20, 2000, 5), (200, 2000, 5))
 CIDR: Final = "10.0.0.0/8"
@@ -66,42 +67,28 @@ def objects(nodes: int, services: int, endpoints: int) -> dict[str, bytes]:
             "status": {"addresses": [{"type": "InternalIP", "address": f"192.168.{node >> 8}.{node & 255}"}]},
         })  # fmt: skip
     for number in range(services):
-        udp, door = number % 9 == 4, number % 10 == 0 or number < _LOCAL
-        protocol = "UDP" if udp else "TCP"
-        port: dict[str, Any] = {"name": "p", "port": 80, "protocol": protocol, "targetPort": 8080}
-        ip = f"172.{16 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
-        spec: dict[str, Any] = {"type": "ClusterIP", "clusterIP": ip, "clusterIPs": [ip], "selector": {"app": "x"}}
-        status: dict[str, Any] = {}
+        protocol, door = "UDP" if number % 9 == 4 else "TCP", number % 10 == 0 or number < _LOCAL
+        item: dict[str, Any] = service(number)
+        item["spec"]["ports"][0]["protocol"] = protocol
         if door:
-            port["nodePort"] = 30000 + number
-            spec["type"] = "NodePort"
+            item["spec"]["type"] = "NodePort"
+            item["spec"]["ports"][0]["nodePort"] = 30000 + number
         if number % 20 == 0 or number < _LOCAL:
-            spec["type"] = "LoadBalancer"
-            status = {"loadBalancer": {"ingress": [{"ip": f"203.0.{113 + (number >> 8)}.{number & 255}"}]}}
+            item["spec"]["type"] = "LoadBalancer"
+            item["status"] = {"loadBalancer": {"ingress": [{"ip": f"203.0.{113 + (number >> 8)}.{number & 255}"}]}}
         if number < _LOCAL:
-            spec |= {"externalTrafficPolicy": "Local", "healthCheckNodePort": 33000 + number}
-        name = {"name": f"svc-{number}", "namespace": "bench"}
-        listed["Service"].append({
-            "apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {**spec, "ports": [port]},
-            "status": status,
-        })  # fmt: skip
+            item["spec"] |= {"externalTrafficPolicy": "Local", "healthCheckNodePort": 33000 + number}
+        listed["Service"].append(item)
         places = [endpoint_place(number, index, nodes) for index in range(endpoints)]
-        listed["EndpointSlice"].append({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {**name, "labels": {"kubernetes.io/service-name": f"svc-{number}"}},
-            "ports": [{"name": "p", "port": 8080, "protocol": protocol}],
-            "endpoints": [
-                {
-                    "addresses": [ip], "conditions": {"ready": True}, "nodeName": f"node-{node}",
-                    "targetRef": {"kind": "Pod", "namespace": "bench", "name": f"svc-{number}-{index}"},
-                }
-                for index, (node, ip) in enumerate(places)
-            ],
-        })  # fmt: skip
+        part: dict[str, Any] = endpoint_slice(number, [ip for _, ip in places])
+        part["ports"][0]["protocol"] = protocol
+        listed["EndpointSlice"].append(part)
         for index, (node, ip) in enumerate(places):
+            pod = {"namespace": "bench", "name": f"svc-{number}-{index}"}
+            part["endpoints"][index] |= {"nodeName": f"node-{node}", "targetRef": {"kind": "Pod", **pod}}
             listed["Pod"].append({
-                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"svc-{number}-{index}", "namespace": "bench"},
-                "spec": {"nodeName": f"node-{node}", "containers": []}, "status": {"phase": "Running", "podIP": ip},
+                "apiVersion": "v1", "kind": "Pod", "metadata": pod, "status": {"phase": "Running", "podIP": ip},
+                "spec": {"nodeName": f"node-{node}", "containers": []},
             })  # fmt: skip
     return {
         f"objects/{kind}.json": json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
@@ -224,31 +211,19 @@ def measure(path: str) -> Measured:
 
 def main() -> None:
     """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="audit: a snapshot whose nodes are rendered, some of them damaged (aim: 60 s, 2 GB)")
-    for heading in ("nodes", "Services", "archive", "wall", "CPU", "largest process", "packets", "findings"):
-        table.add_column(heading, justify="right")
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         for nodes, services, endpoints in SIZES:
             path = Path(name) / f"{nodes}.tar.gz"
             make_snapshot(nodes, services, endpoints, path)
-            command = [sys.executable, "-m", "bench.audit", str(path)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            got = msgspec.json.decode(done.stdout, type=Measured)
-            table.add_row(
-                f"{nodes}",
-                f"{services}x{endpoints}",
-                f"{got.size / 1e6:.1f} MB",
-                f"{got.wall:.1f} s",
-                f"{got.cpu:.1f} s",
-                f"{got.peak / 1024:.0f} MiB",
-                f"{got.questions:,}",
-                f"{sum(got.kinds.values())}",
-            )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+            got = in_own_process(Measured, "audit", path)
+            rows.append({
+                "nodes": f"{nodes}", "Services": f"{services}x{endpoints}", "archive": f"{got.size / 1e6:.1f} MB",
+                "wall": s(got.wall, 1), "CPU": s(got.cpu, 1), "largest process": mib(got.peak),
+                "packets": f"{got.questions:,}", "findings": f"{sum(got.kinds.values())}",
+            })  # fmt: skip
+    show("audit: a snapshot whose nodes are rendered, some of them damaged (aim: 60 s, 2 GB)", rows, 120)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(measure(sys.argv[1])).decode())
+    answer(measure(sys.argv[1]))

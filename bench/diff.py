@@ -1,7 +1,7 @@
 """Diff: whether two rule sets treat every packet alike, at 1000x5, 2000x5 and 7000x10 services and endpoints.
 
-Both sides are what iptables-save prints on a node with that many ClusterIP Services: 7000x10 makes 224,000 rules. Each
-case runs in a process of its own, so that its peak memory is its own. Times are processor time of its one thread:
+Both sides are what iptables-save prints on a node with that many ClusterIP Services: 7000x10 makes 224,000 rules. Times
+are processor time of one thread:
 
     identical      the same text twice
     renamed        every chain of kube-proxy's under another name, and the dispatch rules in another order
@@ -16,23 +16,19 @@ first packet through it, and comparing the two.
 from __future__ import annotations
 
 import gc
-import json
 import re
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from bench.generate import service
+from bench.report import answer, in_own_process, mib, ms, peak, s, show
 from bench.trace import write_dump
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 SIZES = ((1000, 5), (2000, 5), (7000, 10))
 MODE_SIZES = ((2000, 5), (5000, 10))
@@ -93,26 +89,38 @@ def _without_endpoints(text: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def measure(one: str, other: str) -> Measured:
-    """Measures one case in this process."""
-    from kproxy.dataplane.compare.compare import compare
+def read_rules(path: str) -> Any:
+    """The rules of a dump, by its suffix those of iptables-save or of nft."""
     from kproxy.netfilter import parse_save
+    from kproxy.netfilter.nftables.text import parse_nft
+
+    text = Path(path).read_text()
+    return parse_nft(text, path) if path.endswith(".nft") else parse_save(text, path)
+
+
+def measure(one: str, other: str) -> Measured:
+    """Measures one case, or a comparison across modes, in this process."""
+    from kproxy.dataplane.compare.compare import compare
+    from kproxy.dataplane.symbolic.host_rules import SideRules
+    from kproxy.netfilter import Family
 
     gc.disable()
     start = time.process_time()
-    first, second = (parse_save(Path(path).read_text(), path) for path in (one, other))
+    first, second = read_rules(one), read_rules(other)
     read = time.process_time()
-    found = compare(first, second)
-    done = time.process_time()
+    if other.endswith(".nft"):
+        found = compare(SideRules.of(first), SideRules((), second), family=Family.IPV4)
+    else:
+        found = compare(first, second)
     return Measured(
         rules=first.rule_count,
         read=read - start,
-        compare=done - read,
+        compare=time.process_time() - read,
         alike=found.alike,
         differences=len(found.differences),
         left=found.unexamined,
         undecided=len(found.undecided),
-        peak=_peak(),
+        peak=peak(),
     )
 
 
@@ -129,16 +137,12 @@ class Side(msgspec.Struct):
 def measure_side(path: str) -> Side:
     """Measures one mode in this process."""
     from kproxy.dataplane import Host, index_ruleset, make_packet, trace
-    from kproxy.netfilter import Family, parse_save
-    from kproxy.netfilter.nftables.text import parse_nft
+    from kproxy.netfilter import Family
 
     gc.disable()
     start = time.process_time()
-    text = Path(path).read_text()
-    if path.endswith(".nft"):
-        index = index_ruleset((), nftables=parse_nft(text, path), family=Family.IPV4)
-    else:
-        index = index_ruleset(parse_save(text, path))
+    rules = read_rules(path)
+    index = index_ruleset((), nftables=rules, family=Family.IPV4) if path.endswith(".nft") else index_ruleset(rules)
     marks = [start, time.process_time()]
     for number in (1, 2):
         packet = make_packet("10.9.9.9:40000", service_endpoint(number), in_interface="eth0")
@@ -146,114 +150,60 @@ def measure_side(path: str) -> Side:
         assert last.dnat, "a Service was asked"
         marks.append(time.process_time())
     begun, indexed, first, second = marks
-    return Side(indexed - begun, first - indexed, second - first, _peak())
-
-
-def _peak() -> int:
-    """The most memory that this process has had, in KiB. (ru_maxrss would count its parent's, at the fork.)"""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
+    return Side(indexed - begun, first - indexed, second - first, peak())
 
 
 def service_endpoint(number: int) -> str:
     """Address and port of a generated Service."""
     spec = service(number)["spec"]
-    assert isinstance(spec, dict)
     return f"{spec['clusterIP']}:{spec['ports'][0]['port']}"
 
 
-def measure_modes(one: str, other: str) -> Measured:
-    """Measures a comparison across modes in this process."""
-    from kproxy.dataplane.compare.compare import compare
-    from kproxy.dataplane.symbolic.host_rules import SideRules
-    from kproxy.netfilter import Family, parse_save
-    from kproxy.netfilter.nftables.text import parse_nft
-
-    gc.disable()
-    start = time.process_time()
-    first = parse_save(Path(one).read_text(), one)
-    second = parse_nft(Path(other).read_text(), other)
-    read = time.process_time()
-    found = compare(SideRules.of(first), SideRules((), second), family=Family.IPV4)
-    return Measured(
-        rules=first.rule_count,
-        read=read - start,
-        compare=time.process_time() - read,
-        alike=found.alike,
-        differences=len(found.differences),
-        left=found.unexamined,
-        undecided=len(found.undecided),
-        peak=_peak(),
-    )
-
-
-def modes(directory: Path) -> RichTable:
-    """The second table."""
-    from rich.table import Table
-
-    table = Table(title="the same cluster in iptables mode and in nftables mode")
-    for heading in ("size", "what", "read and index", "first packet", "next", "compare", "answer", "peak memory"):
-        table.add_column(heading, justify="right")
+def modes(directory: Path) -> Iterator[dict[str, str]]:
+    """The rows of the second table."""
     for size in MODE_SIZES:
         one, other = directory / "one.save", directory / "other.nft"
         write_dump(*size, one)
         write_dump(*size, other, mode="nftables")
         name = f"{size[0]}x{size[1]}"
         for path in (one, other):
-            side = Side(**_run("side", path))
-            seconds = (f"{side.index:.2f} s", f"{side.first * 1e3:.1f} ms", f"{side.packet * 1e3:.1f} ms")
-            table.add_row(name, path.suffix[1:], *seconds, "", "", f"{side.peak / 1024:.0f} MiB")
-        got = Measured(**_run("modes", one, other))
-        answer = f"{got.differences} differences, {got.left} more"
-        both = (f"{got.read:.2f} s", "", "", f"{got.compare:.2f} s")
-        table.add_row(name, "diff", *both, answer, f"{got.peak / 1024:.0f} MiB")
-    return table
+            side = in_own_process(Side, "diff", "side", path)
+            yield {
+                "size": name, "what": path.suffix[1:], "read and index": s(side.index), "first packet": ms(side.first),
+                "next": ms(side.packet), "compare": "", "answer": "", "peak memory": mib(side.peak),
+            }  # fmt: skip
+        got = in_own_process(Measured, "diff", "case", one, other)
+        both = f"{got.differences} differences, {got.left} more"
+        yield {
+            "size": name, "what": "diff", "read and index": s(got.read), "first packet": "", "next": "",
+            "compare": s(got.compare), "answer": both, "peak memory": mib(got.peak),
+        }  # fmt: skip
 
 
-def _run(*arguments: str | Path) -> dict[str, Any]:
-    """What a process of its own measured."""
-    command = [sys.executable, "-m", "bench.diff", *map(str, arguments)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout))
+def cases(directory: Path) -> Iterator[dict[str, str]]:
+    """The rows of the first table."""
+    for size in SIZES:
+        one, other = directory / "one.save", directory / "other.save"
+        write_dump(*size, one)
+        for case in CASES:
+            other.write_text(changed(one.read_text(), case))
+            got = in_own_process(Measured, "diff", "case", one, other)
+            found = f"{got.differences} difference{'' if got.differences == 1 else 's'}"
+            yield {
+                "size": f"{size[0]}x{size[1]}", "rules each": f"{got.rules}", "case": case, "read both": s(got.read),
+                "compare": s(got.compare),
+                "answer": ("alike" if got.alike else found) + (f", {got.left} more" if got.left else ""),
+                "peak memory": mib(got.peak),
+            }  # fmt: skip
+            assert not got.undecided, f"{size} {case}: {got.undecided} undecided"
 
 
 def main() -> None:
     """Prints the tables."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="diff: do two dumps of a node treat every packet alike?")
-    for heading in ("size", "rules each", "case", "read both", "compare", "answer", "peak memory"):
-        table.add_column(heading, justify="right")
     with tempfile.TemporaryDirectory() as name:
-        for size in SIZES:
-            one, other = Path(name) / "one.save", Path(name) / "other.save"
-            write_dump(*size, one)
-            for case in CASES:
-                other.write_text(changed(one.read_text(), case))
-                got = Measured(**_run("case", one, other))
-                answer = f"{got.differences} difference{'' if got.differences == 1 else 's'}"
-                answer = "alike" if got.alike else answer
-                table.add_row(
-                    f"{size[0]}x{size[1]}",
-                    f"{got.rules}",
-                    case,
-                    f"{got.read:.2f} s",
-                    f"{got.compare:.2f} s",
-                    answer + (f", {got.left} more" if got.left else ""),
-                    f"{got.peak / 1024:.0f} MiB",
-                )
-                assert not got.undecided, f"{size} {case}: {got.undecided} undecided"
-        beside = modes(Path(name))
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    console.print(beside)
+        show("diff: do two dumps of a node treat every packet alike?", cases(Path(name)))
+        show("the same cluster in iptables mode and in nftables mode", modes(Path(name)))
 
 
 if __name__ == "__main__":
-    measures: dict[str, Callable[..., msgspec.Struct]] = {
-        "case": measure,
-        "side": measure_side,
-        "modes": measure_modes,
-    }
-    sys.stdout.write(msgspec.json.encode(measures[sys.argv[1]](*sys.argv[2:])).decode())
+    answer(measure(*sys.argv[2:]) if sys.argv[1] == "case" else measure_side(*sys.argv[2:]))

@@ -9,14 +9,14 @@ targets: 100 ms for what is on the page, 300 ms for a question to the model at 2
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.explore import write_manifests
+from bench.generate import write_cluster
+from bench.report import show
 
 TIMES = 7
 ON_PAGE = 100
@@ -169,9 +169,6 @@ def measure(page: Any, cluster: Cluster) -> dict[str, list[float]]:
 
 def main() -> None:
     """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
     from tests.support.browser import running_browser
     from tests.support.cluster.showcase import MANY_APPS, showcase
     from tests.support.cluster.snapshots import write_files
@@ -186,7 +183,7 @@ def main() -> None:
     measured = {}
     with tempfile.TemporaryDirectory() as scratch, running_browser(Path(scratch, "profile"), 1000) as browser:
         browser.set_script_timeout(SETTLED)
-        write_manifests(2000, 5, Path(scratch, "2000x5"))
+        write_cluster(2000, 5, Path(scratch), nodes=10).rename(Path(scratch, "2000x5"))
         write_files(Path(scratch, "many"), dict(showcase(200, MANY_APPS)))
         Path(scratch, "many", "objects").rename(Path(scratch, "200 nodes"))
         for name, cluster in clusters.items():
@@ -197,11 +194,11 @@ def main() -> None:
                 time.sleep(SETTLED)
                 measured[name] = measure(page, cluster)
                 browser.get("about:blank")
-    table = Table(title="explore's page: milliseconds from a click or a key to the painted frame")
-    for heading in ("interaction", "target", *(f"{name}, {what}" for name in clusters for what in ("median", "worst"))):
-        table.add_column(heading, justify="left" if heading == "interaction" else "right")
+    table = []
     for step in (step for row in rows(next(iter(clusters.values())), 0) for step in row.steps):
-        times = [found[step.name] for found in measured.values()]
-        cells = [f"{value:.0f}" for one in times for value in (statistics.median(one), max(one))]
-        table.add_row(step.name, str(step.target), *cells)
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
+        cells = {"interaction": step.name, "target": str(step.target)}
+        for name, found in measured.items():
+            times = found[step.name]
+            cells |= {f"{name}, median": f"{statistics.median(times):.0f}", f"{name}, worst": f"{max(times):.0f}"}
+        table.append(cells)
+    show("explore's page: milliseconds from a click or a key to the painted frame", table, 100)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 
 def cluster_lines(services: int, endpoints: int) -> Iterator[str]:
@@ -27,13 +29,26 @@ def cluster_lines(services: int, endpoints: int) -> Iterator[str]:
         yield json.dumps(endpoint_slice(number, [endpoint_ip(number, index) for index in range(endpoints)]))
 
 
+def write_cluster(services: int, endpoints: int, directory: Path, nodes: int = 1) -> Path:
+    """Writes a cluster into a file SERVICESxENDPOINTS.jsonl, with Nodes node-0 and so on; returns its path."""
+    lines = list(cluster_lines(services, endpoints))
+    node = json.loads(lines[0])
+    for number in range(1, nodes):
+        status = {"addresses": [{"type": "InternalIP", "address": f"192.168.0.{number + 2}"}]}
+        spec = {"podCIDRs": [f"10.0.{number}.0/24"]}
+        lines.append(json.dumps({**node, "metadata": {"name": f"node-{number}"}, "spec": spec, "status": status}))
+    path = directory / f"{services}x{endpoints}.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
 def endpoint_ip(number: int, index: int) -> str:
     """An IP of its own for endpoint `index` of Service `number`."""
     value = number * 64 + index
     return f"10.{1 + (value >> 16)}.{(value >> 8) & 255}.{value & 255}"
 
 
-def service(number: int) -> dict[str, object]:
+def service(number: int) -> dict[str, Any]:
     """The Service `bench/svc-NUMBER`."""
     cluster_ip = f"172.{16 + (number >> 16)}.{(number >> 8) & 255}.{number & 255}"
     return {
@@ -54,7 +69,7 @@ def service(number: int) -> dict[str, object]:
     }
 
 
-def endpoint_slice(number: int, ips: list[str]) -> dict[str, object]:
+def endpoint_slice(number: int, ips: list[str]) -> dict[str, Any]:
     """The EndpointSlice of Service `svc-NUMBER` with the given endpoints."""
     return {
         "apiVersion": "discovery.k8s.io/v1",

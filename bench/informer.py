@@ -1,13 +1,11 @@
 """List, decode, index and follow: 10,000 Services with 100,000 endpoints, from a server on the loopback interface.
 
-The server is a process of its own that sends prepared bytes, so that only the client is measured. Each way of listing
-runs in a process of its own, so that its peak memory is its own.
+The server is a process of its own that sends prepared bytes, so that only the client is measured.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from bench.generate import endpoint_ip, endpoint_slice, service
+from bench.report import answer, in_own_process, mib, ms, peak, s, show
 
 SERVICES, ENDPOINTS = 10_000, 10
 CHANGES = 200
@@ -46,7 +45,6 @@ def objects(plural: str) -> Iterator[dict[str, Any]]:
         else:
             item = endpoint_slice(number, [endpoint_ip(number, index) for index in range(ENDPOINTS)])
         meta = item["metadata"]
-        assert isinstance(meta, dict)
         meta["resourceVersion"] = str(number + 1)
         meta["uid"] = f"00000000-0000-4000-8000-{number:012d}"
         yield item
@@ -166,38 +164,27 @@ def measure(streaming: bool) -> Measured:
         idle = time.process_time()
         time.sleep(2)
         idle = (time.process_time() - idle) / 2
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        most = peak()
         factory.shutdown()
         server.kill()
-    return Measured(synced, spent, statistics.median(latencies), max(latencies), idle, peak)
+    return Measured(synced, spent, statistics.median(latencies), max(latencies), idle, most)
 
 
 def main() -> None:
     """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    size = f"{SERVICES:,} Services and {SERVICES * ENDPOINTS:,} endpoints"
-    table = Table(title=f"informer: {size} listed and indexed; the goal is {GOAL}")
-    for heading in ("how", "synced", "CPU", "peak memory", "event to handler, median", "worst", "idle CPU"):
-        table.add_column(heading, justify="right")
-    for how in ("list", "streaming"):
-        done = subprocess.run([sys.executable, "-m", "bench.informer", how], check=True, capture_output=True, text=True)
-        got = msgspec.json.decode(done.stdout, type=Measured)
-        table.add_row(
-            {"list": "pages of 500", "streaming": "streaming list"}[how],
-            f"{got.synced:.2f} s",
-            f"{got.cpu:.2f} s",
-            f"{got.peak / 1024:.0f} MiB",
-            f"{got.event_median * 1000:.2f} ms",
-            f"{got.event_worst * 1000:.2f} ms",
-            f"{got.idle_cpu * 100:.2f} %",
-        )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    rows = []
+    for how, words in (("list", "pages of 500"), ("streaming", "streaming list")):
+        got = in_own_process(Measured, "informer", how)
+        rows.append({
+            "how": words, "synced": s(got.synced), "CPU": s(got.cpu), "peak memory": mib(got.peak),
+            "event to handler, median": ms(got.event_median, 2), "worst": ms(got.event_worst, 2),
+            "idle CPU": f"{got.idle_cpu * 100:.2f} %",
+        })  # fmt: skip
+    show(f"informer: {SERVICES:,} Services, {SERVICES * ENDPOINTS:,} endpoints listed and indexed; goal {GOAL}", rows)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve()
     else:
-        sys.stdout.write(msgspec.json.encode(measure(sys.argv[1] == "streaming")).decode())
+        answer(measure(sys.argv[1] == "streaming"))

@@ -1,17 +1,15 @@
 """Decode, render, plan, in both modes: at 1000x5, 2000x5, 5000x10 and 10000x10 services and endpoints.
 
-Each size runs in a process of its own, so that its peak memory is its own. kube-proxy's figures are its work with
-iptables replaced by nothing, recorded on a 2-core Debian 12 machine; only ratios and shapes carry over.
+kube-proxy's figures are its work with iptables replaced by nothing, recorded on a 2-core Debian 12 machine; only ratios
+and shapes carry over.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import resource
+import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.generate import cluster_lines
+from bench.generate import write_cluster
+from bench.report import KPROXY, answer, fresh_namespace, in_own_process, mib, ms, peak, ratio, s, show, timed
 from kproxy.api import Manifests
 
 SIZES = ((1000, 5), (2000, 5), (5000, 10), (10000, 10))
@@ -74,7 +73,7 @@ def measure(path: str) -> Measured:
         written = max(written, len(partial.restore_text))
         partials.append(time.perf_counter() - begin)
         assert len(partial.service_ports) == 1, "a partial plan names only what changed"
-    peak, full_bytes, rules = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(text), text.count("\n-A ")
+    most, full_bytes, rules = peak(), len(text), text.count("\n-A ")
     table, updates, table_bytes = measure_table(manifests)
     return Measured(
         decode=decoded - start,
@@ -84,7 +83,7 @@ def measure(path: str) -> Measured:
         partial_bytes=written,
         full_bytes=full_bytes,
         rules=rules,
-        peak=peak,
+        peak=most,
         table=table,
         table_partial=statistics.median(updates),
         table_bytes=table_bytes,
@@ -118,105 +117,46 @@ def measure_table(manifests: Manifests) -> tuple[float, list[float], int]:
     return rendered, updates, size
 
 
-def table_process(path: Path, directory: Path) -> float:
-    """Seconds for `kproxy render --mode nftables --format restore` as a whole process."""
-    kproxy = Path(sys.executable).parent / "kproxy"
-    output = directory / "out.nft"
-    start = time.perf_counter()
-    subprocess.run(
-        [kproxy, "render", "-f", path, "--mode", "nftables", "--format", "restore", "-o", output], check=True
-    )
-    return time.perf_counter() - start
-
-
-def whole_process(path: Path, directory: Path) -> tuple[float, float | None]:
-    """Seconds for `kproxy render --format restore` as a whole process, and for iptables-legacy-restore to load that."""
-    output = directory / "out.restore"
-    kproxy = Path(sys.executable).parent / "kproxy"
-    start = time.perf_counter()
-    subprocess.run([kproxy, "render", "-f", path, "--format", "restore", "-o", output], check=True)
-    ours = time.perf_counter() - start
-    if (
-        shutil.which("iptables-legacy-restore") is None
-        or subprocess.run(["id", "-u"], capture_output=True).stdout != b"0\n"
-    ):
-        return ours, None
-    name = f"kp-bench-{path.stem}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        with output.open("rb") as text:
-            start = time.perf_counter()
-            subprocess.run(
-                ["ip", "netns", "exec", name, "iptables-legacy-restore", "--noflush"], stdin=text, check=True
-            )
-            return ours, time.perf_counter() - start
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
+def legacy_restore(path: Path) -> float | None:
+    """Seconds for iptables-legacy-restore to load a file into a namespace; None if that cannot be tried."""
+    if shutil.which("iptables-legacy-restore") is None or os.geteuid() != 0:
+        return None
+    with fresh_namespace() as name, path.open("rb") as text:
+        return timed("ip", "netns", "exec", name, "iptables-legacy-restore", "--noflush", stdin=text)
 
 
 def main() -> None:
     """Prints the tables."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="render: kproxy, kube-proxy v1.36.2 beside it (its own work, iptables replaced by nothing)")
-    for heading in ("size", "decode", "full render", "kube-proxy", "one slice", "worst", "kube-proxy", "bytes"):
-        table.add_column(heading, justify="right")
-    for heading in ("kube-proxy", "rules", "full text", "peak memory"):
-        table.add_column(heading, justify="right")
-    tables = Table(
-        title="the same in nftables mode: in one process after decoding, and kproxy render as a whole process"
-    )
-    for heading in ("size", "full render", "one slice", "full text", "whole process", "of iptables mode's"):
-        tables.add_column(heading, justify="right")
-    whole = Table(title="kproxy render --format restore as a whole process, from JSON lines")
-    for heading in ("size", "kproxy render", "iptables-legacy-restore of its output", "ratio"):
-        whole.add_column(heading, justify="right")
+    rows, whole, tables = [], [], []
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+        output = Path(name) / "out.restore"
         for size in SIZES:
-            path = directory / f"{size[0]}x{size[1]}.jsonl"
-            path.write_text("".join(f"{line}\n" for line in cluster_lines(*size)))
-            done = subprocess.run(
-                [sys.executable, "-m", "bench.render", str(path)], check=True, capture_output=True, text=True
-            )
-            got = Measured(**json.loads(done.stdout))
+            path = write_cluster(*size, Path(name))
+            got = in_own_process(Measured, "render", path)
             full, partial, written = KUBE_PROXY[size]
-            table.add_row(
-                f"{size[0]}x{size[1]}",
-                f"{got.decode * 1000:.0f} ms",
-                f"{got.render * 1000:.0f} ms",
-                full,
-                f"{got.partial * 1000:.2f} ms",
-                f"{got.partial_worst * 1000:.2f} ms",
-                partial,
-                f"{got.partial_bytes}",
-                written,
-                f"{got.rules}",
-                f"{got.full_bytes / 1e6:.1f} MB",
-                f"{got.peak / 1024:.0f} MiB",
-            )
-            ours, legacy = whole_process(path, directory)
-            in_mode = table_process(path, directory)
-            tables.add_row(
-                f"{size[0]}x{size[1]}",
-                f"{got.table * 1000:.0f} ms",
-                f"{got.table_partial * 1000:.2f} ms",
-                f"{got.table_bytes / 1e6:.1f} MB",
-                f"{in_mode:.2f} s",
-                f"{in_mode / ours:.2f}",
-            )
-            whole.add_row(
-                f"{size[0]}x{size[1]}",
-                f"{ours:.2f} s",
-                f"{legacy:.2f} s" if legacy is not None else "needs root",
-                f"{ours / legacy:.2f}" if legacy is not None else "",
-            )
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    console.print(whole)
-    console.print(tables)
+            rows.append({
+                "size": path.stem, "decode": ms(got.decode, 0), "full render": ms(got.render, 0), "kube-proxy": full,
+                "one slice": ms(got.partial, 2), "worst": ms(got.partial_worst, 2), "kube-proxy's": partial,
+                "bytes": f"{got.partial_bytes}", "kube-proxy's bytes": written, "rules": f"{got.rules}",
+                "full text": f"{got.full_bytes / 1e6:.1f} MB", "peak memory": mib(got.peak),
+            })  # fmt: skip
+            render = (KPROXY, "render", "-f", path, "--format", "restore", "-o", output)
+            ours = timed(*render)
+            legacy = legacy_restore(output)
+            whole.append({
+                "size": path.stem, "kproxy render": s(ours), "ratio": ratio(ours, legacy),
+                "iptables-legacy-restore of its output": s(legacy) if legacy is not None else "needs root",
+            })  # fmt: skip
+            in_mode = timed(*render, "--mode", "nftables")
+            tables.append({
+                "size": path.stem, "full render": ms(got.table, 0), "one slice": ms(got.table_partial, 2),
+                "full text": f"{got.table_bytes / 1e6:.1f} MB", "whole process": s(in_mode),
+                "of iptables mode's": ratio(in_mode, ours),
+            })  # fmt: skip
+    show("render: kproxy, kube-proxy v1.36.2 beside it (its own work, iptables replaced by nothing)", rows)
+    show("kproxy render --format restore as a whole process, from JSON lines", whole)
+    show("the same in nftables mode: in one process after decoding, and kproxy render as a whole process", tables)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(measure(sys.argv[1])).decode())
+    answer(measure(sys.argv[1]))

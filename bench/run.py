@@ -9,26 +9,23 @@ what it wrote. A change is timed from the server's answer to the kernel's commit
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
 import select
 import signal
 import socket
-import ssl
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from bench.apiserver import Client
-from bench.apply import fresh_namespace
+from bench.apiserver import Client, Connect, resident, server
 from bench.generate import cluster_lines, endpoint_ip, endpoint_slice, service
+from bench.report import fresh_namespace, show
 
 SIZE = (2000, 5)
 STARTS = 3
@@ -146,53 +143,20 @@ class Agent:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
-    def resident(self) -> float:
-        """Resident memory in megabytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
 
 
-@contextlib.contextmanager
-def api_server(directory: Path) -> Iterator[Path]:
-    """A running `kproxy apiserver`; gives its kubeconfig."""
-    kubeconfig = directory / "kubeconfig"
-    (directory / "tokens").write_text('bench,bench,1,"system:masters"\n')
-    command = [sys.executable, "-m", "kproxy", "apiserver"]
-    command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0", "--write-kubeconfig", str(kubeconfig)]
-    command += ["--service-cluster-ip-range", "172.16.0.0/12", "--token-file", str(directory / "tokens")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        if "ready" not in line:
-            raise RuntimeError(f"no API server: {line}")
-        (directory / "port").write_text(line.strip().rsplit(":", 1)[1])
-        yield kubeconfig
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-
-
-async def connect(directory: Path) -> Client:
-    """A connection to the server as administrator."""
-    context = ssl.create_default_context(cafile=directory / "data" / "ca.pem")
-    context.check_hostname = False
-    return await Client.connect(int((directory / "port").read_text()), context, "bench")
-
-
-async def load(directory: Path) -> None:
+async def load(connect: Connect) -> None:
     """Creates the cluster."""
-    client = await connect(directory)
+    client = await connect()
     await client.request("POST", "/api/v1/namespaces", json.dumps({"metadata": {"name": "bench"}}).encode())
     paths = {"Node": "/api/v1/nodes", "Service": "/api/v1/namespaces/bench/services", "EndpointSlice": SLICES}
     lines = iter([*cluster_lines(*SIZE), json.dumps(service(ROLLING_SERVICE)), *map(json.dumps, rolling_slices())])
 
     async def work() -> None:
-        connection = await connect(directory)
+        connection = await connect()
         for line in lines:
             body = json.loads(line)
             if body["kind"] == "Service":  # the server chooses cluster IPs
@@ -210,7 +174,7 @@ def rolling_slices(replaced: int = 0) -> list[dict[str, object]]:
     found = []
     for number in range(2):
         each = endpoint_slice(ROLLING_SERVICE, ips[number * 100 : number * 100 + 100])
-        each["metadata"]["name"] = f"svc-{ROLLING_SERVICE}-{number}"  # type: ignore[index]
+        each["metadata"]["name"] = f"svc-{ROLLING_SERVICE}-{number}"
         found.append(each)
     return found
 
@@ -266,9 +230,9 @@ Figures = dict[str, str]
 """What was measured in one mode, in words, by the name of its row."""
 
 
-async def measure(directory: Path, kubeconfig: Path) -> dict[str, Figures]:
+async def measure(directory: Path, kubeconfig: Path, connect: Connect) -> dict[str, Figures]:
     """The figures of each mode."""
-    await load(directory)
+    await load(connect)
     starts: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     for _ in range(STARTS - 1):
         for mode in MODES:
@@ -276,10 +240,12 @@ async def measure(directory: Path, kubeconfig: Path) -> dict[str, Figures]:
                 agent = Agent(mode, kubeconfig, other, directory)
                 starts[mode].append(agent.wait_synced())
                 agent.stop()
-    return {mode: await measure_mode(mode, starts[mode], directory, kubeconfig) for mode in MODES}
+    return {mode: await measure_mode(mode, starts[mode], directory, kubeconfig, connect) for mode in MODES}
 
 
-async def measure_mode(mode: str, starts: list[tuple[float, float]], directory: Path, kubeconfig: Path) -> Figures:
+async def measure_mode(
+    mode: str, starts: list[tuple[float, float]], directory: Path, kubeconfig: Path, connect: Connect
+) -> Figures:
     """One start more, and what comes after it."""
     found: Figures = {}
     with fresh_namespace() as name:
@@ -290,7 +256,7 @@ async def measure_mode(mode: str, starts: list[tuple[float, float]], directory: 
             written, done = (statistics.median(each) for each in zip(*starts, strict=True))
             found |= {"written": _s(written), "done": _s(done)}
             await asyncio.sleep(3)
-            client = await connect(directory)
+            client = await connect()
             times = [await one_change(client, commits, 7 * number) for number in range(CHANGES)]
             found |= {"median": _s(statistics.median(times)), "worst": _s(max(times))}
             before = agent.syncs
@@ -299,27 +265,27 @@ async def measure_mode(mode: str, starts: list[tuple[float, float]], directory: 
                 f"{_s(after)}, {agent.syncs - before} syncs, {count} commits ({_s(server)} for the server)"
             )
             check_kernel(mode, kubeconfig, name)
-            found["resident"] = f"{agent.resident():.0f} MB"
+            found["resident"] = f"{resident(agent.process.pid):.0f} MB"
             await asyncio.sleep(SETTLE_SECONDS)
             begin, cpu = time.perf_counter(), agent.cpu()
             await asyncio.sleep(IDLE_SECONDS)
             share = (agent.cpu() - cpu) / (time.perf_counter() - begin)
             found["idle"] = f"{share * 100:.2f} %"
             client.close()
-            await restore(directory)
+            await restore(connect)
         finally:
             commits.close()
             agent.stop()
     return found
 
 
-async def restore(directory: Path) -> None:
+async def restore(connect: Connect) -> None:
     """Brings the slices back that changes have altered, for the next mode."""
-    client = await connect(directory)  # the server has closed the one that was idle
+    client = await connect()  # the server has closed the one that was idle
     changed = [7 * number for number in range(CHANGES)]
     bodies = [endpoint_slice(number, [endpoint_ip(number, index) for index in range(SIZE[1])]) for number in changed]
     for body in [*bodies, *rolling_slices()]:
-        name = body["metadata"]["name"]  # type: ignore[index]
+        name = body["metadata"]["name"]
         await client.request("PUT", f"{SLICES}/{name}", json.dumps(body).encode())
     client.close()
 
@@ -341,25 +307,22 @@ ROWS = {
 
 def main() -> None:
     """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
     if os.geteuid() != 0:
-        console.print("run: needs root, for network namespaces")
+        print("run: needs root, for network namespaces")
         return
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        with api_server(directory) as kubeconfig:
-            found = asyncio.run(measure(directory, kubeconfig))
-    table = Table(title=f"run: {SIZE[0]} Services of {SIZE[1]} endpoints, from an API server")
-    headings = (part for mode in MODES for part in (f"{mode} mode", "target"))
-    for heading in ("", *headings, "kube-proxy v1.36.2, iptables"):
-        table.add_column(heading)
+        kubeconfig = directory / "kubeconfig"
+        options = ("--write-kubeconfig", kubeconfig, "--service-cluster-ip-range", "172.16.0.0/12")
+        with server(directory, *options) as (_, connect):
+            found = asyncio.run(measure(directory, kubeconfig, connect))
+    rows = []
     for name, (what, reference) in ROWS.items():
-        cells = [part for mode in MODES for part in (found[mode][name], TARGETS[mode].get(name, ""))]
-        table.add_row(what, *cells, reference)
-    console.print(table)
+        row = {"": what}
+        for mode in MODES:
+            row |= {f"{mode} mode": found[mode][name], f"target, {mode}": TARGETS[mode].get(name, "")}
+        rows.append(row | {"kube-proxy v1.36.2, iptables": reference})
+    show(f"run: {SIZE[0]} Services of {SIZE[1]} endpoints, from an API server", rows)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,13 @@
 """Trace: reading and indexing a dump, and one packet through it, at 1000x5, 5000x10 and 7000x10 services and endpoints.
 
 The dump is what iptables-save prints on a node with that many ClusterIP Services: 5000x10 makes 160,000 rules, 7000x10
-makes 224,000. Each size runs in a
-process of its own, so that its peak memory is its own.
+makes 224,000.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bench.generate import cluster_lines, endpoint_ip, service
+from bench.report import KPROXY, answer, in_own_process, mib, ms, peak, s, show, timed
 
 SIZES = ((1000, 5), (5000, 10), (7000, 10))
 TRACES = 50
@@ -75,7 +72,6 @@ def measure(path: str, services: int) -> Measured:
 
     def question(number: int) -> Question:
         spec = service(number)["spec"]
-        assert isinstance(spec, dict)
         return read_question({"src": f"{endpoint_ip(number, 0)}:40000", "dst": f"{spec['clusterIP']}:80", "in": "cni0"})
 
     times, outcomes = [], 0
@@ -93,46 +89,28 @@ def measure(path: str, services: int) -> Measured:
         trace=statistics.median(times[1:]),
         worst=max(times[1:]),
         outcomes=outcomes,
-        peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        peak=peak(),
     )
 
 
 def main() -> None:
     """Prints the table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="trace: a pod's packet to a ClusterIP, through the dump of a node")
-    headings = ("size", "rules", "dump", "read and index", "check", "first trace", "trace", "worst", "outcomes")
-    for heading in (*headings, "peak memory", "kproxy trace as a process"):
-        table.add_column(heading, justify="right")
+    rows = []
+    packet = ("--local-ip", NODE_IP, "--src", "10.0.0.9:40000", "--dst", "172.16.0.7:80", "-o", "json")
     with tempfile.TemporaryDirectory() as name:
-        for size in SIZES:
-            path = Path(name) / f"{size[0]}x{size[1]}.save"
-            write_dump(*size, path)
-            command = [sys.executable, "-m", "bench.trace", str(path), str(size[0])]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            got = Measured(**json.loads(done.stdout))
-            kproxy = str(Path(sys.executable).parent / "kproxy")
-            packet = ["--local-ip", NODE_IP, "--src", "10.0.0.9:40000", "--dst", "172.16.0.7:80", "-o", "json"]
-            start = time.perf_counter()
-            subprocess.run([kproxy, "trace", "--rules", str(path), *packet], check=True, stdout=subprocess.DEVNULL)
-            whole = time.perf_counter() - start
-            table.add_row(
-                f"{size[0]}x{size[1]}",
-                f"{got.rules}",
-                f"{got.size / 1e6:.1f} MB",
-                f"{got.read:.2f} s",
-                f"{got.check:.2f} s",
-                f"{got.first * 1000:.1f} ms",
-                f"{got.trace * 1000:.1f} ms",
-                f"{got.worst * 1000:.1f} ms",
-                f"{got.outcomes}",
-                f"{got.peak / 1024:.0f} MiB",
-                f"{whole:.1f} s",
-            )
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+        for services, endpoints in SIZES:
+            path = Path(name) / f"{services}x{endpoints}.save"
+            write_dump(services, endpoints, path)
+            got = in_own_process(Measured, "trace", path, services)
+            rows.append({
+                "size": path.stem, "rules": f"{got.rules}", "dump": f"{got.size / 1e6:.1f} MB",
+                "read and index": s(got.read), "check": s(got.check), "first trace": ms(got.first),
+                "trace": ms(got.trace), "worst": ms(got.worst), "outcomes": f"{got.outcomes}",
+                "peak memory": mib(got.peak),
+                "kproxy trace as a process": s(timed(KPROXY, "trace", "--rules", path, *packet), 1),
+            })  # fmt: skip
+    show("trace: a pod's packet to a ClusterIP, through the dump of a node", rows, 180)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(measure(sys.argv[1], int(sys.argv[2]))).decode())
+    answer(measure(sys.argv[1], int(sys.argv[2])))
