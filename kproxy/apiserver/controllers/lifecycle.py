@@ -18,7 +18,7 @@ from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.controllers.flags import AGGREGATION, GARBAGE, NAMESPACES
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
-from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS, approval_conditions
+from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
@@ -203,8 +203,7 @@ class Controllers:
         else:
             self._refused.add(name)
         held = status.get("conditions") or []
-        wanted = _conditions(conflict) + approval_conditions(value)
-        conditions = _merged(held, wanted, timestamp(self._registry.now()))
+        conditions = _merged(held, _conditions(conflict), timestamp(self._registry.now()))
         if (conflict is not None or status.get("acceptedNames") == desired) and conditions == held:
             return
         status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}

@@ -12,8 +12,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
-from kproxy.apiserver.crd.formats import known_format
-from kproxy.apiserver.crd.structural import compile_structural, embedded_errors, prune
+from kproxy.apiserver.crd.structural import compile_structural, prune
 from kproxy.apiserver.crd.validation import DEEPEST, compiled_pattern, validate_value
 from kproxy.apiserver.errors import Json
 
@@ -26,16 +25,6 @@ _META: Final = ("metadata", "apiVersion", "kind")
 _LIST_TYPE, _MAP_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
 _INTSTR, _MAP_TYPE = "x-kubernetes-int-or-string", "x-kubernetes-map-type"
-_AT_ROOT: Final = (
-    "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
-    "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items",
-    "properties", "externalDocs", "example", _PRESERVE, RULES,
-)  # fmt: skip
-_SHOWN_AT_ROOT: Final = (
-    "[Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern "
-    "MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields "
-    "XValidations]"
-)
 _NESTED: Final = (
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -52,29 +41,17 @@ _NESTED: Final = (
 """What a schema inside a junctor must not say."""
 
 
-def schema_errors(schema: Json, path: str, *, has_status: bool) -> list[FieldError]:
-    """What is wrong with the schema of one version. `has_status`: it has the status subresource."""
+def schema_errors(schema: Json, path: str) -> list[FieldError]:
+    """What is wrong with the schema of one version."""
     errors: list[FieldError] = []
     if schema.get("nullable"):
         errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    if has_status and any(name not in _AT_ROOT and value for name, value in schema.items()):
-        text = (
-            f"only {_SHOWN_AT_ROOT} fields are allowed at the root of the schema if the status subresource is enabled"
-        )
-        errors.append(forbidden(path, text))
-    errors += _openapi_errors(schema, path, 0, root=True)
+    errors += _openapi_errors(schema, path, 0)
     structural = sorted(_structural_errors(schema, path, 0, "root"), key=str)
     structural += sorted(_incomplete(schema, schema, path, path, 0), key=str)
     if not errors and not structural:
-        structural = list(_default_errors(schema, path, in_meta=False, root=True))
+        structural = list(_default_errors(schema, path))
     return errors + structural
-
-
-def unknown_formats(schema: Json) -> Iterator[str]:
-    """Formats of texts that no value is held to, as kube-apiserver warns of (pkg/registry/customresourcedefinition)."""
-    for _, each in _inside(schema, ""):
-        if each.get("type") == "string" and each.get("format") and not known_format(each["format"]):
-            yield each["format"]
 
 
 def rule_paths(schema: Json, path: str) -> Iterator[str]:
@@ -98,9 +75,7 @@ def _inside(schema: Any, path: str) -> Iterator[tuple[str, Json]]:
 # --- OpenAPI ---
 
 
-def _openapi_errors(
-    schema: Any, path: str, depth: int, *, root: bool = False, in_meta: bool = False, no_default: str = ""
-) -> Iterator[FieldError]:
+def _openapi_errors(schema: Any, path: str, depth: int) -> Iterator[FieldError]:
     if not isinstance(schema, dict) or depth > DEEPEST:
         yield invalid(path, "", "must be a schema")
         return
@@ -109,11 +84,7 @@ def _openapi_errors(
         yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
     elif kind and kind not in TYPES:
         yield not_supported(f"{path}.type", kind, TYPES)
-    if no_default and schema.get("default") is not None:
-        yield forbidden(f"{path}.default", f"must not be set {no_default}")
     yield from (forbidden(f"{path}.{name}", f"{name} is not supported") for name in _UNSUPPORTED if schema.get(name))
-    if in_meta and schema.get(_EMBEDDED):
-        yield forbidden(f"{path}.{_EMBEDDED}", "must not be used inside of resource meta")
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield forbidden(f"{path}.uniqueItems", text)
@@ -126,26 +97,19 @@ def _openapi_errors(
         text = "additionalProperties and properties are mutual exclusive"
         yield forbidden(f"{path}.additionalProperties", text)
     if isinstance(additional, dict):
-        why = "inside additionalProperties applying to object metadata" if in_meta else no_default
-        yield from _openapi_errors(
-            additional, f"{path}.additionalProperties", depth + 1, in_meta=in_meta, no_default=why
-        )
+        yield from _openapi_errors(additional, f"{path}.additionalProperties", depth + 1)
     for name, child in properties.items():
-        meta = in_meta or ((root or bool(schema.get(_EMBEDDED))) and name in _META)
-        why = f"in top-level {name}" if root and name in _META else no_default
-        where = f"{path}.properties[{name}]"
-        yield from _openapi_errors(child, where, depth + 1, in_meta=meta, no_default=why)
+        yield from _openapi_errors(child, f"{path}.properties[{name}]", depth + 1)
     for name in _JUNCTORS:
         for index, child in enumerate(schema.get(name) or ()):
-            where = f"{path}.{name}[{index}]"
-            yield from _openapi_errors(child, where, depth + 1, in_meta=in_meta, no_default=no_default)
+            yield from _openapi_errors(child, f"{path}.{name}[{index}]", depth + 1)
     if schema.get("not") is not None:
-        yield from _openapi_errors(schema["not"], f"{path}.not", depth + 1, in_meta=in_meta, no_default=no_default)
+        yield from _openapi_errors(schema["not"], f"{path}.not", depth + 1)
     items = schema.get("items")
     if isinstance(items, list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     elif items is not None:
-        yield from _openapi_errors(items, f"{path}.items", depth + 1, in_meta=in_meta, no_default=no_default)
+        yield from _openapi_errors(items, f"{path}.items", depth + 1)
 
 
 def _map_errors(schema: Json, path: str, kind: str) -> Iterator[FieldError]:
@@ -221,7 +185,7 @@ def _map_list_errors(items: Json, keys: list[str], missing: bool, path: str) -> 
 def _structural_errors(schema: Any, path: str, depth: int, level: str) -> Iterator[FieldError]:
     if not isinstance(schema, dict) or depth > DEEPEST:
         return  # the first pass has said so
-    kind, embedded = schema.get("type", ""), bool(schema.get(_EMBEDDED))
+    kind = schema.get("type", "")
     items, properties = schema.get("items"), schema.get("properties") or {}
     if kind == "array" and items is None:
         yield required(f"{path}.items", "must be specified")
@@ -237,30 +201,22 @@ def _structural_errors(schema: Any, path: str, depth: int, level: str) -> Iterat
             if schema.get(name):
                 yield invalid(f"{path}.{name}", True, f"must be false if {_INTSTR} is true")
     yield from _value_errors(schema, path, depth, _is_int_or_string(schema))
-    if embedded and kind != "object":
-        text = f"must be object if {_EMBEDDED} is true"
-        yield invalid(f"{path}.type", kind, text) if kind else required(f"{path}.type", text)
-    elif not kind and not schema.get(_INTSTR) and not schema.get(_PRESERVE):
+    if not kind and not schema.get(_INTSTR) and not schema.get(_PRESERVE):
         places = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
         yield required(f"{path}.type", f"must not be empty {places[level]}")
-    if embedded and additional is not None:
-        yield forbidden(f"{path}.additionalProperties", f"must not be used if {_EMBEDDED} is set")
     if level == "root" and kind and kind != "object":
         yield invalid(f"{path}.type", kind, "must be object at the root")
-    if level == "root" or embedded:
-        yield from _meta_errors(properties, path, level == "root")
-    if embedded and not schema.get(_PRESERVE) and not properties:
-        text = f"must not be empty if {_EMBEDDED} is true without {_PRESERVE}"
-        yield required(f"{path}.properties", text)
+    if level == "root":
+        yield from _meta_errors(properties, path)
 
 
-def _meta_errors(properties: Json, path: str, root: bool) -> Iterator[FieldError]:
+def _meta_errors(properties: Json, path: str) -> Iterator[FieldError]:
     for name, wanted in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
         found = properties.get(name)
         if found is not None and found.get("type") != wanted:
             yield invalid(f"{path}.properties[{name}].type", found.get("type", ""), f"must be {wanted}")
     metadata = properties.get("metadata")
-    if root and metadata is not None:
+    if metadata is not None:
         rest = {name: value for name, value in metadata.items() if name not in ("type", "default", "description")}
         if set(rest.get("properties") or ()) <= {"name", "generateName"}:
             rest.pop("properties", None)
@@ -342,20 +298,15 @@ def _incomplete_in(nested: Any, schema: Json, where: str, at: str, depth: int) -
 # --- defaults ---
 
 
-def _default_errors(schema: Json, path: str, *, in_meta: bool, root: bool = False) -> Iterator[FieldError]:
+def _default_errors(schema: Json, path: str) -> Iterator[FieldError]:
     """Defaults that do not fit their own schema; those inside additionalProperties are never applied to anything."""
-    embedded = root or bool(schema.get(_EMBEDDED))
-    in_meta = in_meta and not embedded
     default = schema.get("default")
     if default is not None:
         where = f"{path}.default"
-        node = compile_structural(schema)
-        if not in_meta and prune(deepcopy(default), node, "", []) != default:
+        if prune(deepcopy(default), compile_structural(schema), "", []) != default:
             yield invalid(where, default, "must not have unknown fields")
-        yield from embedded_errors(default, node, where)
         yield from validate_value(default, schema, where)
     if isinstance(schema.get("items"), dict):
-        yield from _default_errors(schema["items"], f"{path}.items", in_meta=in_meta)
+        yield from _default_errors(schema["items"], f"{path}.items")
     for name, child in (schema.get("properties") or {}).items():
-        meta = in_meta or (embedded and name in _META)
-        yield from _default_errors(child, f"{path}.properties[{name}]", in_meta=meta)
+        yield from _default_errors(child, f"{path}.properties[{name}]")

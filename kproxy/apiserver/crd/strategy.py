@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from kproxy.api.fielderror import FieldError
-from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, embedded_errors, prune
+from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, prune
 from kproxy.apiserver.crd.validation import validate_value
 from kproxy.apiserver.errors import ApiError, Json, first_errors
-from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN, STATUS, Context, Strategy
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.types import Node
 
 
@@ -72,20 +72,4 @@ class CustomResourceStrategy(Strategy):
         } | ({} if self._status else {"status": value.get("status")})
 
     def validate(self, value: Json) -> list[FieldError]:
-        return [*embedded_errors(value, self._node, ""), *first_errors(validate_value(value, self._schema, ""))]
-
-    def ratchet(self, errors: list[FieldError], value: Json, old: Json) -> list[FieldError]:
-        known = set(embedded_errors(old, self._node, ""))
-        new = [each for each in embedded_errors(value, self._node, "") if each not in known]
-        return new + list(first_errors(validate_value(value, self._schema, "", old=old)))
-
-    def warnings(self, value: Json, old: Json | None) -> list[str]:
-        """Of finalizers without a slash that the write adds (customresource/strategy.go of apiextensions-apiserver)."""
-        before = (old or {}).get("metadata", {}).get("finalizers") or ()
-        added = set(value["metadata"].get("finalizers") or ()).difference(before, (FOREGROUND, ORPHAN))
-        advice = (
-            "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other"
-        )
-        return [
-            f'metadata.finalizers: "{each}": {advice} finalizer writers' for each in sorted(added) if "/" not in each
-        ]
+        return list(first_errors(validate_value(value, self._schema, "")))

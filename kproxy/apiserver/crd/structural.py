@@ -7,15 +7,11 @@ a value fits it in validation.py, what else happens to an object in strategy.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.fielderror import FieldError, invalid, required
-from kproxy.api.validation.meta import validate_labels
-from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.errors import Json, too_large
 from kproxy.apiserver.schema.field_paths import DEDUCED
 from kproxy.apiserver.schema.types import OBJECT_META, Node, Prop, named
@@ -133,52 +129,3 @@ def default_values(value: Any, node: Node, left: list[int]) -> Any:
         for item in value:
             default_values(item, node.item, left)
     return value
-
-
-def embedded_errors(value: Any, node: Node, path: str) -> Iterator[FieldError]:
-    """What is wrong with embedded resources: they need a kind, an apiVersion and, if any, valid metadata.
-
-    Source: k8s.io/apiextensions-apiserver pkg/apiserver/schema/objectmeta.
-    """
-    if isinstance(value, dict) and node is not DEDUCED:
-        if node.embedded:
-            yield from _embedded_errors(value, path)
-        for key, item in value.items():
-            child = node.props[key].node if key in node.props else node.item
-            if child is not None and child.name != "ObjectMeta":
-                yield from embedded_errors(item, child, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and node.kind == "list" and node.item is not None:
-        for index, item in enumerate(value):
-            yield from embedded_errors(item, node.item, f"{path}[{index}]")
-
-
-def _embedded_errors(value: Json, path: str) -> Iterator[FieldError]:
-    for name in ("apiVersion", "kind"):
-        text = value.get(name)
-        if name not in value:
-            yield required(f"{path}.{name}", "must not be empty")
-        elif not isinstance(text, str):
-            yield invalid(f"{path}.{name}", text, "must be a string")
-        elif not text:
-            yield invalid(f"{path}.{name}", text, "must not be empty")
-        elif name == "apiVersion" and text.count("/") > 1:
-            yield invalid(f"{path}.{name}", text, f"unexpected GroupVersion string: {text}")
-        elif name == "kind" and (wrong := check_dns_label(text.lower())):
-            why = "may have mixed case, but should otherwise match: " + ",".join(wrong)
-            yield invalid(f"{path}.{name}", text, why)
-    metadata = value.get("metadata")
-    if metadata is None:
-        return
-    if not isinstance(metadata, dict):
-        yield invalid(f"{path}.metadata", metadata, "must be an object")
-        return
-    for name in ("labels", "annotations"):
-        pairs = metadata.get(name)
-        if pairs is not None and not (isinstance(pairs, dict) and all(isinstance(v, str) for v in pairs.values())):
-            yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into map[string]string")
-        elif name == "labels":
-            yield from validate_labels(f"{path}.metadata.labels", pairs or {})
-    for name in ("name", "generateName", "namespace"):
-        text = metadata.get(name)
-        if text is not None and not isinstance(text, str):
-            yield invalid(f"{path}.metadata", metadata, f"json: cannot unmarshal {name} into string")

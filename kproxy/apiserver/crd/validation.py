@@ -4,11 +4,9 @@ kube-openapi's validator (k8s.io/kube-openapi pkg/validation/validate).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Final
-
-import msgspec
 
 from kproxy.api.fielderror import (
     FieldError,
@@ -27,8 +25,6 @@ from kproxy.apiserver.patterns import Pattern, compiled
 
 DEEPEST: Final = 64
 """Levels of a schema or a value that are followed."""
-_NEW: Final = object()
-_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def compiled_pattern(text: str) -> Pattern | None:
@@ -39,16 +35,10 @@ def compiled_pattern(text: str) -> Pattern | None:
         return None
 
 
-def validate_value(value: Any, schema: Json, path: str, depth: int = 0, old: Any = _NEW) -> Iterator[FieldError]:
-    """Errors of a value against an OpenAPI schema, in the words of kube-openapi's validator.
-
-    `old` is what an update replaces: what it leaves as it was is not looked at, where the two can be told to be the
-    same (CRDValidationRatcheting; k8s.io/apiextensions-apiserver pkg/apiserver/validation/ratcheting.go).
-    """
+def validate_value(value: Any, schema: Json, path: str, depth: int = 0) -> Iterator[FieldError]:
+    """Errors of a value against an OpenAPI schema, in the words of kube-openapi's validator."""
     if depth > DEEPEST:
         yield invalid(path, "", "nested too deeply")
-        return
-    if old is not _NEW and _encode(value) == _encode(old):
         return
     where = path or "<nil>"
     if value is None:
@@ -74,15 +64,15 @@ def validate_value(value: Any, schema: Json, path: str, depth: int = 0, old: Any
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _check_number(value, schema, where)
     elif isinstance(value, list):
-        yield from _check_list(value, schema, where, depth, old)
+        yield from _check_list(value, schema, where, depth)
     elif isinstance(value, dict):
-        yield from _check_object(value, schema, path, where, depth, old)
-    yield from _check_combined(value, schema, path, where, depth, old)
+        yield from _check_object(value, schema, path, where, depth)
+    yield from _check_combined(value, schema, path, where, depth)
 
 
-def _check_combined(value: Any, schema: Json, path: str, where: str, depth: int, old: Any) -> Iterator[FieldError]:
+def _check_combined(value: Any, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
     for each in schema.get("allOf") or ():
-        yield from validate_value(value, each, path, depth + 1, old)
+        yield from validate_value(value, each, path, depth + 1)
     if "anyOf" in schema and not any(_valid(value, each, depth) for each in schema["anyOf"]):
         yield invalid(where, value, f"{where} in body must validate at least one schema (anyOf)")
     if "oneOf" in schema and sum(_valid(value, each, depth) for each in schema["oneOf"]) != 1:
@@ -126,12 +116,7 @@ def _check_number(value: float, schema: Json, where: str) -> Iterator[FieldError
         yield invalid(where, value, f"{where} in body should be a multiple of {step}")
 
 
-def item_key(item: Any, keys: Sequence[str]) -> bytes:
-    """What tells an item of a list of type map from the others."""
-    return _encode([item.get(key) for key in keys] if isinstance(item, dict) else item)
-
-
-def _check_list(value: list[Any], schema: Json, where: str, depth: int, old: Any) -> Iterator[FieldError]:
+def _check_list(value: list[Any], schema: Json, where: str, depth: int) -> Iterator[FieldError]:
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield too_many(where, len(value), schema["maxItems"])
     if "minItems" in schema and len(value) < schema["minItems"]:
@@ -147,13 +132,11 @@ def _check_list(value: list[Any], schema: Json, where: str, depth: int, old: Any
             yield duplicate(f"{where}[{index}]", identities[index])
     items = schema.get("items")
     if isinstance(items, dict):
-        before = {item_key(item, keys): item for item in old} if kind == "map" and isinstance(old, list) else {}
         for index, item in enumerate(value):
-            was = before.get(item_key(item, keys), _NEW) if before else _NEW
-            yield from validate_value(item, items, f"{where}[{index}]", depth + 1, was)
+            yield from validate_value(item, items, f"{where}[{index}]", depth + 1)
 
 
-def _check_object(value: Json, schema: Json, path: str, where: str, depth: int, old: Any) -> Iterator[FieldError]:
+def _check_object(value: Json, schema: Json, path: str, where: str, depth: int) -> Iterator[FieldError]:
     prefix = f"{path}." if path else ""
     for name in schema.get("required") or ():
         if name not in value:
@@ -164,14 +147,12 @@ def _check_object(value: Json, schema: Json, path: str, where: str, depth: int, 
         yield invalid(where, len(value), f"{where} in body should have at least {schema['minProperties']} properties")
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
-    before = old if isinstance(old, dict) and schema.get("x-kubernetes-map-type") != "atomic" else {}
     for name, item in value.items():
-        was = before.get(name, _NEW)
         if name in properties:
             if not (path == "" and name in ("metadata", "kind", "apiVersion")):
-                yield from validate_value(item, properties[name], f"{prefix}{name}", depth + 1, was)
+                yield from validate_value(item, properties[name], f"{prefix}{name}", depth + 1)
         elif isinstance(additional, dict):
-            yield from validate_value(item, additional, f"{prefix}{name}", depth + 1, was)
+            yield from validate_value(item, additional, f"{prefix}{name}", depth + 1)
 
 
 def _is_type(value: Any, kind: str) -> bool:
