@@ -27,7 +27,6 @@ DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
 STATEFUL_SETS: Final = dynamic_resource("apps", "v1", "statefulsets", True)
 CONTROLLER_REVISIONS: Final = dynamic_resource("apps", "v1", "controllerrevisions", True)
 CLAIMS: Final = dynamic_resource("", "v1", "persistentvolumeclaims", True)
-CRON_JOBS: Final = dynamic_resource("batch", "v1", "cronjobs", True)
 JOBS: Final = dynamic_resource("batch", "v1", "jobs", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
 KINDS: Final = {
@@ -38,7 +37,6 @@ KINDS: Final = {
     "ReplicaSet": REPLICA_SETS,
     "DaemonSet": DAEMON_SETS,
     "StatefulSet": STATEFUL_SETS,
-    "CronJob": CRON_JOBS,
     "Job": JOBS,
 }
 """The resources of the kinds that others refer to, as events and owner references do."""

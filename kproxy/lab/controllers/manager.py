@@ -6,7 +6,6 @@ import signal
 
 from kproxy.client import RestClient, SharedInformerFactory, load_client_config
 from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.cronjob import CronJobController
 from kproxy.lab.controllers.daemonset import DaemonSetController
 from kproxy.lab.controllers.deployment import DeploymentController
 from kproxy.lab.controllers.job import JobController
@@ -29,7 +28,6 @@ def run_controllers(lab: LabDirectory, spec: LabSpec) -> None:
         DaemonSetController(client, factory),
         StatefulSetController(client, factory),
         JobController(client, factory),
-        CronJobController(client, factory),
         Scheduler(client, factory),
         NodeLifecycleController(client, factory),
         LoadBalancerController(client, factory, spec),

@@ -18,6 +18,7 @@ INERT: Final = MappingProxyType(
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): _NO_ADMISSION,
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _NO_ADMISSION,
         ("apiregistration.k8s.io", "APIService"): "no request is passed on",
+        ("batch", "CronJob"): "no Jobs are made of it; `kubectl create job --from=cronjob/NAME` makes one",
         ("autoscaling", "HorizontalPodAutoscaler"): "nothing is scaled by it",
         ("certificates.k8s.io", "CertificateSigningRequest"): "nobody signs it",
         ("networking.k8s.io", "Ingress"): "no ingress controller runs here",

@@ -77,7 +77,7 @@ def asks_for_names(manifests: Sequence[Manifest]) -> Manifest | None:
 def _runs_commands(item: Manifest) -> bool:
     spec = item.body.get("spec")
     ends = isinstance(spec, dict) and spec.get("restartPolicy") in ("Never", "OnFailure")
-    return item.kind in ("Job", "CronJob") or (item.kind == "Pod" and ends)
+    return item.kind == "Job" or (item.kind == "Pod" and ends)
 
 
 class ManifestReader:

@@ -71,7 +71,7 @@ def test_a_kustomization_needs_no_kind_and_no_name(tmp_path: Path) -> None:
     ("others", "asks"),
     [
         ([{"kind": "Job"}], True),
-        ([{"kind": "CronJob"}], True),
+        ([{"kind": "CronJob"}], False),
         ([{"kind": "Pod", "spec": {"restartPolicy": "Never"}}], True),
         ([{"kind": "Pod", "spec": {}}, {"kind": "Pod", "spec": "odd"}, {"kind": "Deployment"}], False),
     ],

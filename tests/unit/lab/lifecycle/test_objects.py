@@ -47,17 +47,10 @@ def test_a_usual_folder(client: RestClient) -> None:
     ]
     stored = {line.partition(" is stored")[0].rpartition(" ")[2]: line for line in told if "is stored" in line}
     assert stored.keys() >= {
-        "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget", "Widget",
+        "CronJob", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PersistentVolumeClaim",
+        "PodDisruptionBudget", "Widget",
     }  # fmt: skip
-    assert not stored.keys() & {
-        "CronJob",
-        "Deployment",
-        "Service",
-        "StatefulSet",
-        "ConfigMap",
-        "Role",
-        "ServiceAccount",
-    }
+    assert not stored.keys() & {"Deployment", "Service", "StatefulSet", "ConfigMap", "Role", "ServiceAccount"}
     assert stored["Ingress"].removeprefix(f"{SHOP}/") == (
         "edge.yaml: document 1: line 1: Ingress is stored and not acted on: no ingress controller runs here"
     )
