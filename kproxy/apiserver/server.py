@@ -68,9 +68,8 @@ class Configuration:
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
-    which execute commands and keep logs; None if there are none. `controllers` are those
-    that run (`controllers.flags`). `repair` lets a damaged log be repaired; `tell` gets what an operator should know,
-    as sentences.
+    which execute commands and keep logs; None for none. `controllers` are those that run (`controllers.flags`);
+    `more_controllers` makes others. `repair` lets a damaged log be repaired; `tell` gets what an operator should know.
     """
 
     data: Path
@@ -85,6 +84,7 @@ class Configuration:
     advertise: str | None = None
     publish_root_ca: bool = False
     controllers: frozenset[str] = CONTROLLERS
+    more_controllers: Callable[[Registry, Catalog], Sequence[Controller]] = lambda _registry, _catalog: ()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
     repair: bool = False
@@ -105,11 +105,8 @@ class ApiServer:
     @property
     def url(self) -> str:
         """The URL that the server listens on."""
-        host = self.configuration.host
-        shown = f"[{host}]" if ":" in host else host
-        if host in ("0.0.0.0", "::"):
-            shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]"
-        return f"https://{shown}:{self.port}"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.configuration.host, self.configuration.host)
+        return f"https://{join_host_port(host, self.port)}"
 
     async def start(self) -> None:
         """Opens the data, and listens.
@@ -216,8 +213,10 @@ class ApiServer:
         makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
             ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController,
         }  # fmt: skip
-        chosen = configuration.controllers
-        self._chosen = [make(self.registry, self.catalog) for name, make in makers.items() if name in chosen]
+        self._chosen = [
+            make(self.registry, self.catalog) for name, make in makers.items() if name in configuration.controllers
+        ]
+        self._chosen += configuration.more_controllers(self.registry, self.catalog)
         self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),

@@ -1,9 +1,8 @@
 """Events: what controllers, scheduler and kubelets did and why, for `kubectl describe` and `kubectl get events`.
 
-As client-go's tools/record: a component that reports an event never waits for the API server. An event that comes again
-(same source, object, reason and message) is the old one with a higher count. More than ten of one kind in ten minutes,
-differing only in their messages, become one event "(combined from similar events)". A source may say 25 things of one
-object at once, and then one more every five minutes.
+As client-go's tools/record. An event that comes again (same source, object, reason and message) is the old one with a
+higher count. More than ten of one kind in ten minutes, differing only in their messages, become one event "(combined
+from similar events)". A source may say 25 things of one object at once, and then one more every five minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,14 +46,71 @@ class WrittenEvent(msgspec.Struct):
     count: int
 
 
-class Correlator:
-    """What an event becomes, given those before it: a new one, an old one counted up, or nothing. Without I/O; the
-    clock is given."""
+class EventWrite(NamedTuple):
+    """What is to be written: a patch of the event of this name (None: it is new); if there is none, the whole event."""
 
-    def __init__(self) -> None:
+    namespace: str
+    name: str
+    counted: Json | None
+    body: Json
+
+
+class Correlator:
+    """What a source's event becomes, given those before it: a new one, an old one counted up, or nothing. Without I/O.
+
+    Args:
+        component: the source: `kubelet`, `default-scheduler`.
+        host: its node, if it has one.
+    """
+
+    def __init__(self, component: str, host: str = "") -> None:
+        self._source = {"component": component, **({"host": host} if host else {})}
         self._written: OrderedDict[tuple[str, ...], WrittenEvent] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], tuple[set[str], float]] = OrderedDict()
         self._allowance: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
+
+    def next(
+        self, item: Object, kind: str, reason: str, message: str, type: str = NORMAL, part: str = "", *, clock: float
+    ) -> EventWrite | None:
+        """What to write of something that is said of an object, whose kind is one of `KINDS`; None: nothing. `part` is
+        the field that is meant (`spec.containers{web}`), `clock` a monotonic time in seconds."""
+        meta = item["metadata"]
+        about = {
+            "kind": kind,
+            "namespace": meta.get("namespace", ""),
+            "name": meta["name"],
+            "uid": meta.get("uid", ""),
+            "apiVersion": KINDS[kind].group_version,
+            "resourceVersion": meta.get("resourceVersion", ""),
+            "fieldPath": part,
+        }
+        which = tuple(about[name] for name in ("kind", "namespace", "name", "uid", "apiVersion"))
+        if not self.allows(which, clock):
+            return None
+        like = (*which, part, type, reason)
+        message = self.combine(like, message[:1024], clock)
+        moment = timestamp(now())
+        said = self.count(
+            (*like, "" if message.startswith(COMBINED) else message), f"{meta['name']}.{time.time_ns():x}", moment
+        )
+        namespace = meta.get("namespace") or _NO_NAMESPACE
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": said.name, "namespace": namespace},
+            "involvedObject": {name: value for name, value in about.items() if value},
+            "type": type,
+            "reason": reason,
+            "message": message,
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+            "reportingInstance": self._source.get("host", ""),
+            "firstTimestamp": said.first,
+            "lastTimestamp": moment,
+            "count": said.count,
+        }
+        counted = {name: body[name] for name in ("count", "lastTimestamp", "message")} if said.count > 1 else None
+        return EventWrite(namespace, said.name, counted, body)
 
     def allows(self, source: tuple[str, ...], clock: float) -> bool:
         """Whether a source may say one more thing of an object (a token bucket)."""
@@ -81,10 +137,6 @@ class Correlator:
         _remember(self._written, key, found)
         return found
 
-    def forget(self, key: tuple[str, ...]) -> None:
-        """The event no longer exists: the next of this key is a new one."""
-        self._written.pop(key, None)
-
 
 def _remember(memory: OrderedDict[tuple[str, ...], Any], key: tuple[str, ...], value: object) -> None:
     memory[key] = value
@@ -94,92 +146,50 @@ def _remember(memory: OrderedDict[tuple[str, ...], Any], key: tuple[str, ...], v
 
 
 class Recorder:
-    """Writes the events of one component (client-go's EventRecorder), in the background, in their order.
-
-    Args:
-        component: the source: `kubelet`, `default-scheduler`.
-        host: its node, if it has one.
-    """
+    """Writes the events of one component (client-go's EventRecorder), in the background, in their order: whoever
+    reports one never waits for the API server."""
 
     def __init__(self, client: RestClient, component: str, host: str = "") -> None:
         self._client = client
-        self._source = {"component": component, **({"host": host} if host else {})}
-        self._correlator = Correlator()
-        self._queue: queue.Queue[Json] = queue.Queue(_WAITING)
+        self._correlator = Correlator(component, host)
+        self._queue: queue.Queue[Callable[[], EventWrite | None]] = queue.Queue(_WAITING)
         self._begun = False
         self._lock = threading.Lock()
 
     def event(self, item: Object, kind: str, reason: str, message: str, *, type: str = NORMAL, part: str = "") -> None:
-        """Says something of an object, whose kind is one of `KINDS`; `part` is the field that is meant
-        (`spec.containers{web}`)."""
-        meta = item["metadata"]
-        about = {
-            "kind": kind,
-            "namespace": meta.get("namespace", ""),
-            "name": meta["name"],
-            "uid": meta.get("uid", ""),
-            "apiVersion": KINDS[kind].group_version,
-            "resourceVersion": meta.get("resourceVersion", ""),
-            "fieldPath": part,
-        }
-        entry = {"type": type, "reason": reason, "message": message[:1024]}
-        entry["involvedObject"] = {name: value for name, value in about.items() if value}  # type: ignore[assignment]
+        """Says something of an object, as `Correlator.next` has it."""
         with self._lock:
             if not self._begun:
                 self._begun = True
                 threading.Thread(target=self._run, name="events", daemon=True).start()
         try:
-            self._queue.put_nowait(entry)
+            self._queue.put_nowait(
+                lambda: self._correlator.next(item, kind, reason, message, type, part, clock=time.monotonic())
+            )
         except queue.Full:
             log.warning("event dropped: %s %s", reason, message)
 
     def _run(self) -> None:
         while True:
-            entry = self._queue.get()
             try:
-                self._write(entry, time.monotonic())
+                event = self._queue.get()()
+                if event is not None:
+                    self._try(lambda event=event: self._write(event))  # type: ignore[misc]
             except ApiError as error:
-                log.warning("event %s refused: %s", entry["reason"], error)
+                log.warning("event refused: %s", error)
             except Exception:
-                log.exception("event %s", entry["reason"])
+                log.exception("event")
 
-    def _write(self, entry: Json, clock: float) -> None:
-        about = entry["involvedObject"]
-        which = tuple(about.get(name, "") for name in ("kind", "namespace", "name", "uid", "apiVersion"))
-        if not self._correlator.allows(which, clock):
-            return
-        kind = (*which, about.get("fieldPath", ""), entry["type"], entry["reason"])
-        message = self._correlator.combine(kind, entry["message"], clock)
-        combined = message.startswith(COMBINED)
-        key = (*kind, "" if combined else message)
-        moment = timestamp(now())
-        said = self._correlator.count(key, f"{about['name']}.{time.time_ns():x}", moment)
-        namespace = about.get("namespace") or _NO_NAMESPACE
-        if said.count > 1:
-            patch = {"count": said.count, "lastTimestamp": moment, "message": message}
+    def _write(self, event: EventWrite) -> None:
+        if event.counted is not None:
             try:
-                self._try(lambda: self._client.patch(EVENTS, said.name, patch, namespace))
+                self._client.patch(EVENTS, event.name, event.counted, event.namespace)
                 return
             except ApiError as error:
                 if error.code != 404:
                     raise
             # It was deleted, or its time is over: said anew.
-            self._correlator.forget(key)
-            said = self._correlator.count(key, f"{about['name']}.{time.time_ns():x}", moment)
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": said.name, "namespace": namespace},
-            **entry,
-            "message": message,
-            "source": self._source,
-            "reportingComponent": self._source["component"],
-            "reportingInstance": self._source.get("host", ""),
-            "firstTimestamp": said.first,
-            "lastTimestamp": moment,
-            "count": said.count,
-        }
-        self._try(lambda: self._client.create(EVENTS, body, namespace))
+        self._client.create(EVENTS, event.body, event.namespace)
 
     def _try(self, call: Callable[[], object]) -> None:
         """Calls; while the API server cannot be reached again, some times."""

@@ -41,6 +41,9 @@ KINDS: Final = {
 }
 """The resources of the kinds that others refer to, as events and owner references do."""
 LEASE_NAMESPACE: Final = "kube-node-lease"
+LEASE_SECONDS: Final = 6
+"""How long a node's lease holds."""
+RENEW_SECONDS: Final = 2.0
 
 DNS_NAMESPACE: Final = "kube-system"
 DNS_SERVICE: Final = "kube-dns"

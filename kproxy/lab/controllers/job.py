@@ -7,19 +7,13 @@ four; in a cluster it is ten at first. Not heeded: podFailurePolicy, successPoli
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from kproxy.client import RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import OWNER_INDEX, owned_by, owner_index
-from kproxy.lab.controllers.expectations import Expectations
-from kproxy.lab.controllers.indexes import as_ranges, index_of, number
-from kproxy.lab.controllers.pods import PodControl
-from kproxy.lab.controllers.template import pod_of
-from kproxy.lab.controllers.writes import delete_object, write_status
+from kproxy.lab.controllers.runtime import Again, Delete, Reconciler, Said, Tables, Write, status_writes
+from kproxy.lab.controllers.workload import create_pod, delete_pod, own_key, owned_by, pod_of
 from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.resources import (
     JOBS,
@@ -31,18 +25,58 @@ from kproxy.lab.resources import (
     is_ready,
     is_terminating,
     is_true,
-    key_of,
     now,
     parse_timestamp,
     timestamp,
     with_condition,
 )
 
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Annotation and label of a pod."""
 _KIND: Final = "Job"
 _BACK_OFF: Final = 1.0
 _MAX_BACK_OFF: Final = 600.0
 _OWN: Final = ("", "kubernetes.io/job-controller")
 _REACHED: Final = ("CompletionsReached", "Reached expected number of succeeded pods")
+
+
+# --- indexes ---
+
+
+def index_of(pod: Object) -> int | None:
+    """A pod's index, None if it has none."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdigit() else None
+
+
+def as_ranges(indexes: Iterable[int]) -> str:
+    """Indexes as Jobs' status has them: those that follow one another from the first to the last."""
+    found: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if found and index == found[-1][-1] + 1:
+            found[-1][1:] = [index]
+        else:
+            found.append([index])
+    return ",".join("-".join(map(str, part)) for part in found)
+
+
+def number(body: Json, index: int) -> None:
+    """Gives a new pod its index: annotation, label, hostname, and JOB_COMPLETION_INDEX in its containers."""
+    meta, spec = body["metadata"], body["spec"]
+    meta["annotations"] = {**meta["annotations"], INDEX: str(index)}
+    meta["labels"] = {**meta["labels"], INDEX: str(index)}
+    source = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}}
+    for part in ("containers", "initContainers"):
+        if spec.get(part):
+            spec[part] = [{**item, "env": _with(item.get("env") or (), source)} for item in spec[part]]
+
+
+def _with(variables: Iterable[Object], source: Json) -> list[Object]:
+    given = list(variables)
+    return given if any(item["name"] == source["name"] for item in given) else [*given, source]
+
+
+# --- what to do ---
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -121,109 +155,86 @@ def _ended(pod: Object) -> float:
     return max(found, default=parse_timestamp(str(pod["metadata"]["creationTimestamp"])).timestamp())
 
 
-class JobController(Controller):
-    """Runs every Job."""
+def reconcile(key: str, tables: Tables) -> Iterator[Write]:
+    """The pods of a Job, and its status."""
+    item = tables.get(JOBS, key)
+    if item is None or is_terminating(item) or item["spec"].get("managedBy", "") not in _OWN:
+        return
+    if is_true(item, "Complete") or is_true(item, "Failed"):
+        yield from _clean_up(item, tables)
+        return
+    pods = count(tables.owned(PODS, item))
+    begun = (item.get("status") or {}).get("startTime")
+    seconds = (tables.now - parse_timestamp(begun)).total_seconds() if begun else 0.0
+    target = _target(item) or verdict(item, pods, seconds)
+    if target is not None:
+        yield from (delete_pod(item, _KIND, pod) for pod in pods.active)
+        yield from _status(item, pods, target)
+        return
+    yield from _pods(item, pods, tables)
+    yield from _status(item, pods, None)
+    deadline = item["spec"].get("activeDeadlineSeconds")
+    if deadline is not None and not item["spec"].get("suspend"):
+        yield Again(max(0.1, deadline - seconds))
 
-    name = "job"
-    component = "job-controller"
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__(client, factory)
-        self._jobs = self.follow(JOBS, lambda item: [key_of(item)])
-        self._pods = self.follow(PODS, owned_by(_KIND), **{OWNER_INDEX: owner_index})
-        self._control = PodControl(client, self.recorder, _KIND)
-        self._expectations = Expectations()
+CONTROLLER: Final = Reconciler("job-controller", reconcile, ((JOBS, own_key), (PODS, owned_by(_KIND))))
 
-    def sync(self, key: str) -> float | None:
-        found = self._jobs.indexer.get_by_key(key)
-        if found is None or is_terminating(found.raw) or found.raw["spec"].get("managedBy", "") not in _OWN:
-            self._expectations.forget(key)
-            return None
-        item = found.raw
-        if is_true(item, "Complete") or is_true(item, "Failed"):
-            return self._clean_up(item)
-        owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, str(item["metadata"]["uid"]))]
-        if self._expectations.pending(key, {str(pod["metadata"]["uid"]) for pod in owned}):
-            return 1.0  # the informer shows them soon; it is looked again in case that an event was lost
-        pods = count(pod for pod in owned if not self._expectations.is_deleted(str(pod["metadata"]["uid"])))
-        begun = (item.get("status") or {}).get("startTime")
-        seconds = (now() - parse_timestamp(begun)).total_seconds() if begun else 0.0
-        target = _target(item) or verdict(item, pods, seconds)
-        if target is not None:
-            self._delete_all(item, pods.active)
-            self._write_status(item, count(owned), target)
-            return None
-        wait = self._manage(item, pods)
-        self._write_status(item, pods, None)
-        deadline = item["spec"].get("activeDeadlineSeconds")
-        if deadline is not None and not item["spec"].get("suspend"):
-            left = max(0.1, deadline - seconds)
-            wait = left if wait is None else min(wait, left)
-        return wait
 
-    def _clean_up(self, item: Object) -> float | None:
-        """Deletes a Job that ended ttlSecondsAfterFinished ago; seconds until then."""
-        lives = item["spec"].get("ttlSecondsAfterFinished")
-        ended = condition_of(item, "Complete" if is_true(item, "Complete") else "Failed")
-        if lives is None or ended is None:
-            return None
-        left = float(lives) - (now() - parse_timestamp(ended["lastTransitionTime"])).total_seconds()
+def _clean_up(item: Object, tables: Tables) -> Iterator[Write]:
+    """Deletes a Job that ended ttlSecondsAfterFinished ago."""
+    lives = item["spec"].get("ttlSecondsAfterFinished")
+    ended = condition_of(item, "Complete" if is_true(item, "Complete") else "Failed")
+    if lives is None or ended is None:
+        return
+    left = float(lives) - (tables.now - parse_timestamp(ended["lastTransitionTime"])).total_seconds()
+    yield Again(left) if left > 0 else Delete(JOBS, item, propagation="Foreground")
+
+
+def _pods(item: Object, pods: Counted, tables: Tables) -> Iterator[Write]:
+    """Makes or deletes pods; after a failure not before its back-off."""
+    change = missing(item, pods)
+    if change < 0:
+        # Those that have come least far.
+        ordered = sorted(pods.active, key=lambda pod: (is_ready(pod), str(pod["metadata"]["creationTimestamp"])))
+        yield from (delete_pod(item, _KIND, pod) for pod in ordered[:-change])
+    if change <= 0:
+        return
+    if pods.failed:
+        since = tables.now.timestamp() - max(map(_ended, pods.failed))
+        left = min(_MAX_BACK_OFF, _BACK_OFF * 2.0 ** (len(pods.failed) - 1)) - since
         if left > 0:
-            return float(left)
-        delete_object(self.client, JOBS, item, propagation_policy="Foreground")
-        return None
-
-    # --- pods ---
-
-    def _manage(self, item: Object, pods: Counted) -> float | None:
-        """Makes or deletes pods; seconds until one may be made that waits for its back-off."""
-        change = missing(item, pods)
-        if change < 0:
-            # Those that have come least far.
-            ordered = sorted(pods.active, key=lambda pod: (is_ready(pod), str(pod["metadata"]["creationTimestamp"])))
-            self._delete_all(item, ordered[:-change])
-        if change <= 0:
-            return None
-        if pods.failed:
-            since = now().timestamp() - max(map(_ended, pods.failed))
-            left = min(_MAX_BACK_OFF, _BACK_OFF * 2.0 ** (len(pods.failed) - 1)) - since
-            if left > 0:
-                return left
-        indexed = item["spec"].get("completionMode") == "Indexed"
-        taken = pods.done | {index for pod in pods.active if (index := index_of(pod)) is not None}
-        free = [index for index in range(item["spec"]["completions"]) if index not in taken] if indexed else []
-        for position in range(min(change, len(free)) if indexed else change):
-            self._create(item, free[position] if indexed else None)
-        return None
-
-    def _create(self, item: Object, index: int | None) -> None:
-        body = pod_of(item, _KIND)
-        if index is not None:
-            number(body, index)
-            name = item["metadata"]["name"]
-            body["metadata"]["name"] = f"{name[:50]}-{index}-{body['metadata']['name'].rpartition('-')[2]}"
-            body["spec"].setdefault("hostname", f"{name}-{index}")
-        self._expectations.created(key_of(item), self._control.create(item, body))
-
-    def _delete_all(self, item: Object, pods: Iterable[Object]) -> None:
-        for pod in pods:
-            self._expectations.deleted(str(pod["metadata"]["uid"]))
-            self._control.delete(item, pod)
-
-    # --- status ---
-
-    def _write_status(self, item: Object, pods: Counted, target: tuple[str, str, str] | None) -> None:
-        over = target is not None and not pods.active and not pods.terminating
-        if not write_status(self.client, JOBS, item, status_of(item, pods, target, over=over)):
+            yield Again(left)
             return
-        suspended, was = bool(item["spec"].get("suspend")), is_true(item, "Suspended")
-        if target is not None and over:
-            text = "Job completed" if target[0] == "Complete" else target[2]
-            reason, kind = ("Completed", NORMAL) if target[0] == "Complete" else (target[1], WARNING)
-            self.recorder.event(item, _KIND, reason, text, type=kind)
-        elif suspended != was:
-            reason = "Suspended" if suspended else "Resumed"
-            self.recorder.event(item, _KIND, reason, f"Job {reason.lower()}")
+    if item["spec"].get("completionMode") != "Indexed":
+        yield from (create_pod(item, _KIND, pod_of(item, _KIND)) for _ in range(change))
+        return
+    taken = pods.done | {index for pod in pods.active if (index := index_of(pod)) is not None}
+    free = [index for index in range(item["spec"]["completions"]) if index not in taken]
+    for index in free[:change]:
+        body, name = pod_of(item, _KIND), item["metadata"]["name"]
+        number(body, index)
+        body["metadata"]["generateName"] = f"{name[:50]}-{index}-"
+        body["spec"].setdefault("hostname", f"{name}-{index}")
+        yield create_pod(item, _KIND, body)
+
+
+# --- status ---
+
+
+def _status(item: Object, pods: Counted, target: tuple[str, str, str] | None) -> Iterator[Write]:
+    """The write of the status, if it has changed, and what is said of that."""
+    over = target is not None and not pods.active and not pods.terminating
+    writes = status_writes(JOBS, item, status_of(item, pods, target, over=over))
+    yield from writes
+    suspended, was = bool(item["spec"].get("suspend")), is_true(item, "Suspended")
+    if writes and target is not None and over:
+        complete = target[0] == "Complete"
+        text, reason = ("Job completed", "Completed") if complete else (target[2], target[1])
+        yield Said(item, _KIND, reason, text, NORMAL if complete else WARNING)
+    elif writes and suspended != was:
+        reason = "Suspended" if suspended else "Resumed"
+        yield Said(item, _KIND, reason, f"Job {reason.lower()}")
 
 
 def _target(item: Object) -> tuple[str, str, str] | None:

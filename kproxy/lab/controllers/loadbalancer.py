@@ -3,19 +3,22 @@
 It works as MetalLB's layer 2 mode does: one node at a time gets all packets for the address, unchanged, and the node's
 kube-proxy rules do the rest. The node is the first that is ready; with externalTrafficPolicy Local, the first whose
 health-check node port answers 200. A Service with spec.loadBalancerClass is left to others.
+
+The address is the Service's status, as any controller's writes; the route is the fabric's, and `Routes` keeps it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import threading
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
-from kproxy.client import RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.writes import write_status
+from kproxy.apiserver.controllers.base import Worker
+from kproxy.lab.controllers.runtime import Reconciler, Said, Tables, Write, follow, status_writes
+from kproxy.lab.controllers.workload import own_key
 from kproxy.lab.errors import LabError
 from kproxy.lab.health import is_healthy
 from kproxy.lab.resources import NODES, SERVICES, Json, Object, is_ready, is_terminating, key_of
@@ -23,127 +26,53 @@ from kproxy.lab.spec import BALANCER_RANGES, LabSpec, family_of
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Parameters = ParamSpec("Parameters")
+
 _CHECK: Final = 0.5
 """Seconds between health checks."""
 _FAMILIES: Final = {"IPv4": 4, "IPv6": 6}
 
 
-class LoadBalancerController(Controller):
-    """Gives out addresses and keeps the routes."""
+# --- addresses ---
 
-    name = "load-balancer"
-    component = "service-controller"
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory, spec: LabSpec) -> None:
-        super().__init__(client, factory)
-        self._spec = spec
-        self._lock = threading.Lock()
-        self._taken: dict[str, str] = {}
-        """Service by address."""
-        self._routes: dict[str, str] = {}
-        """Node address by load-balancer address, as in the fabric."""
-        self._services = self.follow(SERVICES, lambda item: [key_of(item)])
-        self._nodes = self.follow(NODES, lambda _node: self._keys())
-        self._fabric = Namespace.named(spec.fabric)
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="health-check")
+def reconcile(key: str, tables: Tables) -> Iterator[Write]:
+    """The addresses of a Service."""
+    service = tables.get(SERVICES, key)
+    if service is None or is_terminating(service):
+        return
+    if not is_balanced(service):
+        yield from _ingress_writes(service, [])
+        return
+    others = [each for each in tables.all(SERVICES) if is_balanced(each) and key_of(each) != key]
+    addresses = addresses_of(service, {address for each in others for address in _ingress(each)})
+    if _ingress(service) != addresses:
+        yield Said(service, "Service", "EnsuringLoadBalancer", "Ensuring load balancer")
+        yield from _ingress_writes(service, addresses)
+        yield Said(service, "Service", "EnsuredLoadBalancer", "Ensured load balancer")
 
-    def _keys(self) -> list[str]:
-        with self._lock:
-            return sorted(set(self._taken.values()))
 
-    def sync(self, key: str) -> float | None:
-        found = self._services.indexer.get_by_key(key)
-        service = found.raw if found is not None else None
-        if service is None or not is_balanced(service) or is_terminating(service):
-            self._release(key)
-            if service is not None and not is_balanced(service) and _ingress(service):
-                self._write(service, [])
-            return None
-        addresses = self._addresses(service, key)
-        if [item.get("ip") for item in _ingress(service)] != addresses:
-            self.recorder.event(service, "Service", "EnsuringLoadBalancer", "Ensuring load balancer")
-            self._write(service, addresses)
-            self.recorder.event(service, "Service", "EnsuredLoadBalancer", "Ensured load balancer")
-        for address in addresses:
-            self._route(address, self._node_for(service, address))
-        return _CHECK if service["spec"].get("externalTrafficPolicy") == "Local" else None
+CONTROLLER: Final = Reconciler("service-controller", reconcile, ((SERVICES, own_key),))
 
-    # --- addresses ---
 
-    def _addresses(self, service: Object, key: str) -> list[str]:
-        wanted = [_FAMILIES[family] for family in service["spec"].get("ipFamilies") or ["IPv4"]]
-        asked = service["spec"].get("loadBalancerIP") or ""
-        with self._lock:
-            mine = [address for address, owner in self._taken.items() if owner == key]
-            for item in _ingress(service):  # what an earlier run of this controller gave out
-                if item.get("ip") and item["ip"] not in self._taken:
-                    self._taken[item["ip"]] = key
-                    mine.append(item["ip"])
-            found = []
-            for family in wanted:
-                have = next((address for address in mine if family_of(address) == family), None)
-                if have is None:
-                    have = self._free(family, asked if asked and family_of(asked) == family else "")
-                    self._taken[have] = key
-                found.append(have)
-            return found
-
-    def _free(self, family: int, asked: str) -> str:
+def addresses_of(service: Object, taken: Iterable[str]) -> list[str]:
+    """The addresses of a Service, one a family: those that it has, else what loadBalancerIP asks for, else the first
+    that is free. Raises LabError: none is."""
+    held, asked = _ingress(service), service["spec"].get("loadBalancerIP") or ""
+    found = []
+    for family in (_FAMILIES[name] for name in service["spec"].get("ipFamilies") or ["IPv4"]):
         pool = BALANCER_RANGES[family]
-        if asked and ipaddress.ip_address(asked) in pool and asked not in self._taken:
-            return asked
-        for number in range(10, min(pool.num_addresses, 1000) - 1):
-            address = str(pool[number])
-            if address not in self._taken:
-                return address
-        raise LabError(f"no load-balancer address of {pool} is free")
-
-    def _release(self, key: str) -> None:
-        with self._lock:
-            mine = [address for address, owner in self._taken.items() if owner == key]
-            for address in mine:
-                del self._taken[address]
-        for address in mine:
-            self._route(address, None)
-
-    def _write(self, service: Object, addresses: list[str]) -> None:
-        ingress: list[Json] = [{"ip": address, "ipMode": "VIP"} for address in addresses]
-        write_status(self.client, SERVICES, service, {"loadBalancer": {"ingress": ingress or None}})
-
-    # --- routes ---
-
-    def _node_for(self, service: Object, address: str) -> str | None:
-        """The node's address that the load-balancer address is routed to; None if no node is suitable."""
-        family = family_of(address)
-        nodes = {}
-        for item in sorted(self._nodes.indexer.list(), key=lambda node: (len(node.metadata.name), node.metadata.name)):
-            if is_ready(item.raw) and (own := node_address(item.raw, family)):
-                nodes[item.metadata.name] = own
-        port = service["spec"].get("healthCheckNodePort")
-        if service["spec"].get("externalTrafficPolicy") == "Local" and port:
-            healthy = self._pool.map(lambda own: own if self._is_healthy(own, int(port)) else None, nodes.values())
-            return next((own for own in healthy if own), None)
-        return next(iter(nodes.values()), None)
-
-    def _is_healthy(self, address: str, port: int) -> bool:
-        with Namespace.named(self._spec.fabric) as fabric:
-            return fabric.call(is_healthy, address, port)
-
-    def _route(self, address: str, node: str | None) -> None:
-        if self._routes.get(address) == node:
-            return
-        length = 32 if family_of(address) == 4 else 128
-        if node is None:
-            arguments = ["route", "del", f"{address}/{length}"]
-        else:
-            arguments = ["route", "replace", f"{address}/{length}", "via", node]
-        done = run(self._fabric, ["ip", f"-{family_of(address)}", *arguments], timeout=10.0)
-        if done.code and node is not None:
-            raise LabError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-        if node is None:
-            self._routes.pop(address, None)
-        else:
-            self._routes[address] = node
+        usual = (str(pool[number]) for number in range(10, min(pool.num_addresses, 1000) - 1))
+        wished = [asked] if asked and family_of(asked) == family and ipaddress.ip_address(asked) in pool else []
+        have = [address for address in held if family_of(address) == family]
+        free = next((address for address in (*have, *wished, *usual) if address not in taken), None)
+        if free is None:
+            raise LabError(f"no load-balancer address of {pool} is free")
+        found.append(free)
+    return found
 
 
 def is_balanced(service: Object) -> bool:
@@ -152,8 +81,100 @@ def is_balanced(service: Object) -> bool:
     return spec.get("type") == "LoadBalancer" and not spec.get("loadBalancerClass")
 
 
-def _ingress(service: Object) -> list[Mapping[str, str]]:
-    return list(((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or [])
+def _ingress(service: Object) -> list[str]:
+    entries = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return [entry["ip"] for entry in entries if entry.get("ip")]
+
+
+def _ingress_writes(service: Object, addresses: list[str]) -> list[Write]:
+    ingress: list[Json] = [{"ip": address, "ipMode": "VIP"} for address in addresses]
+    if _ingress(service) == addresses:
+        return []
+    return status_writes(SERVICES, service, {"loadBalancer": {"ingress": ingress or None}})
+
+
+# --- routes ---
+
+
+class Routes:
+    """Keeps the fabric's routes to the addresses. Made and started inside the server's event loop; health checks and
+    `ip` run in threads."""
+
+    def __init__(self, tables: Tables, spec: LabSpec) -> None:
+        self._tables = tables
+        self._fabric = spec.fabric
+        self._worker: Worker[str] = Worker("load balancer", self._sync)
+        self._routes: dict[str, dict[str, str]] = {}
+        """By Service: the node's address by load-balancer address, as in the fabric."""
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="load-balancer")
+
+    def start(self) -> None:
+        """Follows Services and Nodes."""
+        follow(self._tables, SERVICES, own_key, self._worker.add)
+        follow(self._tables, NODES, lambda _node, _tables: list(self._routes), self._worker.add)
+        self._worker.start()
+
+    async def stop(self) -> None:
+        await self._worker.stop()
+        self._pool.shutdown(wait=False)
+
+    async def _sync(self, key: str) -> None:
+        service = self._tables.get(SERVICES, key)
+        if service is None or is_terminating(service) or not is_balanced(service):
+            wanted = {}
+        else:
+            wanted = {address: await self._node_for(service, address) for address in _ingress(service)}
+        held = self._routes.setdefault(key, {})
+        for address in {*held, *wanted}:
+            node = wanted.get(address)
+            if node != held.get(address):
+                try:
+                    await self._in_thread(set_route, address, node)
+                except LabError as error:
+                    log.warning("%s: %s", key, error)
+                    self._worker.add_after(key, _CHECK)
+                    continue
+            if node is None:
+                held.pop(address, None)
+            else:
+                held[address] = node
+        if not wanted:
+            self._routes.pop(key, None)
+        elif service is not None and service["spec"].get("externalTrafficPolicy") == "Local":
+            self._worker.add_after(key, _CHECK)
+
+    async def _node_for(self, service: Object, address: str) -> str | None:
+        """The node's address that the load-balancer address is routed to; None if no node is suitable."""
+        family = family_of(address)
+        ready = sorted(filter(is_ready, self._tables.all(NODES)), key=lambda node: (len(key_of(node)), key_of(node)))
+        nodes = [own for node in ready if (own := node_address(node, family))]
+        port = service["spec"].get("healthCheckNodePort")
+        if service["spec"].get("externalTrafficPolicy") == "Local" and port:
+            healthy = await asyncio.gather(*(self._in_thread(is_healthy, own, int(port)) for own in nodes))
+            nodes = [own for own, answers in zip(nodes, healthy, strict=True) if answers]
+        return nodes[0] if nodes else None
+
+    def _in_thread(
+        self, call: Callable[Parameters, T], *arguments: Parameters.args, **more: Parameters.kwargs
+    ) -> Awaitable[T]:
+        """Calls in a thread that is in the fabric's namespace."""
+
+        def inside() -> T:
+            with Namespace.named(self._fabric) as fabric:
+                return fabric.call(call, *arguments, **more)
+
+        return asyncio.get_running_loop().run_in_executor(self._pool, inside)
+
+
+def set_route(address: str, node: str | None) -> None:
+    """Routes a load-balancer address over a node, or nowhere, in the namespace that the calling thread is in. Raises
+    LabError."""
+    host = f"{address}/{32 if family_of(address) == 4 else 128}"
+    arguments = ["route", "del", host] if node is None else ["route", "replace", host, "via", node]
+    with Namespace.current() as here:
+        done = run(here, ["ip", f"-{family_of(address)}", *arguments], timeout=10.0)
+    if done.code and node is not None:
+        raise LabError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
 
 
 def node_address(node: Object, family: int) -> str | None:

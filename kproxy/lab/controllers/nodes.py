@@ -8,13 +8,14 @@ comes back or goes for good, and their owners make others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from kproxy.client import RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.writes import delete_object, write_status
-from kproxy.lab.events import WARNING, Recorder
+from kproxy.lab.controllers.runtime import Again, Delete, Reconciler, Said, Tables, Write, status_writes
+from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
+    LEASE_NAMESPACE,
+    LEASE_SECONDS,
     LEASES,
     NODES,
     PODS,
@@ -23,18 +24,14 @@ from kproxy.lab.resources import (
     controller_of,
     is_active,
     is_ready,
-    now,
+    key_of,
     parse_timestamp,
     with_condition,
 )
 
-LEASE_SECONDS: Final = 6
-"""How long a lease holds."""
-RENEW_SECONDS: Final = 2.0
 EVICTION_SECONDS: Final = 300
 """What the admission plugin DefaultTolerationSeconds gives pods that say nothing."""
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
-NODE_INDEX: Final = "node"
 
 
 def eviction_seconds(pod: Object) -> float | None:
@@ -57,84 +54,72 @@ def eviction_seconds(pod: Object) -> float | None:
     return min(given) if given else None
 
 
-class NodeLifecycleController(Controller):
-    """Marks nodes whose lease has run out, and evicts their pods."""
+def reconcile(key: str, tables: Tables) -> Iterator[Write]:
+    """The condition Ready of a node whose lease has run out, and what becomes of its pods."""
+    node = tables.get(NODES, key)
+    if node is None:
+        return
+    condition = condition_of(node, "Ready")
+    if condition is None:
+        text = f"Node {key} event: Registered Node {key} in Controller"
+        yield Said(node, "Node", "RegisteredNode", text)
+    left = _left(node, tables)
+    if left > 0:
+        yield Again(left + 0.1)
+        return
+    since = tables.now.timestamp()
+    if condition is not None and condition.get("status") == "Unknown":
+        since = parse_timestamp(str(condition["lastTransitionTime"])).timestamp()
+    else:
+        known = list((node.get("status") or {}).get("conditions") or [])
+        text = "Kubelet stopped posting node status."
+        yield Said(node, "Node", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
+        conditions = with_condition(known, "Ready", "Unknown", "NodeStatusUnknown", text)
+        yield from status_writes(NODES, node, {"conditions": conditions})
+    pods = [pod for pod in tables.all(PODS) if pod["spec"].get("nodeName") == key]
+    for pod in pods:
+        if is_ready(pod):
+            yield from _mark(pod)
+    yield from _evict(pods, since, tables)
 
-    name = "nodes"
-    component = "node-controller"
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__(client, factory)
-        self._nodes = self.follow(NODES, lambda item: [str(item["metadata"]["name"])])
-        self._leases = self.follow(LEASES, lambda item: [str(item["metadata"]["name"])])
-        self._evictions = Recorder(client, "taint-eviction-controller")
-        self._registered: set[str] = set()
-        self._pods = factory.informer(PODS, indexers={NODE_INDEX: lambda item: (item.raw["spec"].get("nodeName", ""),)})
+CONTROLLER: Final = Reconciler(
+    "node-controller",
+    reconcile,
+    (
+        (NODES, lambda node, _tables: [node["metadata"]["name"]]),
+        (LEASES, lambda lease, _tables: [lease["metadata"]["name"]]),
+    ),
+)
 
-    def sync(self, key: str) -> float | None:
-        found = self._nodes.indexer.get_by_key(key)
-        if found is None:
-            return None
-        uid = str(found.raw["metadata"]["uid"])
-        if uid not in self._registered:
-            self._registered.add(uid)
-            text = f"Node {key} event: Registered Node {key} in Controller"
-            self.recorder.event(found.raw, "Node", "RegisteredNode", text)
-        left = self._left(key)
+
+def _left(node: Object, tables: Tables) -> float:
+    """Seconds that the node's lease still holds; one that has never had one is given the same time from its creation
+    on, and nobody could renew one before the server began."""
+    lease = tables.get(LEASES, f"{LEASE_NAMESPACE}/{node['metadata']['name']}") or {}
+    renewed = (lease.get("spec") or {}).get("renewTime") or node["metadata"]["creationTimestamp"]
+    heard = max(tables.since, parse_timestamp(str(renewed)))
+    return LEASE_SECONDS - (tables.now - heard).total_seconds()
+
+
+def _mark(pod: Object) -> Iterator[Write]:
+    """Says of a pod that it is not ready."""
+    conditions = list((pod.get("status") or {}).get("conditions") or [])
+    marked = with_condition(conditions, "Ready", "False", "NodeNotReady", "Node is not ready")
+    yield from status_writes(PODS, pod, {"conditions": marked})
+    yield Said(pod, "Pod", "NodeNotReady", "Node is not ready", WARNING)
+
+
+def _evict(pods: list[Object], since: float, tables: Tables) -> Iterator[Write]:
+    """Deletes the pods whose time on a node that has been unreachable `since` is over."""
+    for pod in pods:
+        stays = eviction_seconds(pod)
+        if stays is None or not is_active(pod):
+            continue
+        left = since + stays - tables.now.timestamp()
         if left > 0:
-            return left + 0.1
-        condition = condition_of(found.raw, "Ready")
-        if condition is not None and condition.get("status") == "Unknown":
-            self._mark_pods(key)
-            return self._evict(key, parse_timestamp(str(condition["lastTransitionTime"])).timestamp())
-        status = found.raw.get("status") or {}
-        conditions = with_condition(
-            list(status.get("conditions") or []),
-            "Ready",
-            "Unknown",
-            "NodeStatusUnknown",
-            "Kubelet stopped posting node status.",
-        )
-        self.recorder.event(found.raw, "Node", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
-        write_status(self.client, NODES, found.raw, {"conditions": conditions})
-        self._mark_pods(key)
-        return self._evict(key, now().timestamp())
-
-    def _evict(self, node: str, since: float) -> float | None:
-        """Deletes the pods whose time on a node that has been unreachable `since` is over; seconds to the next."""
-        waits = []
-        for item in self._pods.indexer.by_index(NODE_INDEX, node):
-            stays = eviction_seconds(item.raw)
-            if stays is None or not is_active(item.raw):
-                continue
-            left = since + stays - now().timestamp()
-            if left > 0:
-                waits.append(left)
-                continue
-            text = f"Marking for deletion Pod {item.metadata.key}"
-            self._evictions.event(item.raw, "Pod", "TaintManagerEviction", text)
-            delete_object(self.client, PODS, item.raw)
-        return min(waits) + 0.1 if waits else None
-
-    def _left(self, node: str) -> float:
-        """Seconds that the node's lease still holds."""
-        lease = next((item.raw for item in self._leases.indexer.list() if item.metadata.name == node), None)
-        renewed = ((lease or {}).get("spec") or {}).get("renewTime")
-        if not renewed:
-            # A node that has never had one is given the same time from its creation on.
-            found = self._nodes.indexer.get_by_key(node)
-            renewed = found.raw["metadata"].get("creationTimestamp") if found is not None else None
-        if not renewed:
-            return 0.0
-        return LEASE_SECONDS - (now() - parse_timestamp(str(renewed))).total_seconds()
-
-    def _mark_pods(self, node: str) -> None:
-        for item in self._pods.indexer.by_index(NODE_INDEX, node):
-            if is_ready(item.raw):
-                self._mark(item.raw)
-
-    def _mark(self, pod: Object) -> None:
-        conditions = list((pod.get("status") or {}).get("conditions") or [])
-        marked = with_condition(conditions, "Ready", "False", "NodeNotReady", "Node is not ready")
-        write_status(self.client, PODS, pod, {"conditions": marked})
-        self.recorder.event(pod, "Pod", "NodeNotReady", "Node is not ready", type=WARNING)
+            yield Again(left + 0.1)
+            continue
+        text = f"Marking for deletion Pod {key_of(pod)}"
+        said = Said(pod, "Pod", "TaintManagerEviction", text, component="taint-eviction-controller")
+        yield Delete(PODS, pod, said)

@@ -1,95 +1,58 @@
 """Pods to nodes: ready, schedulable nodes that fit the pod's nodeSelector and whose taints it tolerates; the one with
 the fewest pods of the same owner, then with the fewest pods. A node that pods should rather not go to comes last.
-
-A pod gets its node by a Binding, as from kube-scheduler. What was decided is remembered until the informer shows it, so
-that pods that come together do not all find the same node empty.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
-from kproxy.lab.controllers.writes import write_status
+from kproxy.lab.controllers.runtime import Bind, Reconciler, Said, Tables, Write, status_writes
+from kproxy.lab.controllers.workload import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 from kproxy.lab.events import WARNING
-from kproxy.lab.resources import NODES, PODS, Object, controller_of, is_ready, is_terminating, key_of, with_condition
+from kproxy.lab.resources import (
+    NODES,
+    PODS,
+    Object,
+    condition_of,
+    controller_of,
+    is_ready,
+    is_terminating,
+    key_of,
+    with_condition,
+)
 
 SCHEDULER: Final = "default-scheduler"
 
 
-class Scheduler(Controller):
-    """Binds every pending pod to a node."""
-
-    name = "scheduler"
-    component = SCHEDULER
-
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__(client, factory)
-        self._lock = threading.Lock()
-        self._assumed: dict[str, tuple[str, str]] = {}
-        """Owner and node of pods by uid, until the informer shows the node."""
-        self._waiting: set[str] = set()
-        self._pods = self.follow(PODS, lambda pod: [key_of(pod)] if _waits(pod) else [])
-        self._nodes = self.follow(NODES, lambda _node: tuple(self._waiting))
-
-    def sync(self, key: str) -> float | None:
-        found = self._pods.indexer.get_by_key(key)
-        if found is None or not _waits(found.raw) or str(found.raw["metadata"]["uid"]) in self._assumed:
-            self._waiting.discard(key)
-            return None
-        pod = found.raw
-        chosen = choose_node(pod, [item.raw for item in self._nodes.indexer.list()], self._load())
-        if chosen is None:
-            self._waiting.add(key)
-            self._say_unschedulable(pod)
-            return None
-        self._waiting.discard(key)
-        meta = pod["metadata"]
-        with self._lock:
-            self._assumed[meta["uid"]] = (_owner(pod), chosen)
-        try:
-            self._bind(meta["name"], meta["namespace"], chosen)
-        except ApiError:
-            with self._lock:
-                self._assumed.pop(meta["uid"], None)
-            raise
-        self.recorder.event(pod, "Pod", "Scheduled", f"Successfully assigned {key} to {chosen}")
-        return None
-
-    def _bind(self, name: str, namespace: str, node: str) -> None:
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        self.client.raw("POST", PODS.path(namespace, name, "binding"), body=msgspec.json.encode(binding))
-
-    def _load(self) -> Mapping[tuple[str, str], int]:
-        """How many pods of an owner are on a node; "" as owner is all."""
-        count: Counter[tuple[str, str]] = Counter()
-        for item in self._pods.indexer.list():
-            node = item.raw["spec"].get("nodeName")
-            if node and not is_terminating(item.raw):
-                count.update([(_owner(item.raw), node), ("", node)])
-                with self._lock:
-                    self._assumed.pop(item.metadata.uid, None)
-        with self._lock:
-            for owner, node in self._assumed.values():
-                count.update([(owner, node), ("", node)])
-        return count
-
-    def _say_unschedulable(self, pod: Object) -> None:
-        message = why_not(pod, [item.raw for item in self._nodes.indexer.list()])
+def reconcile(key: str, tables: Tables) -> Iterator[Write]:
+    """The node of a pod that has none."""
+    pod = tables.get(PODS, key)
+    if pod is None or not _waits(pod):
+        return
+    nodes = tables.all(NODES)
+    chosen = choose_node(pod, nodes, load_of(tables.all(PODS)))
+    if chosen is not None:
+        yield Bind(pod, chosen)
+        yield Said(pod, "Pod", "Scheduled", f"Successfully assigned {key} to {chosen}")
+        return
+    message = why_not(pod, nodes)
+    if (condition_of(pod, "PodScheduled") or {}).get("message") != message:
         old = list((pod.get("status") or {}).get("conditions") or [])
-        if any(item.get("type") == "PodScheduled" and item.get("message") == message for item in old):
-            return
         conditions = with_condition(old, "PodScheduled", "False", "Unschedulable", message)
-        write_status(self.client, PODS, pod, {"conditions": conditions})
-        self.recorder.event(pod, "Pod", "FailedScheduling", message, type=WARNING)
+        yield from status_writes(PODS, pod, {"conditions": conditions})
+        yield Said(pod, "Pod", "FailedScheduling", message, WARNING)
+
+
+def load_of(pods: Iterable[Object]) -> Mapping[tuple[str, str], int]:
+    """How many pods of an owner are on a node; "" as owner is all."""
+    count: Counter[tuple[str, str]] = Counter()
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and not is_terminating(pod):
+            count.update([(_owner(pod), node), ("", node)])
+    return count
 
 
 def choose_node(pod: Object, nodes: Iterable[Object], load: Mapping[tuple[str, str], int]) -> str | None:
@@ -149,3 +112,14 @@ def _waits(pod: Object) -> bool:
         and spec.get("schedulerName", SCHEDULER) == SCHEDULER
         and not spec.get("schedulingGates")
     )
+
+
+def _waiting(items: Iterable[Object]) -> list[str]:
+    return [key_of(pod) for pod in items if _waits(pod)]
+
+
+CONTROLLER: Final = Reconciler(
+    SCHEDULER,
+    reconcile,
+    ((PODS, lambda pod, _tables: _waiting([pod])), (NODES, lambda _node, tables: _waiting(tables.all(PODS)))),
+)

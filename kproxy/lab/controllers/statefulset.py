@@ -7,24 +7,11 @@ volumes of a pod that somebody has edited.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from kproxy.client import ApiError, RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller
-from kproxy.lab.controllers.claims import (
-    ORPHAN_INDEX,
-    OWNER_INDEX,
-    claim,
-    orphan_index,
-    owned_or_wanted_by,
-    owner_index,
-    owner_reference,
-)
-from kproxy.lab.controllers.expectations import Expectations
 from kproxy.lab.controllers.ordinals import (
     REVISION_LABEL,
-    Step,
     ordinal_of,
     ordinals_of,
     plan,
@@ -32,10 +19,16 @@ from kproxy.lab.controllers.ordinals import (
     seconds_to_available,
     wants_present,
 )
-from kproxy.lab.controllers.pods import PodControl
-from kproxy.lab.controllers.revisions import Revisions, template_of
-from kproxy.lab.controllers.template import pod_of
-from kproxy.lab.controllers.writes import write_status
+from kproxy.lab.controllers.runtime import Again, Create, Delete, Patch, Reconciler, Said, Tables, Write, status_writes
+from kproxy.lab.controllers.workload import (
+    claim,
+    delete_pod,
+    own_key,
+    owned_or_wanted_by,
+    owner_reference,
+    pod_of,
+    template_hash,
+)
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     CLAIMS,
@@ -44,7 +37,6 @@ from kproxy.lab.resources import (
     STATEFUL_SETS,
     Json,
     Object,
-    controller_of,
     is_ready,
     is_terminating,
     key_of,
@@ -56,128 +48,114 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 _KIND: Final = "StatefulSet"
 
 
-class StatefulSetController(Controller):
-    """Keeps the pods of every StatefulSet."""
-
-    name = "statefulset"
-    component = "statefulset-controller"
-
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__(client, factory)
-        self._sets = self.follow(STATEFUL_SETS, lambda item: [key_of(item)])
-        self._pods = self.follow(
-            PODS, owned_or_wanted_by(_KIND, self._sets), **{OWNER_INDEX: owner_index, ORPHAN_INDEX: orphan_index}
-        )
-        known = factory.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: owner_index})
-        self._revisions = Revisions(client, known, _KIND)
-        self._control = PodControl(client, self.recorder, _KIND)
-        self._expectations = Expectations()
-        self._warned: set[str] = set()
-        """Uids of the sets of which it was said that they get no volumes."""
-
-    def sync(self, key: str) -> float | None:
-        found = self._sets.indexer.get_by_key(key)
-        if found is None or is_terminating(found.raw):
-            return None
-        item = found.raw
-        present = self._revisions.present(item)
-        before = self._before(item, present)
-        pods = self._claimed(item)
-        if any(
-            self._expectations.is_deleted(pod["metadata"]["uid"]) for pod in pods.values() if not is_terminating(pod)
-        ):
-            return None  # the informer shows soon that it is on its way out
-        moment = now()
-        for step in plan(item, pods, present["metadata"]["name"], moment):
-            self._do(item, step, pods, present if wants_present(item, step.ordinal) else before)
-        self._write_status(item, pods.values(), before, present)
-        used = {present["metadata"]["name"], before["metadata"]["name"], *map(revision_of, pods.values())}
-        self._revisions.prune(item, used)
-        left = [seconds_to_available(item, pod, moment) for pod in pods.values()]
-        return min((seconds for seconds in left if seconds), default=None)
-
-    def _before(self, item: Object, present: Object) -> Object:
-        """The revision that the set is on its way from; the present one if it is all there."""
-        name = (item.get("status") or {}).get("currentRevision")
-        return next((each for each in self._revisions.of(item) if each["metadata"]["name"] == name), present)
-
-    def _claimed(self, item: Object) -> dict[int, Object]:
-        """The set's pods by ordinal."""
-        owned = [each.raw for each in self._pods.indexer.by_index(OWNER_INDEX, str(item["metadata"]["uid"]))]
-        orphans = [each.raw for each in self._pods.indexer.by_index(ORPHAN_INDEX, item["metadata"]["namespace"])]
-        mine = claim(self.client, item, _KIND, owned, [pod for pod in orphans if ordinal_of(item, pod) is not None])
-        numbered = {ordinal_of(item, pod): pod for pod in mine}
-        return {number: pod for number, pod in numbered.items() if number is not None}
-
-    # --- pods ---
-
-    def _do(self, item: Object, step: Step, pods: dict[int, Object], revision: Object) -> None:
+def reconcile(key: str, tables: Tables) -> Iterator[Write]:
+    """The pods of a StatefulSet, its revisions, and its status."""
+    item = tables.get(STATEFUL_SETS, key)
+    if item is None or is_terminating(item):
+        return
+    known, claims = claim(item, _KIND, CONTROLLER_REVISIONS, tables)
+    known.sort(key=lambda each: (each.get("revision", 0), each["metadata"]["name"]))
+    mine, more = claim(item, _KIND, PODS, tables, lambda pod: ordinal_of(item, pod) is not None)
+    yield from (*claims, *more)
+    present, writes = present_revision(item, known)
+    yield from writes
+    was = (item.get("status") or {}).get("currentRevision")
+    before = next((each for each in known if each["metadata"]["name"] == was), present)
+    pods = {number: pod for pod in mine if (number := ordinal_of(item, pod)) is not None}
+    for step in plan(item, pods, present["metadata"]["name"], tables.now):
         if step.what == "create":
-            pods[step.ordinal] = self._create(item, step.ordinal, revision)
-            return
+            yield from _create(item, step.ordinal, present if wants_present(item, step.ordinal) else before, tables)
+            continue
         pod = pods[step.ordinal]
+        name = pod["metadata"]["name"]
         if step.what == "replace":
             failed = (pod.get("status") or {}).get("phase") == "Failed"
             reason, word = ("RecreatingFailedPod", "failed") if failed else ("RecreatingTerminatedPod", "terminated")
-            text = f"StatefulSet {key_of(item)} is recreating {word} Pod {pod['metadata']['name']}"
-            self.recorder.event(item, _KIND, reason, text, **({"type": WARNING} if failed else {}))
-        self._delete(item, pod)
+            text = f"StatefulSet {key} is recreating {word} Pod {name}"
+            yield Said(item, _KIND, reason, text, **({"type": WARNING} if failed else {}))
+        yield delete_pod(item, _KIND, pod, _successful(item, f"delete Pod {name}"))
+    status = status_of(item, list(pods.values()), before["metadata"]["name"], present["metadata"]["name"])
+    yield from status_writes(STATEFUL_SETS, item, status)
+    yield from _prune(
+        item, known, {each["metadata"]["name"] for each in (present, before)} | set(map(revision_of, mine))
+    )
+    left = [seconds_to_available(item, pod, tables.now) for pod in pods.values()]
+    yield from (Again(seconds) for seconds in sorted(filter(None, left))[:1])
 
-    def _create(self, item: Object, ordinal: int, revision: Object) -> Object:
-        body = pod_at(item, ordinal, revision)
-        name, namespace = body["metadata"]["name"], item["metadata"]["namespace"]
-        try:
-            self._create_claims(item, ordinal)
-            created = self.client.create(PODS, body, namespace).raw
-        except ApiError as error:
-            known = self._pods.indexer.get_by_key(f"{namespace}/{name}")
-            if error.code != 409 or (known is not None and not _is_of(item, known.raw)):
-                text = f"create Pod {name} in StatefulSet {item['metadata']['name']} failed error: {error.message}"
-                self.recorder.event(item, _KIND, "FailedCreate", text, type=WARNING)
-            raise  # of a conflict without a word: the informer shows the pod soon
-        self.recorder.event(item, _KIND, "SuccessfulCreate", _successful(item, f"create Pod {name}"))
-        return created
 
-    def _create_claims(self, item: Object, ordinal: int) -> None:
-        templates = item["spec"].get("volumeClaimTemplates") or ()
-        for template in templates:
-            body = claim_at(item, template, ordinal)
-            try:
-                self.client.create(CLAIMS, body, item["metadata"]["namespace"])
-            except ApiError as error:
-                if error.code != 409:
-                    raise
-                continue
-            name = f"{item['metadata']['name']}-{ordinal}"
-            text = (
-                f"create Claim {body['metadata']['name']} Pod {name} in StatefulSet {item['metadata']['name']} success"
-            )
-            self.recorder.event(item, _KIND, "SuccessfulCreate", text)
-        uid = str(item["metadata"]["uid"])
-        if templates and uid not in self._warned:
-            self._warned.add(uid)
-            names = ", ".join(str(template["metadata"]["name"]) for template in templates)
-            text = f"a lab has no volumes: claims of {names} stay Pending, and the pods run without them"
-            self.recorder.event(item, _KIND, "VolumesNotProvided", text, type=WARNING)
+CONTROLLER: Final = Reconciler(
+    "statefulset-controller", reconcile, ((STATEFUL_SETS, own_key), (PODS, owned_or_wanted_by(_KIND)))
+)
 
-    def _delete(self, item: Object, pod: Object) -> None:
-        meta = pod["metadata"]
-        self._expectations.deleted(str(meta["uid"]))
-        self._control.delete(item, pod, _successful(item, f"delete Pod {meta['name']}"))
 
-    # --- status ---
+# --- ControllerRevisions: the templates that a set has had, oldest first (pkg/controller/history) ---
 
-    def _write_status(self, item: Object, pods: Iterable[Object], before: Object, present: Object) -> None:
-        status = status_of(item, list(pods), before["metadata"]["name"], present["metadata"]["name"])
-        write_status(self.client, STATEFUL_SETS, item, status)
+
+def template_of(revision: Object) -> Json:
+    """The pod template that a revision keeps."""
+    return {name: value for name, value in revision["data"]["spec"]["template"].items() if name != "$patch"}
+
+
+def present_revision(owner: Object, known: Sequence[Object]) -> tuple[Object, list[Write]]:
+    """The revision of the present template; it is made if there is none. One that comes back gets a new number, which
+    is what `kubectl rollout undo` makes of it."""
+    meta = owner["metadata"]
+    last = int(known[-1].get("revision", 0)) if known else 0
+    # As a patch of the workload: kubectl applies it as such.
+    data = {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
+    equal = next((item for item in reversed(known) if item.get("data") == data), None)
+    if equal is not None:
+        return equal, [] if equal is known[-1] else [Patch(CONTROLLER_REVISIONS, equal, {"revision": last + 1})]
+    digest = template_hash(data)
+    labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
+    body: Json = {
+        "metadata": {
+            "name": f"{meta['name']}-{digest}",
+            "namespace": meta["namespace"],
+            "labels": {**labels, "controller.kubernetes.io/hash": digest},
+            "ownerReferences": [owner_reference(owner, _KIND)],
+        },
+        "data": data,
+        "revision": last + 1,
+    }
+    return body, [Create(CONTROLLER_REVISIONS, body)]
+
+
+def _prune(owner: Object, known: Sequence[Object], used: Collection[str]) -> Iterator[Write]:
+    """Deletes the oldest of the revisions that are not used any more, down to revisionHistoryLimit."""
+    idle = [item for item in known if item["metadata"]["name"] not in used]
+    for item in idle[: max(0, len(idle) - int(owner["spec"].get("revisionHistoryLimit", 10)))]:
+        yield Delete(CONTROLLER_REVISIONS, item)
+
+
+# --- pods ---
+
+
+def _create(item: Object, ordinal: int, revision: Object, tables: Tables) -> Iterator[Write]:
+    """A pod, and before it the claims that it has not yet."""
+    body, name = pod_at(item, ordinal, revision), item["metadata"]["name"]
+    pod = body["metadata"]["name"]
+    templates = item["spec"].get("volumeClaimTemplates") or ()
+    for template in templates:
+        wanted = claim_at(item, template, ordinal)
+        if tables.get(CLAIMS, key_of(wanted)) is None:
+            text = f"create Claim {{name}} Pod {pod} in StatefulSet {name} success"
+            yield Create(CLAIMS, wanted, Said(item, _KIND, "SuccessfulCreate", text))
+    if templates and not (item.get("status") or {}).get("observedGeneration"):
+        names = ", ".join(str(template["metadata"]["name"]) for template in templates)
+        text = f"a lab has no volumes: claims of {names} stay Pending, and the pods run without them"
+        yield Said(item, _KIND, "VolumesNotProvided", text, WARNING)
+    refused = f"create Pod {pod} in StatefulSet {name} failed error: {{error}}"
+    yield Create(
+        PODS,
+        body,
+        Said(item, _KIND, "SuccessfulCreate", _successful(item, f"create Pod {pod}")),
+        Said(item, _KIND, "FailedCreate", refused, WARNING),
+    )
 
 
 def _successful(item: Object, what: str) -> str:
     return f"{what} in StatefulSet {item['metadata']['name']} successful"
-
-
-def _is_of(item: Object, pod: Object) -> bool:
-    return bool((controller_of(pod) or {}).get("uid") == item["metadata"]["uid"])
 
 
 def pod_at(item: Object, ordinal: int, revision: Object) -> Json:
@@ -185,6 +163,7 @@ def pod_at(item: Object, ordinal: int, revision: Object) -> Json:
     spec = item["spec"]
     body = pod_of({**item, "spec": {**spec, "template": template_of(revision)}}, _KIND)
     name = f"{item['metadata']['name']}-{ordinal}"
+    del body["metadata"]["generateName"]
     body["metadata"]["name"] = name
     identity = {POD_NAME: name, POD_INDEX: str(ordinal), REVISION_LABEL: revision["metadata"]["name"]}
     body["metadata"]["labels"] |= identity
@@ -204,14 +183,18 @@ def claim_at(item: Object, template: Object, ordinal: int) -> Json:
     """The claim of a template for an ordinal; it outlives its pod, and the set unless whenDeleted is Delete."""
     given, name = template["metadata"], item["metadata"]["name"]
     labels = {**(given.get("labels") or {}), **(item["spec"]["selector"].get("matchLabels") or {})}
-    meta: Json = {"name": f"{given['name']}-{name}-{ordinal}", "labels": labels}
+    meta: Json = {
+        "name": f"{given['name']}-{name}-{ordinal}",
+        "namespace": item["metadata"]["namespace"],
+        "labels": labels,
+    }
     if given.get("annotations"):
         meta["annotations"] = dict(given["annotations"])
     policy = item["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     if policy.get("whenDeleted") == "Delete":
         owner = owner_reference(item, _KIND)
         meta["ownerReferences"] = [{key: owner[key] for key in ("apiVersion", "kind", "name", "uid")}]
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": dict(template["spec"])}
+    return {"metadata": meta, "spec": dict(template["spec"])}
 
 
 def status_of(item: Object, pods: list[Object], before: str, present: str) -> Json:

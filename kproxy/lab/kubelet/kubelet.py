@@ -23,10 +23,9 @@ from typing import Any
 import msgspec
 
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
-from kproxy.lab.controllers.base import Controller, ObjectHandler
 from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
-from kproxy.lab.events import NORMAL, WARNING
+from kproxy.lab.events import NORMAL, WARNING, Recorder
 from kproxy.lab.kubelet.cni import CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.environment import MissingError, with_values
@@ -50,6 +49,7 @@ from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
 from kproxy.lab.kubelet.values import Values
 from kproxy.lab.kubelet.volumes import not_mounted, remove_volumes, write_volumes
+from kproxy.lab.kubelet.workers import ObjectHandler, Workers
 from kproxy.lab.resources import (
     FAILED,
     PODS,
@@ -67,11 +67,9 @@ from kproxy.linux.errors import LinuxError
 log = logging.getLogger(__name__)
 
 
-class Kubelet(Controller):
+class Kubelet(Workers):
     """Makes, watches and ends the pods of one node."""
 
-    name = "kubelet"
-    component = "kubelet"
     workers = 4
 
     def __init__(
@@ -83,8 +81,9 @@ class Kubelet(Controller):
         network: NetworkList,
         directory: Path,
     ) -> None:
-        self.host = plan.name
-        super().__init__(client, factory)
+        super().__init__()
+        self.client = client
+        self.recorder = Recorder(client, "kubelet", plan.name)
         self._families = spec.families
         self._directory = directory
         self._values = Values(client)

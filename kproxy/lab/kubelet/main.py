@@ -12,13 +12,22 @@ from typing import Final
 from kproxy import __version__
 from kproxy.client import ApiError, RestClient, SharedInformerFactory, TransportError, load_client_config
 from kproxy.cni.install import CONFLIST
-from kproxy.lab.controllers.nodes import LEASE_SECONDS, RENEW_SECONDS
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import Recorder
 from kproxy.lab.kubelet.cni import NetworkList
 from kproxy.lab.kubelet.kubelet import Kubelet
 from kproxy.lab.kubelet.status import node_body, node_is_ready, node_status
-from kproxy.lab.resources import LEASE_NAMESPACE, LEASES, NODES, Json, is_ready, micro_timestamp, now
+from kproxy.lab.resources import (
+    LEASE_NAMESPACE,
+    LEASE_SECONDS,
+    LEASES,
+    NODES,
+    RENEW_SECONDS,
+    Json,
+    is_ready,
+    micro_timestamp,
+    now,
+)
 from kproxy.lab.spec import LabSpec, NodePlan, node_number
 from kproxy.lab.state import LabDirectory
 

@@ -35,11 +35,7 @@ def main(arguments: list[str]) -> int:
             serve(lab, record)
             return 0
         signal.signal(signal.SIGTERM, _stop)
-        if kind == "controllers":
-            from kproxy.lab.controllers.manager import run_controllers
-
-            run_controllers(lab, record.spec)
-        elif kind == "kubelet":
+        if kind == "kubelet":
             from kproxy.lab.kubelet.main import run_kubelet
 
             run_kubelet(lab, record.spec, rest[0])

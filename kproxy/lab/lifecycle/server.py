@@ -1,4 +1,5 @@
-"""The lab's API server: `kproxy.apiserver` with one listener on this machine's loopback and one on the fabric.
+"""The lab's API server: `kproxy.apiserver` with the lab's controllers, one listener on this machine's loopback and one
+on the fabric.
 
 The first is for people: `kubectl --kubeconfig` works from anywhere on the machine. The second is for nodes and pods,
 and is what the `kubernetes` Service leads to. Both have the same port.
@@ -16,6 +17,7 @@ from typing import Final
 
 from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.lab.controllers.manager import lab_controllers
 from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.streaming import SOCKET
 from kproxy.lab.spec import LabSpec
@@ -46,6 +48,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         advertise=spec.api_address,
         more_sockets=on_fabric,
         kubelet=lambda node: _connect(lab, node),
+        more_controllers=lambda registry, catalog: lab_controllers(registry, catalog, spec),
     )
     sys.setswitchinterval(0.001)
     loop = event_loop()

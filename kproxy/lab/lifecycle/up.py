@@ -39,7 +39,6 @@ from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
 
 APISERVER: Final = "apiserver"
-CONTROLLERS: Final = "controllers"
 _COMMANDS: Final = "commands"
 _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
@@ -143,7 +142,6 @@ def _build(
         for item in dns_objects(spec.dns_addresses):
             client.create(KINDS[item["kind"]], item, DNS_NAMESPACE)
     waiting.say("nodes")
-    start_controllers(lab)
     for plan in spec.node_plans():
         waiting.check()
         start_node(lab, spec, plan)
@@ -192,7 +190,7 @@ def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: 
     def problems() -> list[str]:
         return [problem for plan in plans for problem in node_problems(lab, plan)]
 
-    expected = [APISERVER, CONTROLLERS, *(role_of(kind, name) for name in names for kind in NODE_KINDS)]
+    expected = [APISERVER, *(role_of(kind, name) for name in names for kind in NODE_KINDS)]
     looked = time.monotonic()
 
     def show(found: Progress) -> None:
@@ -212,16 +210,8 @@ def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: 
 def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:
     """Starts the API server's process; it waits for the fabric's namespace."""
     lab.kubeconfig.unlink(missing_ok=True)
-    return processes.start(lab, APISERVER, process_command(APISERVER, lab))
-
-
-def start_controllers(lab: LabDirectory) -> None:
-    processes.start(lab, CONTROLLERS, process_command(CONTROLLERS, lab))
-
-
-def process_command(kind: str, lab: LabDirectory, *rest: str) -> list[str]:
-    """The command line of one of the lab's own processes."""
-    return [*processes.PYTHON, "-m", "kproxy.lab.lifecycle.process", kind, str(lab.path), *rest]
+    command = [*processes.PYTHON, "-m", "kproxy.lab.lifecycle.process", APISERVER, str(lab.path)]
+    return processes.start(lab, APISERVER, command)
 
 
 def wait_for_apiserver(

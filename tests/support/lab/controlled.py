@@ -1,4 +1,4 @@
-"""Controllers of a lab beside an API server, and a kubelet without namespaces: pods come up, or as a test says."""
+"""An API server with controllers of a lab, and a kubelet without namespaces: pods come up, or as a test says."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import msgspec
 
 from kproxy.apiserver import running_apiserver
 from kproxy.client import ApiError, RestClient, SharedInformerFactory, load_client_config
-from kproxy.lab.controllers.base import Controller
+from kproxy.lab.controllers.runtime import Reconciler, Runtime, Tables
+from kproxy.lab.kubelet.workers import ObjectHandler, Workers
 from kproxy.lab.resources import EVENTS, PODS, Json, Object, is_terminating, key_of
 from tests.support.waiting import eventually
-
-ControllerClass = Callable[[RestClient, SharedInformerFactory], Controller]
 
 
 def running(_pod: Object) -> Json:
@@ -23,15 +22,15 @@ def running(_pod: Object) -> Json:
     return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-class Kubelet(Controller):
+class Kubelet(Workers):
     """Gives each pod the status that `status` says (None: not yet), and ends those that are deleted."""
 
-    name = "kubelet"
-
     def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        super().__init__(client, factory)
+        super().__init__()
+        self.client = client
         self.status: Callable[[Object], Json | None] = running
-        self._pods = self.follow(PODS, lambda pod: [key_of(pod)])
+        self._pods = factory.informer(PODS)
+        self._pods.add_event_handler(ObjectHandler(lambda pod: self.queue.add(key_of(pod))))
 
     def look(self) -> None:
         """Looks at all pods again: `status` says something else now."""
@@ -91,21 +90,22 @@ class Controlled:
 
 
 @contextmanager
-def controlled(directory: Path, *classes: ControllerClass) -> Iterator[Controlled]:
+def controlled(directory: Path, *reconcilers: Reconciler) -> Iterator[Controlled]:
     """An API server with these controllers and the kubelet."""
-    with running_apiserver(directory) as server:
+
+    def controllers(registry: Any, catalog: Any) -> list[Runtime]:
+        return [Runtime(registry, catalog, Tables(registry, catalog), reconcilers)]
+
+    with running_apiserver(directory, more_controllers=controllers) as server:
         client = RestClient(load_client_config(str(server.kubeconfig)))
         factory = SharedInformerFactory(client)
         kubelet = Kubelet(client, factory)
-        controllers: list[Controller] = [kubelet, *(each(client, factory) for each in classes)]
         factory.start()
         try:
             factory.wait_for_cache_sync()
-            for controller in controllers:
-                controller.start()
+            kubelet.start()
             yield Controlled(client, kubelet)
         finally:
-            for controller in controllers:
-                controller.stop()
+            kubelet.stop()
             factory.shutdown(0.5)
             client.close()

@@ -1,9 +1,45 @@
-"""Deployments: when a template is another one."""
+"""Deployments: when a template is another one, and with the API server: sets, revisions, what is taken in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.lab.controllers import deployment, replicaset
 from kproxy.lab.controllers.deployment import same_template
-from kproxy.lab.controllers.template import template_hash
+from kproxy.lab.controllers.workload import template_hash
+from kproxy.lab.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Json
+from tests.support.lab.controlled import Controlled, controlled
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Controlled]:
+    with controlled(tmp_path, deployment.CONTROLLER, replicaset.CONTROLLER) as found:
+        yield found
+
+
+def web(replicas: int, image: str = "x:1", **spec: Any) -> Json:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": image}]}}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template, **spec},
+    }  # fmt: skip
+
+
+def complete(item: Json) -> bool:
+    status, wanted = item["status"], item["spec"]["replicas"]
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+    return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [wanted] * 3
+
+
+def sets(cluster: Controlled) -> dict[str, int]:
+    """Replicas of the ReplicaSets by their image."""
+    found = [item.raw["spec"] for item in cluster.client.list(REPLICA_SETS, "default").items]
+    return {each["template"]["spec"]["containers"][0]["image"]: each["replicas"] for each in found}
 
 
 def test_templates_are_compared_without_their_hash() -> None:
@@ -12,3 +48,42 @@ def test_templates_are_compared_without_their_hash() -> None:
     assert same_template(one, other)
     assert not same_template(one, {**other, "spec": {"containers": [1]}})
     assert template_hash(one) == template_hash(dict(reversed(list(one.items()))))
+
+
+def test_an_update_is_rolled_out_and_undone(cluster: Controlled) -> None:
+    cluster.client.create(DEPLOYMENTS, web(3))
+    first = cluster.wait(DEPLOYMENTS, "web", complete)
+    assert first["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "1"
+    for image, revision in (("x:2", "2"), ("x:1", "3")):
+        cluster.client.patch(DEPLOYMENTS, "web", {"spec": web(3, image)["spec"]}, "default")
+        found = cluster.wait(DEPLOYMENTS, "web", complete)
+        assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == revision
+        assert sets(cluster) == {"x:1": 0, "x:2": 0} | {image: 3}
+        assert {pod["spec"]["containers"][0]["image"] for pod in cluster.pods().values()} == {image}
+    reasons = {reason for reason, _ in cluster.said("Deployment")}
+    assert reasons == {"ScalingReplicaSet"}
+
+
+def test_what_is_left_without_an_owner_is_taken_in(cluster: Controlled) -> None:
+    """As `kubectl delete --cascade=orphan` leaves it; a pod whose labels do not match is let go."""
+    cluster.client.create(DEPLOYMENTS, web(2))
+    cluster.wait(DEPLOYMENTS, "web", complete)
+    before = cluster.pods().keys()
+    cluster.client.delete(DEPLOYMENTS, "web", "default", propagation_policy="Orphan")
+    eventually(lambda: not cluster.client.list(DEPLOYMENTS, "default").items)
+    cluster.client.create(DEPLOYMENTS, web(2))
+    cluster.wait(DEPLOYMENTS, "web", complete)
+    assert cluster.pods().keys() == before
+    name = next(iter(before))
+    cluster.client.patch(PODS, name, {"metadata": {"labels": {"app": "other"}}}, "default")
+    eventually(lambda: not cluster.pods()[name]["metadata"].get("ownerReferences"))
+    cluster.wait(DEPLOYMENTS, "web", complete)
+    assert len(cluster.pods()) == 3
+
+
+def test_a_recreated_deployment_has_no_pods_of_both(cluster: Controlled) -> None:
+    cluster.client.create(DEPLOYMENTS, web(2, strategy={"type": "Recreate"}))
+    cluster.wait(DEPLOYMENTS, "web", complete)
+    cluster.client.patch(DEPLOYMENTS, "web", {"spec": web(2, "x:2")["spec"]}, "default")
+    cluster.wait(DEPLOYMENTS, "web", complete)
+    assert sets(cluster) == {"x:1": 0, "x:2": 2}

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.client import ApiError
-from kproxy.lab.controllers.indexes import index_of
-from kproxy.lab.controllers.job import JobController
+from kproxy.lab.controllers.job import CONTROLLER, as_ranges, index_of, number
 from kproxy.lab.resources import JOBS, Json, Object
 from tests.support.lab.controlled import Controlled, controlled, running
 from tests.support.waiting import eventually
@@ -18,7 +17,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Controlled]:
-    with controlled(tmp_path, JobController) as found:
+    with controlled(tmp_path, CONTROLLER) as found:
         yield found
 
 
@@ -110,3 +109,28 @@ def test_a_suspended_job_has_no_pods_and_one_that_takes_too_long_fails(cluster: 
         return False
 
     eventually(gone)
+
+
+# --- indexes ---
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"), [([], ""), ([3], "3"), ([0, 1], "0-1"), ([4, 0, 2, 1, 6, 7, 7], "0-2,4,6-7")]
+)
+def test_sets_of_indexes_as_text(indexes: list[int], text: str) -> None:
+    assert as_ranges(indexes) == text
+
+
+def test_a_pod_knows_its_index() -> None:
+    given = [{"name": "A", "value": "1"}]
+    body: dict[str, Any] = {
+        "metadata": {"labels": {"app": "x"}, "annotations": {}},
+        "spec": {"containers": [{"name": "a", "env": given}, {"name": "b"}]},
+    }
+    assert index_of(body) is None
+    number(body, 4)
+    assert index_of(body) == 4
+    assert body["metadata"]["labels"] == {"app": "x", "batch.kubernetes.io/job-completion-index": "4"}
+    names = [[item["name"] for item in container["env"]] for container in body["spec"]["containers"]]
+    assert names == [["A", "JOB_COMPLETION_INDEX"], ["JOB_COMPLETION_INDEX"]]
+    assert given == [{"name": "A", "value": "1"}], "the template stays as it is"

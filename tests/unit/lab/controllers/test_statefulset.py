@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.client import ApiError, dynamic_resource
-from kproxy.lab.controllers.statefulset import StatefulSetController
+from kproxy.lab.controllers.statefulset import CONTROLLER
 from kproxy.lab.resources import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS, Json, Object
 from tests.support.lab.controlled import Controlled, controlled, running
 from tests.support.waiting import eventually
@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Controlled]:
-    with controlled(tmp_path, StatefulSetController) as found:
+    with controlled(tmp_path, CONTROLLER) as found:
         yield found
 
 

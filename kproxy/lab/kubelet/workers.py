@@ -1,4 +1,4 @@
-"""A controller: keys in a work queue, workers that bring the world to what the objects under them say.
+"""The kubelet's work queue: workers take keys, and bring the node to what the objects under them say.
 
 client-go's pattern. Changes come as keys, never as differences; a worker reads what is known when it comes to the
 key, and a failure puts the key back with a growing delay.
@@ -9,33 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
-from kproxy.client import ApiError, BlockingWorkQueue, RestClient, SharedInformerFactory, TransportError
-from kproxy.client.informer import Informer
-from kproxy.client.resources import Resource
+from kproxy.client import ApiError, BlockingWorkQueue, TransportError
 from kproxy.informer import DeletedFinalStateUnknown, Unstructured
 from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
-from kproxy.lab.events import Recorder
 from kproxy.lab.resources import Object
 
 log = logging.getLogger(__name__)
 
 
-class Controller(ABC):
+class Workers(ABC):
     """`start` after the informers were made; `stop` ends the workers."""
 
-    name = "controller"
-    component = "controller"
-    """As what it speaks in events."""
-    host = ""
+    name = "kubelet"
     workers = 1
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
-        self.client = client
-        self.factory = factory
-        self.recorder = Recorder(client, self.component, self.host)
+    def __init__(self) -> None:
         # Failures come back within the second at first: a lab is looked at while it works.
         self.queue: BlockingWorkQueue[str] = BlockingWorkQueue(ItemExponentialFailureRateLimiter(0.01, 30.0))
         self._threads: list[threading.Thread] = []
@@ -43,18 +33,6 @@ class Controller(ABC):
     @abstractmethod
     def sync(self, key: str) -> float | None:
         """Brings the world to what `key` says; a number asks for the same again after so many seconds."""
-
-    def follow(
-        self, resource: Resource[Unstructured], keys: Callable[[Object], Iterable[str]], **indexers: Any
-    ) -> Informer[Unstructured]:
-        """An informer whose changes enqueue what `keys` says of the object, before and after."""
-        informer = self.factory.informer(resource, indexers=indexers or None)
-        informer.add_event_handler(ObjectHandler(lambda item: self._enqueue(keys(item))))
-        return informer
-
-    def _enqueue(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self.queue.add(key)
 
     def start(self) -> None:
         for number in range(self.workers):

@@ -1,0 +1,303 @@
+"""What a lab's controllers run on: functions from a key and the API server's tables to writes.
+
+    reconcile(key, tables) -> writes
+
+They run in the API server's process, on one work queue: a table's event queues the keys that it concerns, and a
+function reads the tables as they are when its key's turn comes. Its writes are made at once and in their order, with
+nothing in between, so no decision is ever stale, and the next function sees them: there is no cache to wait for. A
+write that is refused puts the key back with a growing delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.kinds.pods import bind
+from kproxy.apiserver.registry.catalog import Catalog
+from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.writes import MERGE_PATCH, DeleteOptions, Options, timestamp
+from kproxy.apiserver.storage.store import Entry, Event, Table
+from kproxy.client.resources import Resource
+from kproxy.lab.events import NORMAL, Correlator
+from kproxy.lab.resources import EVENTS, PODS, Json, Object, controller_of, now
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT: Final = 30.0
+"""Seconds until a key whose writes are refused is tried again, at most; the first wait is a hundredth of a second."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """An Event of an object of a kind. In the one of a Create, `{name}` stands for the name of what was made, and
+    `{error}` for why it was not. `component`: who says it, if not the controller."""
+
+    about: Object
+    kind: str
+    reason: str
+    message: str
+    type: str = NORMAL
+    component: str = ""
+
+
+class Create(msgspec.Struct, frozen=True):
+    """A new object, in the namespace that its metadata names; what is said once it is there, and if it is refused."""
+
+    resource: Resource[Any]
+    body: Json
+    said: Said | None = None
+    refused: Said | None = None
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """A merge patch of an object, or of one subresource of it."""
+
+    resource: Resource[Any]
+    item: Object
+    patch: Json
+    subresource: str = ""
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Deletes an object."""
+
+    resource: Resource[Any]
+    item: Object
+    said: Said | None = None
+    propagation: str = ""
+
+
+class Bind(msgspec.Struct, frozen=True):
+    """Gives a pod its node."""
+
+    pod: Object
+    node: str
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Asks for the same key in so many seconds."""
+
+    seconds: float
+
+
+Write = Create | Patch | Delete | Bind | Said | Again
+
+
+def status_writes(resource: Resource[Any], item: Object, status: Json) -> list[Write]:
+    """The write of a status; none if the object has it already (nothing and zero are the same)."""
+    old = item.get("status") or {}
+    if all((old.get(name) or None) == (value or None) for name, value in status.items()):
+        return []
+    return [Patch(resource, item, {"status": status}, "status")]
+
+
+class Tables:
+    """The newest objects of the API server, with what is on its way to the disk. They are shared: not to be changed."""
+
+    def __init__(self, registry: Registry, catalog: Catalog) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._read: dict[tuple[str, str], tuple[Entry, Object]] = {}
+        self._followed: set[str] = set()
+        self.since = now()
+        """When the server began: what it did not hear before says nothing."""
+
+    @property
+    def now(self) -> datetime.datetime:
+        return self._registry.now()
+
+    def table(self, resource: Resource[Any]) -> Table:
+        table = self._registry.table(self._catalog.builtin(resource.group, resource.plural))
+        if resource.qualified not in self._followed:
+            self._followed.add(resource.qualified)
+            table.listeners.append(lambda event: self._forget(resource, event))
+        return table
+
+    def get(self, resource: Resource[Any], key: str) -> Object | None:
+        """An object by `namespace/name`, or the name alone for a cluster-scoped one."""
+        entry = self.table(resource).head(key)
+        return None if entry is None else self.object(resource, entry)
+
+    def all(self, resource: Resource[Any], namespace: str = "") -> list[Object]:
+        """All objects of a namespace ("": all there are)."""
+        table = self.table(resource)
+        entries = table.heads_in(namespace) if namespace else table.heads()
+        return [self.object(resource, entry) for entry in entries]
+
+    def owned(self, resource: Resource[Any], owner: Object) -> list[Object]:
+        """The objects whose controller is `owner`."""
+        uid, entries = owner["metadata"]["uid"], self.table(resource).heads_in(owner["metadata"]["namespace"])
+        found = [self.object(resource, entry) for entry in entries if uid in entry.owners]
+        return [item for item in found if (controller_of(item) or {}).get("uid") == uid]
+
+    def object(self, resource: Resource[Any], entry: Entry) -> Object:
+        """What an entry holds, decoded once."""
+        key = resource.qualified, entry.key
+        known = self._read.get(key)
+        if known is not None and known[0] is entry:
+            return known[1]
+        value = entry.value
+        if self.table(resource).head(entry.key) is entry:
+            self._read[key] = (entry, value)
+        return value
+
+    def _forget(self, resource: Resource[Any], event: Event) -> None:
+        if event.deleted:
+            self._read.pop((resource.qualified, event.entry.key), None)
+
+
+Keys = Callable[[Object, Tables], Iterable[str]]
+"""The keys that a change of an object concerns; asked of it as it was and as it is."""
+
+
+class Reconciler(msgspec.Struct, frozen=True):
+    """One controller.
+
+    Attributes:
+        component: its name in Events and in managedFields.
+        reconcile: gives the writes for a key.
+        follows: the resources whose changes queue keys.
+    """
+
+    component: str
+    reconcile: Callable[[str, Tables], Iterable[Write]]
+    follows: tuple[tuple[Resource[Any], Keys], ...]
+
+
+class Runtime:
+    """Runs reconcilers. Made and started inside the server's event loop."""
+
+    def __init__(self, registry: Registry, catalog: Catalog, tables: Tables, reconcilers: Sequence[Reconciler]) -> None:
+        self._registry = registry
+        self._catalog = catalog
+        self._tables = tables
+        self._reconcilers = {each.component: each for each in reconcilers}
+        self._worker: Worker[tuple[str, str]] = Worker("lab controllers", self._sync)
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._correlators: dict[str, Correlator] = {}
+
+    def start(self) -> None:
+        """Follows the tables, and looks once at all that is there."""
+        for each in self._reconcilers.values():
+            for resource, keys in each.follows:
+                follow(self._tables, resource, keys, lambda key, name=each.component: self._worker.add((name, key)))  # type: ignore[misc]
+        self._worker.start()
+
+    async def stop(self) -> None:
+        await self._worker.stop()
+
+    async def _sync(self, work: tuple[str, str]) -> None:
+        component, key = work
+        # All writes of this turn are on disk with the last one; without a pause the loop would serve nobody else.
+        done: asyncio.Future[None] | None = None
+        try:
+            for write in list(self._reconcilers[component].reconcile(key, self._tables)):
+                if isinstance(write, Again):
+                    self._worker.add_after(work, write.seconds)
+                else:
+                    done = self._make(component, write) or done
+        except ApiError as error:
+            if error.code not in (404, 409):
+                log.warning("%s %s: %s", component, key, error)
+            self._worker.add_after(work, min(_LONGEST_WAIT, 0.01 * 2.0 ** self._failures[work]))
+            self._failures[work] = min(self._failures[work] + 1, 20)
+        else:
+            self._failures.pop(work, None)
+        await (done if done is not None else asyncio.sleep(0))
+
+    def _make(self, component: str, write: Create | Patch | Delete | Bind | Said) -> asyncio.Future[None] | None:
+        """Makes one write; what is done when it is on disk. Raises ApiError."""
+        if isinstance(write, Said):
+            self._say(component, write)
+            return None
+        if isinstance(write, Bind):
+            return self._bind(write)
+        resource = self._catalog.builtin(write.resource.group, write.resource.plural)
+        options = Options(field_manager=component)
+        if isinstance(write, Create):
+            return self._create(component, resource, write, options)
+        meta = write.item["metadata"]
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        if isinstance(write, Patch):
+            part = write.subresource
+            return self._registry.patch(
+                resource, namespace, name, write.patch, MERGE_PATCH, options, subresource=part
+            ).done
+        deleting = DeleteOptions(propagation=write.propagation, uid=meta["uid"])
+        found = self._registry.delete(resource, namespace, name, deleting).done
+        if write.said is not None:
+            self._say(component, write.said)
+        return found
+
+    def _create(self, component: str, resource: Any, write: Create, options: Options) -> asyncio.Future[None] | None:
+        # The registry completes what it is given, and templates are shared.
+        body = deepcopy(write.body)
+        try:
+            made = self._registry.create(resource, body["metadata"].get("namespace", ""), body, options)
+        except ApiError as error:
+            if write.refused is not None:
+                self._say(component, write.refused, error=error.message)
+            raise
+        if write.said is not None:
+            self._say(component, write.said, name=made.value["metadata"]["name"])
+        return made.done
+
+    def _bind(self, write: Bind) -> asyncio.Future[None] | None:
+        meta, table = write.pod["metadata"], self._tables.table(PODS)
+        entry = table.head(f"{meta['namespace']}/{meta['name']}")
+        if entry is None:
+            return None
+        value = entry.value
+        binding = {"target": {"kind": "Node", "name": write.node}}
+        return None if bind(value, binding, timestamp(self._registry.now())) else self._put(table, entry, value)
+
+    def _put(self, table: Table, entry: Entry, value: Json) -> asyncio.Future[None]:
+        return self._registry.store.put(table, entry.key, value)[1]
+
+    # --- Events ---
+
+    def _say(self, component: str, said: Said, **parts: str) -> None:
+        message = said.message
+        for part, text in parts.items():
+            message = message.replace(f"{{{part}}}", text)
+        speaker = said.component or component
+        correlator = self._correlators.setdefault(speaker, Correlator(speaker))
+        event = correlator.next(said.about, said.kind, said.reason, message, said.type, clock=time.monotonic())
+        if event is None:
+            return
+        resource, options = self._catalog.builtin("", EVENTS.plural), Options(field_manager=speaker)
+        try:
+            if event.counted is not None and self._tables.get(EVENTS, f"{event.namespace}/{event.name}") is not None:
+                self._registry.patch(resource, event.namespace, event.name, event.counted, MERGE_PATCH, options)
+            else:
+                self._registry.create(resource, event.namespace, event.body, options)
+        except ApiError as error:
+            log.warning("event %s refused: %s", said.reason, error)
+
+
+def follow(tables: Tables, resource: Resource[Any], keys: Keys, queue: Callable[[str], None]) -> None:
+    """Queues the keys that each change of a resource concerns, and those of what is there."""
+
+    def concerned(items: Iterable[Object]) -> Iterator[str]:
+        for item in items:
+            yield from keys(item, tables)
+
+    def heard(event: Event) -> None:
+        entries = [event.entry] if event.previous is None else [event.previous, event.entry]
+        for key in dict.fromkeys(concerned([tables.object(resource, entry) for entry in entries])):
+            queue(key)
+
+    table = tables.table(resource)
+    table.listeners.append(heard)
+    for key in dict.fromkeys(concerned(tables.all(resource))):
+        queue(key)

@@ -1,0 +1,163 @@
+"""What the controllers of workloads share: which pods are whose, and pods made from templates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from kproxy.client.resources import Resource
+from kproxy.informer import selector_matches
+from kproxy.lab.controllers.runtime import Create, Delete, Keys, Patch, Said, Tables, Write
+from kproxy.lab.events import WARNING
+from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, is_active, key_of
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""apimachinery's util/rand: no vowels, so that no words come out."""
+
+
+# --- whose ---
+
+
+def own_key(item: Object, _tables: Tables) -> list[str]:
+    """The object's own key."""
+    return [key_of(item)]
+
+
+def owned_by(kind: str) -> Keys:
+    """The key of an object's controller, if that is of this kind."""
+
+    def keys(item: Object, _tables: Tables) -> list[str]:
+        owner = controller_of(item) or {}
+        return [f"{item['metadata']['namespace']}/{owner['name']}"] if owner.get("kind") == kind else []
+
+    return keys
+
+
+def owned_or_wanted_by(kind: str) -> Keys:
+    """The same for what may be taken in: an object without a controller has the keys of the workloads that select
+    it."""
+    owned = owned_by(kind)
+
+    def keys(item: Object, tables: Tables) -> Iterable[str]:
+        if controller_of(item) is not None:
+            return owned(item, tables)
+        there = tables.all(KINDS[kind], item["metadata"]["namespace"])
+        return [key_of(each) for each in there if selects(each, item)]
+
+    return keys
+
+
+def owner_reference(item: Object, kind: str) -> Json:
+    """A reference to the controller of what is created."""
+    meta = item["metadata"]
+    return {
+        "apiVersion": KINDS[kind].group_version,
+        "kind": kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def selects(owner: Object, item: Object) -> bool:
+    """Whether a workload's selector matches an object."""
+    return selector_matches(owner["spec"].get("selector") or {}, item["metadata"].get("labels") or {})
+
+
+def claim(
+    owner: Object,
+    kind: str,
+    resource: Resource[Any],
+    tables: Tables,
+    wanted: Callable[[Object], bool] = lambda _item: True,
+) -> tuple[list[Object], list[Write]]:
+    """The pods or ReplicaSets of a workload, and the writes that let go those whose labels its selector does not match
+    any more, and take in the orphans (of those `wanted`) that it does: client-go's PodControllerRefManager."""
+    kept: list[Object] = []
+    writes: list[Write] = []
+    uid = owner["metadata"]["uid"]
+    for item in tables.all(resource, owner["metadata"]["namespace"]):
+        controller, owners = controller_of(item), list(item["metadata"].get("ownerReferences") or ())
+        if controller is not None and controller["uid"] == uid:
+            if not is_active(item) or selects(owner, item):
+                kept.append(item)
+            else:
+                rest = [each for each in owners if each.get("uid") != uid]
+                writes.append(Patch(resource, item, {"metadata": {"ownerReferences": rest}}))
+        elif controller is None and is_active(item) and selects(owner, item) and wanted(item):
+            kept.append(item)
+            owners.append(owner_reference(owner, kind))
+            writes.append(Patch(resource, item, {"metadata": {"ownerReferences": owners}}))
+    return kept, writes
+
+
+# --- pods ---
+
+
+def template_hash(template: Object) -> str:
+    """A hash of a pod template in apimachinery's safe alphabet."""
+    digest = hashlib.sha256(msgspec.json.encode(template, order="deterministic")).digest()
+    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:10])
+
+
+def pod_of(owner: Object, kind: str) -> Json:
+    """A new pod of a controller, with the template's labels, annotations and spec; the server draws its name."""
+    meta, template = owner["metadata"], owner["spec"]["template"]
+    given = template.get("metadata") or {}
+    return {
+        "metadata": {
+            "generateName": f"{meta['name']}-",
+            "namespace": meta["namespace"],
+            "labels": dict(given.get("labels") or {}),
+            "annotations": dict(given.get("annotations") or {}),
+            "ownerReferences": [owner_reference(owner, kind)],
+        },
+        "spec": dict(template["spec"]),
+    }
+
+
+def create_pod(owner: Object, kind: str, body: Json) -> Create:
+    """The write that makes a pod of a workload, with the workload's Events."""
+    return Create(
+        PODS,
+        body,
+        Said(owner, kind, "SuccessfulCreate", "Created pod: {name}"),
+        Said(owner, kind, "FailedCreate", "Error creating: {error}", WARNING),
+    )
+
+
+def delete_pod(owner: Object, kind: str, pod: Object, said: str = "") -> Delete:
+    """The write that deletes a pod of a workload; `said` is the Event's message if not the usual one."""
+    text = said or f"Deleted pod: {pod['metadata']['name']}"
+    return Delete(PODS, pod, Said(owner, kind, "SuccessfulDelete", text))
+
+
+# --- taints ---
+
+
+def untolerated(spec: Object, node: Object, *effects: str) -> Iterator[Object]:
+    """The taints of a node, of some effects, that a pod of this spec does not tolerate (k8s.io/component-helpers
+    scheduling/corev1)."""
+    tolerations = spec.get("tolerations") or ()
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("effect") in effects and not any(_tolerates(each, taint) for each in tolerations):
+            yield taint
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if (toleration.get("effect") or taint["effect"]) != taint["effect"]:
+        return False
+    if (toleration.get("key") or taint["key"]) != taint["key"]:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    # Without a key only Exists is allowed, which the API server sees to.
+    return operator == "Exists" or (
+        operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
+    )
