@@ -69,7 +69,7 @@ class Configuration:
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
     which execute commands and keep logs; None for none. `controllers` are those that run (`controllers.flags`);
-    `more_controllers` makes others. `repair` lets a damaged log be repaired; `tell` gets what an operator should know.
+    `more_controllers` makes others. `tell` gets what an operator should know.
     """
 
     data: Path
@@ -87,7 +87,6 @@ class Configuration:
     more_controllers: Callable[[Registry, Catalog], Sequence[Controller]] = lambda _registry, _catalog: ()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
-    repair: bool = False
     tell: Callable[[str], None] = lambda _text: None
 
 
@@ -148,7 +147,6 @@ class ApiServer:
                 configuration.data / "log.sqlite",
                 committed,
                 synchronous=configuration.synchronous,
-                repair=configuration.repair,
             ),
             configuration.tell,
         )

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     "--controllers", metavar="LIST", default="*", show_default=True,
     help="Which controllers run: '*' all, 'name', '-name'; as kube-controller-manager's flag.",
 )  # fmt: skip
-@click.option("--repair", is_flag=True, help="If the log is damaged, keep what can be read of it, and go on.")
 def command(
     data: str,
     listen: str,
@@ -49,15 +48,13 @@ def command(
     history: float,
     root_ca_configmap: bool,
     controllers: str,
-    repair: bool,
 ) -> None:
     """Serve a small, durable Kubernetes API.
 
     It says on stderr when it is ready, and ends with exit code 0 on SIGTERM or Ctrl-C.
 
     A log in which acknowledged changes are missing is refused, with what is
-    damaged and what --repair would keep. What was being written when the server
-    was killed is left out, and told.
+    damaged. What was being written when the server was killed is left out.
 
     \b
     Examples:
@@ -81,7 +78,6 @@ def command(
         history,
         publish_root_ca=root_ca_configmap,
         controllers=parse_controllers(controllers),
-        repair=repair,
         tell=report_note,
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.

@@ -1,39 +1,27 @@
-"""OpenAPI v3 and v2: the recorded schemas, and paths generated from the table of resources.
+"""OpenAPI v3 and v2: the recorded schemas, and the one path of each resource that clients look at.
 
-`kubectl explain` reads v3; `kubectl apply` looks in v3 for the fieldValidation parameter of a kind's PATCH;
-clients older than v1.27 validate against v2, which they ask for in protobuf (openapi2pb.py).
+`kubectl explain` and client-side validation read the schemas. A path tells which resource has which schema, and its
+PATCH has the parameters by which kubectl finds out that a server knows `dryRun` and `fieldValidation`. Clients older
+than v1.27 validate against v2, which they ask for in protobuf (openapi2pb.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.resources import Resource, Subresource
+from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, PATCHES
 from kproxy.apiserver.schema.types import META, definitions
 
 _MEDIA: Final = ("application/json", "application/yaml")
-_PATCHES: Final = (
-    "application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)  # fmt: skip
 _REFERENCE: Final = re.compile(r'"#/components/schemas/([^"]+)"')
-_LIST_QUERY: Final = (
-    ("allowWatchBookmarks", "boolean"), ("continue", "string"), ("fieldSelector", "string"),
-    ("labelSelector", "string"), ("limit", "integer"), ("resourceVersion", "string"),
-    ("resourceVersionMatch", "string"), ("sendInitialEvents", "boolean"), ("timeoutSeconds", "integer"),
-    ("watch", "boolean"),
-)  # fmt: skip
-_WRITE_QUERY: Final = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
-_DELETE_QUERY: Final = (
-    ("dryRun", "string"), ("gracePeriodSeconds", "integer"), ("orphanDependents", "boolean"),
-    ("propagationPolicy", "string"),
-)  # fmt: skip
+_WRITE_QUERY: Final = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def schema_name(resource: Resource) -> str:
@@ -104,94 +92,44 @@ def _reachable(names: Iterable[str], known: Json) -> Json:
     return dict(sorted(found.items()))
 
 
-def _parameters(pairs: Iterable[tuple[str, str]]) -> list[Json]:
-    return [{"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}} for name, kind in pairs]
-
-
-def _answer(name: str) -> Json:
-    reference = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    return {"description": "OK", "content": dict.fromkeys(_MEDIA, reference)}
-
-
-def _operation(action: str, resource: Resource, kind: Json, name: str, **extra: Any) -> Json:
+def _operation(action: str, resource: Resource, name: str, **extra: Any) -> Json:
     words = [action, *re.split(r"[.\-]", resource.group), resource.version, resource.kind]
-    identity = words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:]) + extra.pop("suffix", "")
+    reference = {"schema": {"$ref": f"#/components/schemas/{name}"}}
     return {
-        "operationId": identity,
+        "operationId": words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:]),
         **extra,
-        "responses": {"200": _answer(name), "401": {"description": "Unauthorized"}},
+        "responses": {"200": {"description": "OK", "content": dict.fromkeys(_MEDIA, reference)}},
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": kind,
-    }
+        "x-kubernetes-group-version-kind": {
+            "group": resource.group, "version": resource.version, "kind": resource.kind,
+        },
+    }  # fmt: skip
 
 
-def _body(name: str, media: Iterable[str]) -> Json:
-    return {"required": True, "content": {each: {"schema": {"$ref": f"#/components/schemas/{name}"}} for each in media}}
-
-
-def _paths(resource: Resource) -> Iterator[tuple[str, Json]]:
+def _path(resource: Resource) -> tuple[str, Json]:
+    """Where an object is read and patched, or, of a kind that is only answered, posted."""
     base = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    collection = (
-        f"{base}/namespaces/{{namespace}}/{resource.plural}" if resource.namespaced else f"{base}/{resource.plural}"
-    )
-    kind: Json = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    name, listed = schema_name(resource), f"{schema_name(resource)}List"
-    parameters: list[Json] = []
-    if resource.namespaced:
-        parameters.append({"name": "namespace", "in": "path", "required": True, "schema": {"type": "string"}})
-    verbs = resource.verbs
-    whole: Json = {"parameters": parameters}
-    if "list" in verbs:
-        whole["get"] = _operation("list", resource, kind, listed, parameters=_parameters(_LIST_QUERY))
-    if "create" in verbs:
-        parameters = _parameters(_WRITE_QUERY)
-        body = _body(name, ("application/json", "application/yaml"))
-        whole["post"] = _operation("post", resource, kind, name, parameters=parameters, requestBody=body)
-    if "deletecollection" in verbs:
-        parameters = _parameters((*_DELETE_QUERY, *_LIST_QUERY[1:7]))
-        status = f"{META}Status"
-        whole["delete"] = _operation("deletecollection", resource, kind, status, parameters=parameters)
-    yield collection, whole
-    if resource.namespaced and "list" in verbs:
-        every = _operation(
-            "list", resource, kind, listed, parameters=_parameters(_LIST_QUERY), suffix="ForAllNamespaces"
-        )
-        yield f"{base}/{resource.plural}", {"get": every}
-    if "get" not in verbs:
-        return
-    one = [*parameters, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
-    yield f"{collection}/{{name}}", {"parameters": one, **_object_operations(resource, kind, name, "", verbs)}
-    for each in resource.subresources:
-        if set(each.verbs) <= {"get", "patch", "update"}:
-            yield (
-                f"{collection}/{{name}}/{each.name}",
-                {"parameters": one, **_sub_operations(resource, each, kind, name)},
-            )
-
-
-def _sub_operations(resource: Resource, each: Subresource, kind: Json, name: str) -> Json:
-    if each.group:
-        kind = {"group": each.group, "version": each.version, "kind": each.kind}
-        name = "io.k8s.api.autoscaling.v1.Scale"
-    return _object_operations(resource, kind, name, each.name.title(), each.verbs)
-
-
-def _object_operations(resource: Resource, kind: Json, name: str, suffix: str, verbs: Iterable[str]) -> Json:
+    names = ["namespace"] if resource.namespaced else []
+    place = f"{base}/namespaces/{{namespace}}/{resource.plural}" if names else f"{base}/{resource.plural}"
+    name = schema_name(resource)
     found: Json = {}
-    parameters = _parameters(_WRITE_QUERY)
-    if "get" in verbs:
-        found["get"] = _operation("get", resource, kind, name, suffix=suffix)
-    if "update" in verbs:
-        body = _body(name, ("application/json", "application/yaml"))
-        found["put"] = _operation("put", resource, kind, name, parameters=parameters, requestBody=body, suffix=suffix)
-    if "patch" in verbs:
-        media = [each for each in _PATCHES if not (resource.custom and "strategic" in each)]
-        forced = [*parameters, *_parameters([("force", "boolean")])]
-        body = _body(f"{META}Patch", media)
-        found["patch"] = _operation("patch", resource, kind, name, parameters=forced, requestBody=body, suffix=suffix)
-    if "delete" in verbs and not suffix:
-        found["delete"] = _operation("delete", resource, kind, f"{META}Status", parameters=_parameters(_DELETE_QUERY))
-    return found
+    if resource.stored:
+        names.append("name")
+        place += "/{name}"
+        found["get"] = _operation("get", resource, name)
+        parameters = [
+            {"name": each, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for each in _WRITE_QUERY
+        ]
+        reference = {"schema": {"$ref": f"#/components/schemas/{META}Patch"}}
+        patches = CUSTOM_PATCHES if resource.custom else PATCHES
+        body = {"required": True, "content": dict.fromkeys(sorted(patches), reference)}
+        found["patch"] = _operation("patch", resource, name, parameters=parameters, requestBody=body)
+    else:
+        found["post"] = _operation("post", resource, name)
+    found["parameters"] = [
+        {"name": each, "in": "path", "required": True, "schema": {"type": "string"}} for each in names
+    ]
+    return place, found
 
 
 def document(resources: Iterable[Resource]) -> Json:
@@ -205,7 +143,7 @@ def document(resources: Iterable[Resource]) -> Json:
             known |= _custom_schemas(resource)
         names += [schema_name(resource), f"{schema_name(resource)}List"]
         names += ["io.k8s.api.autoscaling.v1.Scale"] if resource.subresource("scale") else []
-        paths |= dict(_paths(resource))
+        paths |= dict([_path(resource)])
     security = {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"}}
     return {
         "openapi": "3.0.0",

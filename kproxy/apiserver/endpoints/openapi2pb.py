@@ -52,7 +52,7 @@ def encode_document(document: Json) -> bytes:
 
 
 def _path_item(item: Json) -> bytes:
-    numbers = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+    numbers = {"get": 2, "post": 4, "patch": 8}
     parts = [bytes_field(number, _operation(item[method])) for method, number in numbers.items() if method in item]
     parts += [bytes_field(9, bytes_field(1, _parameter(each))) for each in item.get("parameters", ())]
     return b"".join(parts)

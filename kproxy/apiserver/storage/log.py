@@ -22,16 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kproxy.apiserver.storage.examine import (
-    DamageError,
-    Mark,
-    StorageError,
-    advice,
-    examine,
-    readable_rows,
-    set_aside,
-    wal_of,
-)
+from kproxy.apiserver.storage.examine import Mark, StorageError, examine, wal_of
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS log (
@@ -80,19 +71,15 @@ class Log:
     """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed; with
     no rows it tells whether writing works again.
 
-    Attributes:
-        notes: what is to be said of how it was found, as sentences.
-
     Raises:
-        DamageError: changes that were acknowledged are missing, and it is not to `repair` that.
+        DamageError: changes that were acknowledged are missing.
         StorageError: it cannot be used.
     """
 
-    def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL", repair: bool = False) -> None:
+    def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL") -> None:
         self._path = path
-        self.notes: list[str] = []
         self._mark = Mark(path)
-        self._check(repair)
+        examine(path)
         self._on_commit = on_commit
         self._queue: queue.SimpleQueue[Sequence[Row] | int | _Resume | None] = queue.SimpleQueue()
         self._failed: Exception | None = None
@@ -103,31 +90,6 @@ class Log:
         self._synchronous = synchronous
         self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="apiserver-log", daemon=True)
-
-    def _check(self, repair: bool) -> None:
-        found = examine(self._path)
-        if not found.damage:
-            if found.torn:
-                self.notes.append(
-                    f"{wal_of(self._path)}: {found.torn} octets at its end are no whole change, and are left out: they "
-                    f"were being written when the server ended, and none was acknowledged (revision {found.newest})"
-                )
-            return
-        if not repair:
-            raise DamageError(advice(self._path, found))
-        try:
-            rows, folder = readable_rows(self._path), set_aside(self._path)
-            with contextlib.closing(self._open("FULL")) as connection:
-                connection.executemany("INSERT INTO log VALUES (?,?,?,?,?,?,?,?)", rows)
-                highest = max(found.newest, found.mark)
-                connection.execute("INSERT OR REPLACE INTO log VALUES (0, '', ?, 0, 0, 1, 0, x'')", (str(highest),))
-            self._mark.write(highest)
-        except (sqlite3.Error, OSError) as error:
-            raise StorageError(f"{self._path}: cannot be repaired: {error}") from error
-        self.notes.append(
-            f"{self._path}: repaired: {found.damage}; {len(rows)} changes are kept, revisions go on after {highest}, "
-            f"and the damaged files are in {folder}"
-        )
 
     def _open(self, synchronous: str) -> sqlite3.Connection:
         # Objects hold Secrets: nobody else may read them, whatever the folder's mode is.

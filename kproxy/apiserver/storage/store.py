@@ -202,7 +202,7 @@ class Store:
         log_of: Callable[[Callable[[Sequence[Row], Exception | None], None]], Log],
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`tell` gets what an operator should know, as sentences: how the log was found, and that writing failed."""
+        """`tell` gets what an operator should know, as sentences: that writing failed, and that it works again."""
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._log = log_of(self._committed_in_thread)
@@ -224,8 +224,6 @@ class Store:
         Raises:
             StorageError: the log cannot be read.
         """
-        for note in self._log.notes:
-            self._tell(note)
         try:
             self.revision = self._next = self._log.newest()
             self.compacted = self._log.compacted()
@@ -246,7 +244,12 @@ class Store:
             found = self.tables[resource] = Table(resource, fields_of)
             found.floor = self.revision
             for row in self._unsaved.pop(resource, ()):
-                found.entries[row.key] = self.entry(found, row)
+                try:
+                    found.entries[row.key] = self.entry(found, row)
+                except msgspec.DecodeError as error:
+                    raise StorageError(
+                        f"the log's revision {row.revision}, of {resource}, is damaged: {error}"
+                    ) from error
         return found
 
     @staticmethod
