@@ -1,8 +1,9 @@
-# `make demo` and `make test` set up all they need; see scripts/setup.sh.
+# `make demo` and `make test` set up what they need; see scripts/setup.sh.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo
 DOCS_READY := $(VENV)/.docs
 DEMO_CLUSTER := rules_golden/minikube
 # Three for two processors: tests of the kernel wait for a third of their time. At most six: one lock is for all namespaces.
@@ -21,7 +22,11 @@ $(READY): pyproject.toml scripts/setup.sh
 	PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)"
 	@touch $(READY)
 
-demo: $(READY)  ## Render the minikube cluster of the article, load it in a namespace if root, and show it
+$(DEMO_READY): pyproject.toml scripts/setup.sh
+	[ -e $(READY) ] || PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)" demo
+	@touch $(DEMO_READY)
+
+demo: $(DEMO_READY)  ## Render the minikube cluster of the article, load it in a namespace if root, and show it: 5 seconds
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
 test: $(READY) lint  ## Lint, then every test but the slow ones

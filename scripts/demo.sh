@@ -17,6 +17,10 @@ set -- -f "$cluster/cluster.yaml" --config "$cluster/config.yaml"
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 
+say "kproxy's demo, about 5 seconds: the rules of the minikube cluster of the article, as kube-proxy would write them"
+echo "Three commands answer from two files, $cluster/cluster.yaml and config.yaml; nothing of this machine is changed."
+echo "As root the rules are also loaded into a network namespace that is made for it, and taken away again."
+
 say "What the Service default/crd-array-watcher becomes on node minikube"
 "$kproxy" explain "$@" --service default/crd-array-watcher
 

@@ -1,13 +1,18 @@
 #!/bin/sh
-# Sets up what `make demo` and `make test` need: a virtual environment with kproxy, all its extras and its tools, and the
+# Sets up what `make test` needs: a virtual environment with kproxy, all its extras and its tools, and the
 # Debian packages that are missing. Only root installs Debian packages; others are told in one line which to install.
 #
-# usage: setup.sh VENV      (PYTHON names the interpreter, python3 by default)
+# usage: setup.sh VENV [demo]      (PYTHON names the interpreter, python3 by default)
+#   demo   only what `make demo` needs: kproxy without extras, ip and iptables
 set -eu
 
 venv=${1:-}
+what=${2:-all}
 python=${PYTHON:-python3}
-[ "$#" -eq 1 ] && [ -n "$venv" ] || { echo "usage: setup.sh VENV" >&2; exit 2; }
+[ "$#" -le 2 ] && [ -n "$venv" ] && { [ "$what" = all ] || [ "$what" = demo ]; } || {
+    echo "usage: setup.sh VENV [demo]" >&2
+    exit 2
+}
 
 # Before anything is installed: Debian's own interpreter is installed if it is missing, another one is not.
 check_python() {
@@ -21,6 +26,7 @@ check_python() {
     }
 }
 check_python
+[ "$what" = all ] || echo "demo: once a virtual environment with kproxy, half a minute; then the demo, 5 seconds" >&2
 
 missing=""
 need() { # need COMMAND PACKAGE
@@ -29,20 +35,22 @@ need() { # need COMMAND PACKAGE
 need "$python" python3
 need ip iproute2
 need iptables-nft-restore iptables
-need iptables-legacy-restore iptables
-need ipset ipset
-need nft nftables
-need nfacct nfacct
-need conntrack conntrack
-need kubectl kubernetes-client
-need gcc gcc
-need curl curl
-need chromium chromium
-need chromedriver chromium-driver
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
-# python-iptables compiles a small extension.
-"$python" -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' 2>/dev/null ||
-    missing="$missing python3-dev libc6-dev"
+if [ "$what" = all ]; then
+    need iptables-legacy-restore iptables
+    need ipset ipset
+    need nft nftables
+    need nfacct nfacct
+    need conntrack conntrack
+    need kubectl kubernetes-client
+    need gcc gcc
+    need curl curl
+    need chromium chromium
+    need chromedriver chromium-driver
+    # python-iptables compiles a small extension.
+    "$python" -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' 2>/dev/null ||
+        missing="$missing python3-dev libc6-dev"
+fi
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 
 if [ -n "${missing# }" ]; then
@@ -60,4 +68,6 @@ fi
 check_python
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+package='.[all,dev]'
+[ "$what" = all ] || package=.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$package"

@@ -262,8 +262,8 @@ SETUP = VAGRANT.parent / "scripts" / "setup.sh"
 @pytest.mark.parametrize(
     ("arguments", "python", "code", "told"),
     [
-        ([], "python3", 2, "usage: setup.sh VENV"),
-        (["venv", "more"], "python3", 2, "usage: setup.sh VENV"),
+        ([], "python3", 2, "usage: setup.sh VENV [demo]"),
+        (["venv", "more"], "python3", 2, "usage: setup.sh VENV [demo]"),
         (
             ["venv"],
             "python-from-nowhere",
