@@ -12,8 +12,9 @@ from typing import Final
 
 from kproxy.errors import InputError
 
+_CLIENT: Final = ("urllib3", "websocket")
 _LINUX: Final = ("pyroute2", "iptc")
-_AGENT: Final = (*_LINUX, "httptools", "prometheus_client")
+_AGENT: Final = (*_CLIENT, *_LINUX, "httptools", "prometheus_client")
 _EXPLORE: Final = ("starlette", "uvicorn", "httptools")
 _PCAP: Final = ("scapy",)
 _APISERVER: Final = (
@@ -30,6 +31,7 @@ _LAB: Final = tuple(dict.fromkeys((*_AGENT, *_APISERVER, *_PCAP)))
 _ZSTD: Final = ("zstandard",)
 
 EXTRAS: Final = {
+    "client": _CLIENT,
     "linux": _LINUX,
     "pcap": _PCAP,
     "zstd": _ZSTD,

@@ -52,6 +52,7 @@ EXTRAS = {
     "cleanup": "linux",
     "run": "agent",
     "apiserver": "apiserver",
+    "get": "client",
     "overlay": "agent",
 }
 """The extra of the package that a command needs as a whole (`kproxy lab`: in its folder). Of others, options may."""

@@ -21,7 +21,7 @@ from kproxy.cli.options import (
     only_family_options,
     tell_unused_options,
 )
-from kproxy.cli.output import output_option, report_note, working
+from kproxy.cli.output import ProgressLine, output_option, report_note, working
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
@@ -180,16 +180,16 @@ def progress_bar() -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
+    line = ProgressLine()
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, visible=False)
+    def show(what: str, done: int, total: int) -> None:
+        if total > 10:
+            line.show(f"{what}: {done} of {total}")
 
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total, visible=total > 10)
-
+    try:
         yield show
+    finally:
+        line.clear()
 
 
 def variant_words(variant: str) -> str:

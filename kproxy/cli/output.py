@@ -286,10 +286,10 @@ def working(what: str) -> Iterator[None]:
 
     def show() -> None:
         if not done.wait(1):
-            from rich.console import Console
-
-            with Console(stderr=True).status(what):
-                done.wait()
+            line = ProgressLine()
+            line.show(f"{what} ...")
+            done.wait()
+            line.clear()
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

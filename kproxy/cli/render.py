@@ -25,7 +25,16 @@ from kproxy.cli.options import (
     manifest_options,
     tell_unused_options,
 )
-from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
+from kproxy.cli.output import (
+    OutputError,
+    ProgressLine,
+    check_is_file,
+    report_note,
+    working,
+    write_files,
+    write_output,
+    write_page,
+)
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
 from kproxy.render import (
@@ -242,8 +251,8 @@ def _render_one(job: tuple[int, IPFamily]) -> str:
 
 
 def _with_progress(results: Iterable[str], count: int) -> Iterator[str]:
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    yield from track(results, "rendering", total=count, console=console, disable=not console.is_terminal)
+    line = ProgressLine()
+    for number, name in enumerate(results, 1):
+        line.show(f"rendering: {number} of {count}")
+        yield name
+    line.clear()

@@ -8,7 +8,7 @@
 The only HTTP client of kproxy. docs/client.md is the user's page.
 """
 
-from kproxy.client.config import ClientConfig, in_cluster_config, load_client_config
+from kproxy.client.config import ClientConfig, Overrides, in_cluster_config, load_client_config
 from kproxy.client.discovery import ApiResource, Discovered, discover
 from kproxy.client.errors import (
     ApiError,
@@ -18,10 +18,8 @@ from kproxy.client.errors import (
     DiscoveryError,
     TransportError,
 )
-from kproxy.client.factory import SharedInformerFactory
 from kproxy.client.http import Call, HttpClient
-from kproxy.client.informer import Informer, Registration
-from kproxy.client.overrides import Overrides
+from kproxy.client.informer import Informer, Registration, SharedInformerFactory
 from kproxy.client.queue import BlockingWorkQueue
 from kproxy.client.resources import (
     ENDPOINT_SLICES,

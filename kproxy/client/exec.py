@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
-import websocket
 
 from kproxy.client.errors import ApiError, TransportError
 from kproxy.client.failures import describe_failure
@@ -81,6 +80,8 @@ def execute(
 
 
 def _open(client: RestClient, target: str, timeout: float) -> contextlib.closing[Any]:
+    import websocket
+
     try:
         return contextlib.closing(client.http.websocket(target, PROTOCOLS, max(timeout, CONNECT_TIMEOUT)))
     except websocket.WebSocketBadStatusException as error:
@@ -91,6 +92,8 @@ def _open(client: RestClient, target: str, timeout: float) -> contextlib.closing
 
 
 def _write(client: RestClient, connection: Any, data: bytes) -> None:
+    import websocket
+
     try:
         for at in range(0, len(data), _PIECE):
             connection.send_binary(bytes((_STDIN,)) + data[at : at + _PIECE])
@@ -101,6 +104,8 @@ def _write(client: RestClient, connection: Any, data: bytes) -> None:
 
 
 def _read(client: RestClient, connection: Any, deadline: float, timeout: float, max_octets: int) -> ExecResult:
+    import websocket
+
     output, errors, size = [], b"", 0
     late = threading.Timer(max(0.0, deadline - time.monotonic()), connection.shutdown)
     late.daemon = True

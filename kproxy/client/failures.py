@@ -7,14 +7,12 @@ search for: "connection refused", "certificate signed by unknown authority".
 
 from __future__ import annotations
 
+import functools
 import http.client
 import socket
 import ssl
 from collections.abc import Iterator
 from typing import Final
-
-from urllib3 import exceptions
-from urllib3.util.ssl_match_hostname import CertificateError
 
 UNKNOWN_AUTHORITY: Final = "certificate signed by unknown authority"
 
@@ -47,8 +45,26 @@ _TLS: Final = {
 """By OpenSSL's reason."""
 
 
+@functools.cache
+def http_errors() -> tuple[type[Exception], ...]:
+    """What urllib3's calls raise, for `except`."""
+    from urllib3.exceptions import HTTPError
+
+    return HTTPError, OSError, ValueError
+
+
+def is_the_proxys(error: Exception) -> bool:
+    """Whether the way to a proxy failed, not that to the server."""
+    from urllib3.exceptions import ProxyError
+
+    return isinstance(error, ProxyError)
+
+
 def describe_failure(error: BaseException, host: str = "") -> str:
     """Why there is no answer, on one line and without the names of Python's classes. `host` is whom it was asked of."""
+    from urllib3 import exceptions
+    from urllib3.util.ssl_match_hostname import CertificateError
+
     chain = list(_chain(error))
     for found in chain:
         if isinstance(found, ssl.SSLError) and not isinstance(found, TimeoutError):
@@ -76,6 +92,8 @@ def is_silence(error: BaseException) -> bool:
 
     When keepalive gives a connection up that is a TimeoutError too, but one with an errno, ETIMEDOUT.
     """
+    from urllib3 import exceptions
+
     chain = list(_chain(error))
     if any(isinstance(found, exceptions.ConnectTimeoutError) for found in chain):
         return False
@@ -112,6 +130,8 @@ def _tls(error: ssl.SSLError, host: str) -> str:
 
 def _protocol(chain: list[BaseException]) -> str:
     """Answers that are broken, and whatever else has words of its own."""
+    from urllib3 import exceptions
+
     for found in chain:
         if isinstance(found, http.client.BadStatusLine | http.client.UnknownProtocol):
             return "the answer is no HTTP"

@@ -16,19 +16,18 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
-
-import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError, InsecureRequestWarning, ProxyError
-from urllib3.util import Timeout, make_headers
 
 from kproxy import __version__
 from kproxy.client.config import ClientConfig
 from kproxy.client.credentials import ClientCertificate
 from kproxy.client.errors import CancelledError, ConfigError, SilenceError, TransportError
-from kproxy.client.failures import describe_failure, is_silence
+from kproxy.client.failures import describe_failure, http_errors, is_silence, is_the_proxys
+from kproxy.extras import require
+
+if TYPE_CHECKING:
+    import urllib3
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for name, connection and TLS."""
@@ -99,35 +98,6 @@ class Call:
         self._connection = None
 
 
-_running = threading.local()
-
-
-def _attach(connection: HTTPConnection) -> None:
-    call = getattr(_running, "call", None)
-    if call is not None and connection.sock is not None:
-        call.attach(connection.sock)
-
-
-class _Connection(HTTPConnection):
-    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
-        super().endheaders(message_body, encode_chunked=encode_chunked)
-        _attach(self)
-
-
-class _TlsConnection(HTTPSConnection):
-    def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
-        super().endheaders(message_body, encode_chunked=encode_chunked)
-        _attach(self)
-
-
-class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
 @dataclass(frozen=True, slots=True)
 class Response:
     """A whole answer. Header names are in lower case."""
@@ -154,7 +124,7 @@ class Stream:
         """
         try:
             data = self._raw.read1(PIECE)
-        except (HTTPError, OSError, ValueError) as error:
+        except http_errors() as error:
             self.close()
             raise _failure(error, self._call, self._address) from error
         if not data:
@@ -173,7 +143,7 @@ class Stream:
     def close(self) -> None:
         """Gives the stream up; only for the thread that reads it."""
         self._call.finish()
-        with contextlib.suppress(HTTPError, OSError):
+        with contextlib.suppress(*http_errors()):
             self._raw.close()
 
     def __enter__(self) -> Stream:
@@ -192,6 +162,7 @@ class HttpClient:
     """
 
     def __init__(self, config: ClientConfig, user_agent: str = f"kproxy/{__version__}") -> None:
+        require("client", "asking an API server")
         parts = _split(config.server)
         self._config = config
         self._user_agent = user_agent
@@ -247,7 +218,9 @@ class HttpClient:
         """
         call = call or Call()
         credential = self._config.credential
-        sent = urllib3.HTTPHeaderDict({"Accept": accept, "User-Agent": self._user_agent, **(headers or {})})
+        from urllib3 import HTTPHeaderDict
+
+        sent = HTTPHeaderDict({"Accept": accept, "User-Agent": self._user_agent, **(headers or {})})
         for name, value in self._config.impersonation.headers():
             sent.add(name, value)
         if body is not None:
@@ -314,8 +287,12 @@ class HttpClient:
     def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, timeout: float, call: Call
     ) -> Stream:
+        from urllib3 import Timeout
+
+        from kproxy.client.pools import running
+
         pool = self._connections()
-        _running.call = call
+        running.call = call
         try:
             if call.cancelled:
                 raise CancelledError("the call was ended")
@@ -329,11 +306,11 @@ class HttpClient:
                 preload_content=False,
                 timeout=Timeout(connect=CONNECT_TIMEOUT, read=timeout),
             )
-        except (HTTPError, OSError, ValueError) as error:
+        except http_errors() as error:
             call.finish()
             raise _failure(error, call, self._address) from error
         finally:
-            _running.call = None
+            running.call = None
         return Stream(raw, call, self._address)
 
     def _connections(self) -> urllib3.PoolManager:
@@ -345,6 +322,8 @@ class HttpClient:
             return self._pool
 
     def _new_pool(self, pair: ClientCertificate | None) -> urllib3.PoolManager:
+        from kproxy.client.pools import new_pool
+
         # Watches keep their connections for minutes: the pool is there to keep those of short calls open.
         options: dict[str, Any] = {"num_pools": 4, "maxsize": 8, "block": False, "socket_options": list(KEEPALIVE)}
         if self._is_tls:
@@ -353,12 +332,7 @@ class HttpClient:
                 options["server_hostname"] = self._config.tls_server_name
                 if not self._config.insecure_skip_tls_verify:
                     options["assert_hostname"] = self._config.tls_server_name
-        if self._proxy:
-            manager: urllib3.PoolManager = _proxy_manager(self._proxy, options)
-        else:
-            manager = urllib3.PoolManager(**options)
-        manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
-        return manager
+        return new_pool(self._proxy, options)
 
     def _ssl_context(self, pair: ClientCertificate | None) -> ssl.SSLContext:
         try:
@@ -366,7 +340,10 @@ class HttpClient:
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"certificate-authority cannot be used: {error}") from error
         if self._config.insecure_skip_tls_verify:
-            urllib3.disable_warnings(InsecureRequestWarning)
+            from urllib3 import disable_warnings
+            from urllib3.exceptions import InsecureRequestWarning
+
+            disable_warnings(InsecureRequestWarning)
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if pair is not None:
@@ -384,14 +361,6 @@ def _split(server: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"server {server!r} is no http or https URL")
     return parts
-
-
-def _proxy_manager(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https"):
-        raise ConfigError(f"proxy-url {url!r}: only http and https proxies are supported")
-    headers = make_headers(proxy_basic_auth=f"{parts.username}:{parts.password or ''}") if parts.username else None
-    return urllib3.ProxyManager(parts.geturl(), proxy_headers=headers, **options)
 
 
 def _environment_proxy(scheme: str, host: str) -> str:
@@ -414,5 +383,5 @@ def _failure(error: Exception, call: Call, address: str) -> TransportError | Can
         return CancelledError("the call was ended")
     if is_silence(error):
         return SilenceError(describe_failure(error), address)
-    proxy = "the proxy: " if isinstance(error, ProxyError) else ""
+    proxy = "the proxy: " if is_the_proxys(error) else ""
     return TransportError(proxy + describe_failure(error, address.rpartition(":")[0]), address)

@@ -98,6 +98,8 @@ def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
 def wanting() -> Iterator[tuple[str, list[str]]]:
     """Commands, each with the extra that it asks for."""
     manifests = ["-f", str(CLUSTER / "cluster.yaml")]
+    yield "client", ["get", "pods"]
+    yield "client", ["collect", "--kubeconfig", "kubeconfig", "-o", "snapshot"]
     yield "linux", ["apply", *manifests, "--dry-run"]
     yield "linux", ["drift", *manifests]
     yield "linux", ["cleanup", "--dry-run"]
@@ -117,6 +119,13 @@ def wanting() -> Iterator[tuple[str, list[str]]]:
 def test_a_command_without_its_extra_says_in_one_line_which(light: Path, tmp_path: Path) -> None:
     (tmp_path / "no.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd....")
     (tmp_path / "rules").write_text("*filter\nCOMMIT\n")
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    kubeconfig = {
+        "clusters": [cluster],
+        "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
     cases = list(wanting())
     for (extra, words), (code, said) in zip(
         cases, without_extras(light, [each[1] for each in cases], tmp_path), strict=True
