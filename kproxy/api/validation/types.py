@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 import msgspec
 from msgspec import inspect
 
-from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, invalid, not_supported, required
 
 _NAMES: Final = {
     inspect.IntType: "an integer",
@@ -27,6 +27,9 @@ _NAMES: Final = {
     inspect.DictType: "a map",
     inspect.StructType: "a map",
 }
+
+
+_GIVEN: Final = {bool: "a boolean", int: "an integer", str: "a string", list: "a list", dict: "a map"}
 
 
 class _Own(Protocol):
@@ -97,6 +100,10 @@ def _walk(value: Any, expected: inspect.Type, path: str, unknown: Unknown) -> It
                 return
             case (inspect.StrType(), str()) | (inspect.BoolType(), bool()):
                 return
+            case inspect.LiteralType(values=known), _:
+                if value not in known:
+                    yield not_supported(path, value, map(str, known))
+                return
             case inspect.CustomType(cls=own), _:
                 try:
                     cast("type[_Own]", own).of(value)
@@ -118,19 +125,9 @@ def _describe(options: tuple[inspect.Type, ...]) -> str:
 
 
 def _what(value: object) -> str:
-    match value:
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a number with a fraction or an exponent"
-        case str():
-            return "a string"
-        case list():
-            return "a list"
-        case _:
-            return "a map"
+    return next(
+        (name for kind, name in _GIVEN.items() if isinstance(value, kind)), "a number with a fraction or an exponent"
+    )
 
 
 def without_fields(value: Any, paths: Iterable[tuple[str | int, ...]]) -> Any:

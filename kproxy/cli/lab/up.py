@@ -13,9 +13,8 @@ from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import NearChoice, SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
-from kproxy.lab.config.decode import load_lab_config
-from kproxy.lab.config.presets import about_preset, preset_file, preset_names
-from kproxy.lab.config.show import lab_text
+from kproxy.lab.config.decode import about_preset, load_lab_config, preset_file, preset_names
+from kproxy.lab.config.fields import lab_text
 from kproxy.lab.config.types import DEFAULT_NODES, DEFAULT_TIMEOUT, Choices, LabConfig
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests

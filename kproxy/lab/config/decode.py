@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from kproxy.api.document.read import read_documents
-from kproxy.api.document.tree import Document, DocumentError
-from kproxy.api.fielderror import Problem, ProblemError, show
+from kproxy.api.document.tree import Document, DocumentError, path_steps
+from kproxy.api.fielderror import Problem, ProblemError, printable, show
 from kproxy.api.kubeproxyconfig import types as kubeproxy
 from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, decode_document, read_bytes
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, LoadedConfig
 from kproxy.errors import Location
 from kproxy.lab.config.fields import PROXY_CONFIG, read_lab
-from kproxy.lab.config.reader import DocumentReader
 from kproxy.lab.config.types import API_VERSION, KIND, NO_CHOICES, Choices, GivenObject, LabConfig
 
+_PRESETS: Final = Path(__file__).with_name("presets")
 _MODES: Final = (MODE_IPTABLES, MODE_NFTABLES)
 
 
@@ -70,8 +71,9 @@ class _Given(NamedTuple):
             value.get("kind") == kind or str(value.get("apiVersion")).startswith(f"{group}/")
         )
 
-    def at(self, file: str, *path: str) -> Location:
-        return Location(file, self.number, ".".join(path), max(self.document.line_of(path), self.document.root_line))
+    def at(self, file: str, path: str = "") -> Location:
+        line = max(self.document.line_of(path_steps(path)), self.document.root_line)
+        return Location(file, self.number, printable(path), line)
 
 
 def _decode(given: Sequence[_Given], file: str, flags: Choices, problems: list[Problem]) -> LabConfig:
@@ -89,12 +91,16 @@ def _decode(given: Sequence[_Given], file: str, flags: Choices, problems: list[P
     where: tuple[_Given, tuple[str, ...]] | None = (proxies[0], ()) if proxies else None
     mode = flags.mode
     if labs:
-        reader = DocumentReader(file, labs[0].number, labs[0].document)
-        config, inline = read_lab(reader, config)
-        problems += reader.problems
+        document = labs[0].document
+        place = Location(file, labs[0].number)
+        problems += (Problem(place._replace(line=each.line), printable(each.message)) for each in document.duplicates)
+        config, inline, errors = read_lab(document.value, config)
+        problems += (Problem(labs[0].at(file, each.path), each.message) for each in errors)
         mode = config.choices.mode
         if inline and where:
-            problems.append(Problem(labs[0].at(file, *PROXY_CONFIG), f"the file has a {kubeproxy.KIND} as well"))
+            problems.append(
+                Problem(labs[0].at(file, ".".join(PROXY_CONFIG)), f"the file has a {kubeproxy.KIND} as well")
+            )
         elif inline:
             where = labs[0], PROXY_CONFIG
     if where is None:
@@ -104,8 +110,8 @@ def _decode(given: Sequence[_Given], file: str, flags: Choices, problems: list[P
         loaded = decode_document(document, file, mode, number=number, inside=inside)
         if not flags.mode and mode not in (None, loaded.given.get("mode") or mode):
             text = f"{show(loaded.given['mode'])} here, and {show(mode)} in proxy.mode of the {KIND}"
-            problems.append(Problem(where[0].at(file, *inside, "mode"), text))
-        return _with_proxy(config, loaded, where[0].at(file, *inside, "mode"))
+            problems.append(Problem(where[0].at(file, ".".join((*inside, "mode"))), text))
+        return _with_proxy(config, loaded, where[0].at(file, ".".join((*inside, "mode"))))
     except ConfigError as error:
         problems += error.problems
         return config
@@ -142,3 +148,21 @@ def _problems_of_object(given: _Given, file: str, *, alone: bool) -> Iterator[Pr
     elif alone:
         hint = "manifests go to -f, or beside a Lab"
         yield Problem(given.at(file, "kind"), f"{show(kind)}: {' or '.join(map(show, kinds))} expected; {hint}")
+
+
+# --- the labs that are in the package: files like any other, each with what it shows in its first line ---
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
+
+
+def preset_file(name: str) -> str:
+    """The file of one of `preset_names`."""
+    return str(_PRESETS / f"{name}.yaml")
+
+
+def about_preset(name: str) -> str:
+    """What a preset shows, in one sentence."""
+    with open(preset_file(name), encoding="utf-8") as file:
+        return file.readline().removeprefix("#").strip()

@@ -1,29 +1,31 @@
-"""The fields of a Lab.
+"""The fields of a Lab, and what is wrong with them.
 
     apiVersion: kproxy/v1
     kind: Lab
     nodes: 3
 
 Unlike kube-proxy with its own configuration, a lab takes no field that it does not know: whoever misspells one would
-look at another lab than they think.
+look at another lab than they think. A field that is null is absent.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, Literal
 
 import msgspec
+import yaml
 
-from kproxy.api.document.tree import Node
-from kproxy.api.fielderror import invalid, required
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.document.tree import path_steps
+from kproxy.api.fielderror import FieldError, invalid, refused, required, unknown_field
+from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_label_value, check_qualified_name
+from kproxy.api.validation.types import type_errors, unknown_fields, without_fields
 from kproxy.lab.config.networks import POD_SUBNET, SERVICE_SUBNET, overlaps, read_subnets
-from kproxy.lab.config.reader import DocumentReader
 from kproxy.lab.config.types import API_VERSION, KIND, Choices, HostCommand, LabConfig
 from kproxy.lab.spec import (
     CLIENT,
@@ -32,151 +34,204 @@ from kproxy.lab.spec import (
     NAME_RULE,
     BackendName,
     IpFamily,
+    Mode,
     NodeSettings,
     Variant,
     is_name,
     node_number,
 )
 
-FIELDS: Final = ("apiVersion", "kind", "name", "nodes", "networking", "proxy", "manifests", "commands", "timeout")
-NODE_FIELDS: Final = ("labels", "taints")
-TAINT_FIELDS: Final = ("key", "value", "effect")
-NETWORKING_FIELDS: Final = ("ipFamily", "podSubnet", "serviceSubnet", "backend", "mtu", "dns")
-PROXY_FIELDS: Final = ("mode", "variant", "config")
-COMMAND_FIELDS: Final = ("host", "run")
 PROXY_CONFIG: Final = ("proxy", "config")
 """The field that may hold a KubeProxyConfiguration."""
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _LEAST_MTU: Final = 1280
 """Bytes: what the overlay takes."""
 _MOST_MTU: Final = 65535
 _LEAST_TIMEOUT: Final = 1.0
 
 
-def read_lab(reader: DocumentReader, config: LabConfig) -> tuple[LabConfig, bool]:
-    """A lab with what the document says, where `config` does not say it already; and whether the document holds a
-    KubeProxyConfiguration. What is wrong is reported to `reader`."""
-    flags = config.choices
-    fields = reader.fields(reader.document.root, "", FIELDS)
-    reader.choice(fields.get("apiVersion"), "apiVersion", (API_VERSION,))
-    reader.choice(fields.get("kind"), "kind", (KIND,))
-    for field, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if field not in fields:
-            reader.report(required(field, f'must be "{expected}"'))
-    name = reader.text(fields.get("name"), "name")
-    if name is not None and not is_name(name):
-        reader.report(invalid("name", name, f"must be {NAME_RULE}"))
-    count, settings = _nodes(reader, fields.get("nodes"))
-    network = reader.fields(fields["networking"], "networking", NETWORKING_FIELDS) if "networking" in fields else {}
-    proxy = reader.fields(fields["proxy"], "proxy", PROXY_FIELDS) if "proxy" in fields else {}
-    said = Choices(
-        name,
-        count,
-        reader.choice(network.get("ipFamily"), "networking.ipFamily", get_args(IpFamily)),  # type: ignore[arg-type]
-        reader.choice(proxy.get("variant"), "proxy.variant", get_args(Variant)),  # type: ignore[arg-type]
-        reader.choice(network.get("backend"), "networking.backend", get_args(BackendName)),  # type: ignore[arg-type]
-        reader.choice(proxy.get("mode"), "proxy.mode", (MODE_IPTABLES, MODE_NFTABLES)),  # type: ignore[arg-type]
-        reader.seconds(fields.get("timeout"), "timeout", _LEAST_TIMEOUT),
-        reader.boolean(network.get("dns"), "networking.dns"),
-    )
-    config = msgspec.structs.replace(config, choices=flags.over(said), settings=settings)
-    config = _networking(reader, network, config, flags)
-    commands = tuple(_commands(reader, fields.get("commands"), config.spec.nodes))
-    config = msgspec.structs.replace(
-        config, manifests=tuple(_manifests(reader, fields.get("manifests"), config.file)), commands=commands
-    )
-    return config, "config" in proxy
+class Seconds(float):
+    """A duration, as Go writes them or a number of seconds, of at least one second."""
 
-
-def _nodes(reader: DocumentReader, node: Node | None) -> tuple[int | None, tuple[NodeSettings, ...]]:
-    """How many nodes, and the settings of each: a number, or a list."""
-    if node is None:
-        return None, ()
-    if not isinstance(node.value, list):
-        return reader.integer(node, "nodes", 1, MAX_NODES), ()
-    items = reader.items(node, "nodes")
-    if not 1 <= len(items) <= MAX_NODES:
-        reader.report(invalid("nodes", len(items), f"must be from 1 to {MAX_NODES} nodes"))
-    return len(items), tuple(_node(reader, each, f"nodes[{index}]") for index, each in enumerate(items))
-
-
-def _node(reader: DocumentReader, node: Node, path: str) -> NodeSettings:
-    if node.value is None:
-        return NodeSettings()
-    fields = reader.fields(node, path, NODE_FIELDS)
-    labels: dict[str, str] = {}
-    if "labels" in fields:
-        value = fields["labels"].value
-        inside = reader.fields(fields["labels"], f"{path}.labels", value if isinstance(value, dict) else ())
-        labels = {key: reader.text(each, f"{path}.labels[{key}]") or "" for key, each in inside.items()}
-        for error in validate_labels(f"{path}.labels", labels):
-            reader.report(error)
-    taints = reader.items(fields["taints"], f"{path}.taints") if "taints" in fields else []
-    found = tuple(_taint(reader, each, f"{path}.taints[{index}]") for index, each in enumerate(taints))
-    return NodeSettings(labels, found)
-
-
-def _taint(reader: DocumentReader, node: Node, path: str) -> dict[str, str]:
-    fields = reader.fields(node, path, TAINT_FIELDS)
-    key = reader.text(fields.get("key"), f"{path}.key")
-    value = reader.text(fields.get("value"), f"{path}.value") or ""
-    effect = reader.choice(fields.get("effect"), f"{path}.effect", EFFECTS)
-    for name in ("key", "effect"):
-        if name not in fields and isinstance(node.value, dict):
-            reader.report(required(f"{path}.{name}"))
-    for part, text, messages in (("key", key, check_qualified_name), ("value", value, check_label_value)):
-        for message in messages(text) if text else ():
-            reader.report(invalid(f"{path}.{part}", text, message))
-    return {"key": key or "", **({"value": value} if value else {}), "effect": effect or ""}
-
-
-def _networking(reader: DocumentReader, network: dict[str, Node], config: LabConfig, flags: Choices) -> LabConfig:
-    """With the ranges and the MTU."""
-    families = None if flags.ip_family else config.spec.families
-    subnets: dict[str, tuple[str, ...]] = {}
-    sound = True
-    for name, path in (("podSubnet", POD_SUBNET), ("serviceSubnet", SERVICE_SUBNET)):
-        text = reader.text(network.get(name), path)
-        subnets[name], errors = read_subnets(path, text, families) if text is not None else ((), [])
-        sound = sound and not errors
-        for error in errors:
-            reader.report(error)
-    config = msgspec.structs.replace(config, pod_subnets=subnets["podSubnet"], service_subnets=subnets["serviceSubnet"])
-    for error in overlaps(config.spec) if sound else ():
-        reader.report(error)
-    mtu = reader.integer(network.get("mtu"), "networking.mtu", _LEAST_MTU, _MOST_MTU)
-    most = config.spec.most_mtu
-    if mtu is not None and mtu > most:
-        spec = config.spec
-        reader.report(
-            invalid("networking.mtu", mtu, f"must be at most {most} with {spec.backend} and {spec.ip_family}")
-        )
-    return msgspec.structs.replace(config, mtu=mtu or 0)
-
-
-def _manifests(reader: DocumentReader, node: Node | None, file: str) -> Iterator[str]:
-    """Files and directories, relative to that of the lab's file."""
-    directory = "" if file == "-" else os.path.dirname(file)
-    for index, each in enumerate(reader.items(node, "manifests") if node is not None else ()):
-        path = f"manifests[{index}]"
-        text = reader.text(each, path)
-        if not text:
-            reader.report(required(path, "must be the name of a file or directory"))
-        elif not Path(directory, text).exists():
-            reader.report(invalid(path, text, f"no such file or directory: {os.path.join(directory, text)}"))
+    @classmethod
+    def of(cls, value: object) -> Seconds:
+        """Raises ValueError: it is none."""
+        if isinstance(value, str):
+            found = cls(Duration.of(value).seconds)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = cls(value)
         else:
-            yield os.path.join(directory, text)
+            raise ValueError('must be a duration such as "2m", or a number of seconds')
+        if not _LEAST_TIMEOUT <= found < math.inf:
+            raise ValueError(f"must be at least {_LEAST_TIMEOUT:g} s")
+        return found
 
 
-def _commands(reader: DocumentReader, node: Node | None, nodes: int) -> Iterator[HostCommand]:
-    for index, each in enumerate(reader.items(node, "commands") if node is not None else ()):
-        path = f"commands[{index}]"
-        fields = reader.fields(each, path, COMMAND_FIELDS)
-        host, run = (reader.text(fields.get(name), f"{path}.{name}") for name in COMMAND_FIELDS)
-        for name in COMMAND_FIELDS:
-            if name not in fields and isinstance(each.value, dict):
-                reader.report(required(f"{path}.{name}"))
-        if host is not None and host not in (CLIENT, FABRIC) and not 1 <= (node_number(host) or 0) <= nodes:
-            reader.report(invalid(f"{path}.host", host, f"must be {CLIENT}, {FABRIC}, or node-1 to node-{nodes}"))
-        if host and run:
-            yield HostCommand(host, run)
+class _Fields(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A map of the file."""
+
+
+class Taint(_Fields, frozen=True):
+    """A node's taint, as the API has it."""
+
+    key: str = ""
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class NodeFields(_Fields, frozen=True):
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+
+
+class Networking(_Fields, frozen=True):
+    ip_family: IpFamily | None = None
+    backend: BackendName | None = None
+    pod_subnet: str | None = None
+    service_subnet: str | None = None
+    mtu: int | None = None
+    dns: bool | None = None
+
+
+class Proxy(_Fields, frozen=True):
+    mode: Mode | None = None
+    variant: Variant | None = None
+    config: dict[str, Any] = {}
+
+
+class LabFields(_Fields, frozen=True):
+    """The whole document."""
+
+    api_version: Literal["kproxy/v1"] | None = None
+    kind: Literal["Lab"] | None = None
+    name: str | None = None
+    nodes: int | tuple[NodeFields, ...] | None = None
+    networking: Networking = Networking()
+    proxy: Proxy = Proxy()
+    manifests: tuple[str, ...] = ()
+    commands: tuple[HostCommand, ...] = ()
+    timeout: Seconds | None = None
+
+
+def read_lab(document: Mapping[str, Any], config: LabConfig) -> tuple[LabConfig, bool, list[FieldError]]:
+    """A lab with what the document says, where `config` does not say it already; whether the document holds a
+    KubeProxyConfiguration, which is not looked at; and everything that is wrong."""
+    given: dict[str, Any] = _without_nulls(document)
+    proxy = given.get("proxy")
+    inline = isinstance(proxy, dict) and "config" in proxy
+    if inline:
+        del given["proxy"]["config"]
+    errors = type_errors(given, LabFields)
+    wrong = {error.path for error in errors}
+    dropped = ("manifests" if path.startswith("manifests[") else path for path in wrong)
+    fitting = without_fields(given, sorted({path_steps(path) for path in dropped}, key=len, reverse=True))
+    fields = msgspec.convert(fitting, LabFields, dec_hook=lambda kind, value: kind.of(value))
+    errors += unknown_fields(given, LabFields, lambda prefix, name, known, _given: [unknown_field(prefix, name, known)])
+    found, faults = _network(fields.networking, _config(fields, config), config.choices)
+    faults += _faults(fields, found)
+    # What is dropped is not missing.
+    inside = tuple(f"{path}{sign}" for path in wrong for sign in ".[")
+    errors += (each for each in faults if each.path not in wrong and not each.path.startswith(inside))
+    return found, inline, errors
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [{} if each is None else _without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _config(fields: LabFields, config: LabConfig) -> LabConfig:
+    """The fields as values, those of the command line before them."""
+    network, proxy = fields.networking, fields.proxy
+    listed = fields.nodes if isinstance(fields.nodes, tuple) else ()
+    count = fields.nodes if isinstance(fields.nodes, int | None) else len(listed)
+    said = Choices(
+        fields.name, count, network.ip_family, proxy.variant, network.backend, proxy.mode, fields.timeout, network.dns
+    )
+    directory = "" if config.file == "-" else os.path.dirname(config.file)
+    return msgspec.structs.replace(
+        config,
+        choices=config.choices.over(said),
+        settings=tuple(NodeSettings(each.labels, tuple(map(msgspec.to_builtins, each.taints))) for each in listed),
+        mtu=network.mtu or 0,
+        manifests=tuple(os.path.join(directory, each) for each in fields.manifests),
+        commands=fields.commands,
+    )
+
+
+def _faults(fields: LabFields, config: LabConfig) -> Iterator[FieldError]:
+    """What is wrong with fields of the right types, but for the network's."""
+    if fields.api_version is None:
+        yield required("apiVersion", f'must be "{API_VERSION}"')
+    if fields.kind is None:
+        yield required("kind", f'must be "{KIND}"')
+    if fields.name is not None and not is_name(fields.name):
+        yield invalid("name", fields.name, f"must be {NAME_RULE}")
+    listed = fields.nodes if isinstance(fields.nodes, tuple) else None
+    count = fields.nodes if isinstance(fields.nodes, int | None) else len(fields.nodes)
+    if count is not None and not 1 <= count <= MAX_NODES:
+        yield invalid("nodes", count, f"must be from 1 to {MAX_NODES}{'' if listed is None else ' nodes'}")
+    for index, node in enumerate(listed or ()):
+        yield from validate_labels(f"nodes[{index}].labels", node.labels)
+        for position, taint in enumerate(node.taints):
+            path = f"nodes[{index}].taints[{position}]"
+            yield from (required(f"{path}.{name}") for name in ("key", "effect") if not getattr(taint, name))
+            yield from refused(f"{path}.key", taint.key, check_qualified_name(taint.key) if taint.key else ())
+            yield from refused(f"{path}.value", taint.value, check_label_value(taint.value))
+    for index, (given, found) in enumerate(zip(fields.manifests, config.manifests, strict=True)):
+        if not given:
+            yield required(f"manifests[{index}]", "must be the name of a file or directory")
+        elif not Path(found).exists():
+            yield invalid(f"manifests[{index}]", given, f"no such file or directory: {found}")
+    nodes = config.spec.nodes
+    for index, command in enumerate(fields.commands):
+        path, host = f"commands[{index}]", command.host
+        yield from (required(f"{path}.{name}") for name in ("host", "run") if not getattr(command, name))
+        if host and host not in (CLIENT, FABRIC) and not 1 <= (node_number(host) or 0) <= nodes:
+            yield invalid(f"{path}.host", host, f"must be {CLIENT}, {FABRIC}, or node-1 to node-{nodes}")
+
+
+def _network(fields: Networking, config: LabConfig, flags: Choices) -> tuple[LabConfig, list[FieldError]]:
+    """The lab with its ranges, and what is wrong with the network."""
+    families = None if flags.ip_family else config.spec.families
+    pods, errors = read_subnets(POD_SUBNET, fields.pod_subnet, families)
+    services, more = read_subnets(SERVICE_SUBNET, fields.service_subnet, families)
+    config = msgspec.structs.replace(config, pod_subnets=pods, service_subnets=services)
+    spec, mtu = config.spec, fields.mtu
+    errors += more or ([] if errors else overlaps(spec))
+    if mtu is not None and not _LEAST_MTU <= mtu <= _MOST_MTU:
+        errors.append(invalid("networking.mtu", mtu, f"must be from {_LEAST_MTU} to {_MOST_MTU}"))
+    elif mtu is not None and mtu > spec.most_mtu:
+        most = f"must be at most {spec.most_mtu} with {spec.backend} and {spec.ip_family}"
+        errors.append(invalid("networking.mtu", mtu, most))
+    return config, errors
+
+
+def lab_text(config: LabConfig) -> str:
+    """A file, as YAML, that asks for the same lab without the command line's options, with the manifests of the one
+    that was read behind it."""
+    spec, said = config.spec, {"dns": config.spec.dns} if config.choices.dns is not None else {}
+    settings = [spec.node(number).settings for number in range(1, spec.nodes + 1)]
+    network = Networking(
+        spec.ip_family,
+        spec.backend,
+        ",".join(spec.pod_subnets) or None,
+        ",".join(spec.service_subnets) or None,
+        spec.mtu or None,
+        **said,
+    )
+    lab = LabFields(
+        "kproxy/v1",
+        "Lab",
+        spec.name,
+        tuple(NodeFields(each.labels, msgspec.convert(each.taints, tuple[Taint, ...])) for each in settings)
+        if any(each != NodeSettings() for each in settings)
+        else spec.nodes,
+        network,
+        Proxy(spec.mode, spec.variant, {**config.proxy, "mode": spec.mode} if config.proxy else {}),
+        config.manifests,
+        config.commands,
+    )
+    document = {**msgspec.to_builtins(lab), "timeout": f"{config.timeout:g}s"}
+    documents = [document, *(each.document.value for each in config.objects)]
+    return "---\n".join(yaml.safe_dump(each, sort_keys=False, allow_unicode=True) for each in documents)

@@ -21,7 +21,9 @@ _PREFIXES: Final = {
 """The largest range, and the smallest: a part for each of the most nodes, and some addresses for Services."""
 
 
-def read_subnets(path: str, text: str, families: Sequence[int] | None) -> tuple[tuple[str, ...], list[FieldError]]:
+def read_subnets(
+    path: str, text: str | None, families: Sequence[int] | None
+) -> tuple[tuple[str, ...], list[FieldError]]:
     """The ranges of a field, one a family, with a comma between; and what is wrong.
 
     Args:
@@ -29,7 +31,7 @@ def read_subnets(path: str, text: str, families: Sequence[int] | None) -> tuple[
     """
     found: dict[int, str] = {}
     errors: list[FieldError] = []
-    for part in text.split(","):
+    for part in text.split(",") if text is not None else ():
         try:
             network = ipaddress.ip_network(part.strip())
         except ValueError:

@@ -40,8 +40,8 @@ NO_CHOICES: Final = Choices()
 class HostCommand(msgspec.Struct, frozen=True):
     """A command for a shell in the network of a host: `client`, `fabric` or a node; when the lab is up."""
 
-    host: str
-    run: str
+    host: str = ""
+    run: str = ""
 
 
 class GivenObject(msgspec.Struct, frozen=True):

@@ -11,9 +11,15 @@ import yaml
 
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.errors import InputError
-from kproxy.lab.config.decode import LabConfigError, decode_lab_config, load_lab_config
-from kproxy.lab.config.presets import about_preset, preset_file, preset_names
-from kproxy.lab.config.show import lab_text
+from kproxy.lab.config.decode import (
+    LabConfigError,
+    about_preset,
+    decode_lab_config,
+    load_lab_config,
+    preset_file,
+    preset_names,
+)
+from kproxy.lab.config.fields import lab_text
 from kproxy.lab.config.types import Choices, HostCommand, LabConfig
 from kproxy.lab.lifecycle.manifests import ManifestReader
 from kproxy.lab.spec import LabSpec, NodeSettings
@@ -140,7 +146,7 @@ networking:
 proxy:
   mode: ipvs
   config: {{iptables: {{masqueradeBit: 99}}}}
-manifests: [nowhere.yaml, 3]
+manifests: [nowhere.yaml]
 commands: [{{host: node-9, run: ip link}}, {{host: client}}]
 timeout: 5x
 name: no_name
@@ -160,7 +166,6 @@ name: no_name
         (15, "proxy.mode", '"ipvs"'),
         (16, "proxy.config.iptables.masqueradeBit", "99"),
         (17, "manifests[0]", "no such file or directory: nowhere.yaml"),
-        (17, "manifests[1]", "must be a string"),
         (18, "commands[0].host", "node-1 to node-2"),
         (18, "commands[1].run", "Required value"),
         (19, "timeout", "5x"),
@@ -231,7 +236,7 @@ def test_what_cannot_be_a_lab(text: str, message: str) -> None:
 def test_json_has_lines_too() -> None:
     lab = {"apiVersion": "kproxy/v1", "kind": "Lab", "nodes": "3", "proxy": {"config": {"mode": 3}}}
     assert problems(json.dumps(lab, indent=1)) == [
-        'lab.yaml: document 1: line 4: nodes: Invalid value: "3": must be an integer, not a string',
+        'lab.yaml: document 1: line 4: nodes: Invalid value: "3": must be an integer or a list, not a string',
         "lab.yaml: document 1: line 7: proxy.config.mode: Invalid value: 3: must be a string, not an integer",
     ]
 
