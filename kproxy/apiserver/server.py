@@ -219,7 +219,7 @@ class ApiServer:
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),
             root_ca=self.authority.certificate_pem.decode() if configuration.publish_root_ca else "",
-            client_ca=self.authority.certificate_pem.decode(), accounts=ACCOUNTS in configuration.controllers,
+            accounts=ACCOUNTS in configuration.controllers,
         )  # fmt: skip
 
     def _take_allocated(self, allocators: Allocators) -> None:

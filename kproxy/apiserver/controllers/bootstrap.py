@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
-from kproxy.apiserver.controllers.roles import controller_rules
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.kinds.stored.cluster import system_priority_classes
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import DeleteOptions, Options
@@ -103,16 +101,6 @@ def cluster_roles() -> list[Json]:
             ],
         ),
         _role("system:node", _node_rules()),
-        _role("system:kube-scheduler", _scheduler_rules()),
-        _role("system:kube-controller-manager", _controller_manager_rules()),
-        _role(
-            "system:volume-scheduler",
-            [
-                _rule([""], ["persistentvolumes"], ["get", "list", "patch", "update", "watch"]),
-                _rule(["storage.k8s.io"], ["storageclasses"], _READ),
-                _rule([""], ["persistentvolumeclaims"], ["get", "list", "patch", "update", "watch"]),
-            ],
-        ),
         _role("system:aggregate-to-view", _view_rules(), {_AGGREGATE + "view": "true"}),
         _role("system:aggregate-to-edit", _edit_rules(), {_AGGREGATE + "edit": "true"}),
         _role("system:aggregate-to-admin", _admin_rules(), {_AGGREGATE + "admin": "true"}),
@@ -195,57 +183,6 @@ def _admin_rules() -> list[Json]:
     ]
 
 
-def _leader_rules(name: str) -> list[Json]:
-    """What each component of the control plane needs to tell events, and to be the one of its kind that works."""
-    own = {**_rule(["coordination.k8s.io"], ["leases"], ["get", "list", "update", "watch"])}
-    return [
-        _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
-        _rule(["coordination.k8s.io"], ["leases"], ["create"]),
-        own | {"resourceNames": [name]},
-    ]
-
-
-def _controller_manager_rules() -> list[Json]:
-    """What kube-controller-manager does as itself: it reads everything, and gives each controller an account.
-
-    Source: kubernetes/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
-    """
-    return [
-        *_leader_rules("kube-controller-manager"),
-        _rule([""], ["secrets", "serviceaccounts"], ["create"]),
-        _rule([""], ["secrets"], ["delete"]),
-        _rule([""], ["configmaps", "namespaces", "secrets", "serviceaccounts"], ["get"]),
-        _rule([""], ["secrets", "serviceaccounts"], ["update"]),
-        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
-        _rule(["*"], ["*"], ["list", "watch"]),
-        _rule([""], ["serviceaccounts/token"], ["create"]),
-    ]
-
-
-def _scheduler_rules() -> list[Json]:
-    """What kube-scheduler reads, and how it says what it has decided."""
-    return [
-        *_leader_rules("kube-scheduler"),
-        _rule([""], ["nodes"], _READ),
-        _rule([""], ["pods"], ["delete", "get", "list", "watch"]),
-        _rule([""], ["bindings", "pods/binding"], ["create"]),
-        _rule([""], ["pods/status"], ["patch", "update"]),
-        _rule([""], ["replicationcontrollers", "services"], _READ),
-        _rule(["apps"], ["replicasets", "statefulsets"], _READ),
-        _rule(["policy"], ["poddisruptionbudgets"], _READ),
-        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], _READ),
-        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-        _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
-        _rule(["storage.k8s.io"], ["csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"], _READ),
-        _rule([""], ["namespaces"], _READ),
-        _rule(["resource.k8s.io"], ["deviceclasses", "resourceslices"], _READ),
-        _rule(["resource.k8s.io"], ["resourceclaims"], [*_READ, "update"]),
-        _rule(["resource.k8s.io"], ["resourceclaims/status"], ["patch", "update"]),
-        _rule([""], ["pods/finalizers"], ["update"]),
-    ]
-
-
 def _binding(role: str, *subjects: tuple[str, str]) -> Json:
     return {
         "metadata": {"name": role, "labels": dict(_LABEL)},
@@ -267,9 +204,6 @@ def cluster_role_bindings() -> list[Json]:
         _binding("system:monitoring", ("Group", "system:monitoring")),
         _binding("system:node-proxier", ("User", "system:kube-proxy")),
         _binding("system:node"),
-        _binding("system:kube-scheduler", ("User", "system:kube-scheduler")),
-        _binding("system:kube-controller-manager", ("User", "system:kube-controller-manager")),
-        _binding("system:volume-scheduler", ("User", "system:kube-scheduler")),
     ]
 
 
@@ -338,15 +272,11 @@ async def write_roles(registry: Registry, catalog: Catalog) -> None:
         catalog.builtin("rbac.authorization.k8s.io", plural) for plural in ("clusterroles", "clusterrolebindings")
     )
     objects = [(roles, role) for role in cluster_roles()] + [(bindings, each) for each in cluster_role_bindings()]
-    for name, rules in controller_rules().items():
-        objects.append((roles, _role(name, rules)))
-        account = {"kind": "ServiceAccount", "name": name.rpartition(":")[2], "namespace": "kube-system"}
-        objects.append((bindings, _binding(name) | {"subjects": [account]}))
     await _on_disk(ensure(registry, resource, "", body) for resource, body in objects)
 
 
 async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, ...], port: int) -> None:
-    """Creates the system's namespaces and PriorityClasses, the ServiceCIDR and the `kubernetes` Service, unless they
+    """Creates the system's namespaces, the ServiceCIDR and the `kubernetes` Service, unless they
     are there, and puts the Service's ports right; `cidrs` are the ranges of cluster IPs, `port` the server's own.
 
     Raises:
@@ -360,8 +290,6 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
     ]
     service_cidr = {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": list(cidrs)}}
     writes.append(ensure(registry, catalog.builtin("networking.k8s.io", "servicecidrs"), "", service_cidr))
-    priorities = catalog.builtin("scheduling.k8s.io", "priorityclasses")
-    writes += [ensure(registry, priorities, "", each) for each in system_priority_classes()]
     held = registry.table(services).head("default/kubernetes")
     if held is not None:
         service = {"kind": "Service", "apiVersion": "v1", **held.value}
@@ -370,39 +298,6 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
         ensure(registry, services, "default", service, differs=lambda value: value["spec"].get("ports") != ports)
     )
     await _on_disk(writes)
-
-
-async def write_authentication(registry: Registry, catalog: Catalog, client_ca: str) -> None:
-    """Tells servers that delegate to this one, a controller manager's say, whose client certificates count.
-
-    The ConfigMap extension-apiserver-authentication, and who may read it (kubernetes/kubernetes
-    pkg/controlplane/controller/clusterauthenticationtrust).
-    """
-    name = "extension-apiserver-authentication"
-    data = {"client-ca-file": client_ca}
-    reader = f"{name}-reader"
-    rules = [_rule([""], ["configmaps"], _READ) | {"resourceNames": [name]}]
-    config: Json = {"metadata": {"name": name}, "data": data}
-    bound = {
-        "metadata": {"name": f"system::{reader}", "labels": dict(_LABEL)},
-        "subjects": [
-            {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
-            for user in ("system:kube-controller-manager", "system:kube-scheduler")
-        ],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": reader},
-    }
-    group = "rbac.authorization.k8s.io"
-    maps, roles, bindings = (
-        catalog.builtin(owner, plural)
-        for owner, plural in (("", "configmaps"), (group, "roles"), (group, "rolebindings"))
-    )
-    await _on_disk(
-        [
-            ensure(registry, maps, "kube-system", config, differs=lambda held: held.get("data") != data),
-            ensure(registry, roles, "kube-system", _role(reader, rules)),
-            ensure(registry, bindings, "kube-system", bound),
-        ]
-    )
 
 
 async def publish_address(registry: Registry, catalog: Catalog, address: str, port: int) -> None:

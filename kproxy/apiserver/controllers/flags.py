@@ -18,14 +18,6 @@ AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
 CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, MIRRORING})
 """All that can be switched off."""
-_OLD_NAMES: Final = {
-    "endpointslice": ENDPOINT_SLICES,
-    "endpointslicemirroring": MIRRORING,
-    "namespace": NAMESPACES,
-    "garbagecollector": GARBAGE,
-    "clusterrole-aggregation": AGGREGATION,
-    "serviceaccount": ACCOUNTS,
-}
 
 
 def parse_controllers(text: str) -> frozenset[str]:
@@ -42,7 +34,6 @@ def parse_controllers(text: str) -> frozenset[str]:
     rest = False
     for part in filter(None, (part.strip() for part in text.split(","))):
         name = part.removeprefix("-")
-        name = _OLD_NAMES.get(name, name)
         if part == "*":
             rest = True
         elif name in CONTROLLERS:

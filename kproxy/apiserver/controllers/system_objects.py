@@ -38,18 +38,17 @@ class SystemObjects:
 
     `cidrs`: ranges of cluster IPs, `port` the server's own, `address` where others reach it (None: nowhere), `root_ca`
     the CA certificate in PEM to publish in every namespace ("": nowhere, as with a kube-apiserver that has no
-    controller manager beside it), `client_ca` the authority of client certificates, for servers that delegate to it,
-    `accounts` whether every namespace gets its ServiceAccount `default`.
+    controller manager beside it), `accounts` whether every namespace gets its ServiceAccount `default`.
     """
 
     def __init__(
         self, registry: Registry, catalog: Catalog, *, cidrs: tuple[str, ...], port: int, address: str | None,
-        root_ca: str = "", client_ca: str = "", accounts: bool = True,
+        root_ca: str = "", accounts: bool = True,
     ) -> None:  # fmt: skip
         self._registry = registry
         self._catalog = catalog
         self._cidrs, self._port, self._address = cidrs, port, address
-        self._root_ca, self._client_ca, self._accounts = root_ca, client_ca, accounts
+        self._root_ca, self._accounts = root_ca, accounts
         self._worker: Worker[str] = Worker("system objects", self._sync)
 
     async def start(self) -> None:
@@ -108,7 +107,6 @@ class SystemObjects:
 
     async def _cluster(self) -> None:
         await bootstrap.write_cluster(self._registry, self._catalog, self._cidrs, self._port)
-        await bootstrap.write_authentication(self._registry, self._catalog, self._client_ca)
         if self._address is not None:
             await bootstrap.publish_address(self._registry, self._catalog, self._address, self._port)
 

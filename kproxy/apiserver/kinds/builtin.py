@@ -30,7 +30,6 @@ from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, c
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
 from kproxy.apiserver.kinds.field_rules import rules
-from kproxy.apiserver.kinds.networkpolicy import NetworkPolicyStrategy
 from kproxy.apiserver.kinds.pods import PodStrategy
 from kproxy.apiserver.kinds.service import ServiceStrategy
 from kproxy.apiserver.kinds.strategy import STATUS, Context, StatusStrategy, Strategy, label_name, path_name
@@ -419,7 +418,6 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "IPAddress": IPAddressStrategy,
     "Lease": LeaseStrategy,
     "Namespace": NamespaceStrategy,
-    "NetworkPolicy": NetworkPolicyStrategy,
     "NewEvent": NewEventStrategy,
     "Node": NodeStrategy,
     "Pod": PodStrategy,

@@ -68,9 +68,6 @@ class PodStrategy(Strategy):
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         value["status"] = old.get("status") or {}
         _tolerate_lost_nodes(value["spec"])
-        for name in ("priority", "preemptionPolicy"):  # as the admission plugin Priority keeps what it has set
-            if name in old["spec"]:
-                value["spec"].setdefault(name, old["spec"][name])
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
         wrong = check_dns_label(value["metadata"].get("name", "")) if old is None else ()

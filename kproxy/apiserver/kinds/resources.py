@@ -19,7 +19,6 @@ from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
 from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
 from kproxy.apiserver.kinds.stored import ROWS, Stored, strategy_of
-from kproxy.apiserver.kinds.stored.row import StoredStrategy
 from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
 
@@ -226,10 +225,10 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
 
 
-def _stored(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Resource:
+def _stored(row: Stored) -> Resource:
     return _row(
         row.group, row.kind, row.plural, row.schema, version=row.version, short=row.short, categories=row.categories,
-        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row, base),
+        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row),
         others=[Subresource(name, row.kind) for name in row.subresources],
         columns_=printers.KINDS.get(row.kind, printers.AGED),
     )  # fmt: skip
@@ -311,7 +310,6 @@ def _groups() -> list[Resource]:
             for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
         ),
         _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False),
-        _row("networking.k8s.io", "NetworkPolicy", "networkpolicies", _NET + "NetworkPolicy", short="netpol"),
         _row(
             "networking.k8s.io", "ServiceCIDR", "servicecidrs", _NET + "ServiceCIDR", namespaced=False, status=True,
         ),

@@ -22,37 +22,10 @@ _LABELS: Path = ("f:metadata", "f:labels")
 
 
 _COUNTS: Final = """
-    status.replicas               min 0
-    status.readyReplicas          min 0
-    status.availableReplicas      min 0
-    status.updatedReplicas        min 0
-    status.unavailableReplicas    min 0
-    status.currentReplicas        min 0
-    status.fullyLabeledReplicas   min 0
-    status.observedGeneration     min 0
-    status.collisionCount         min 0
-    status.currentNumberScheduled  min 0
-    status.desiredNumberScheduled  min 0
-    status.numberMisscheduled     min 0
-    status.numberReady            min 0
-    status.numberAvailable        min 0
-    status.numberUnavailable      min 0
-    status.updatedNumberScheduled  min 0
     spec.replicas                 min 0
     spec.minReadySeconds          min 0
     spec.revisionHistoryLimit     min 0
 """
-
-
-def _count_errors(status: Json) -> Iterator[FieldError]:
-    """No more can be ready than there are, nor available than are ready."""
-    total = status.get("replicas")
-    names = ("readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas", "fullyLabeledReplicas")
-    for name in names if total is not None else ():
-        if status.get(name, 0) > total:
-            yield invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
-    if total is not None and status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
-        yield invalid("status.availableReplicas", status["availableReplicas"], "cannot be greater than readyReplicas")
 
 
 class TemplateStrategy(StatusStrategy):
@@ -77,7 +50,7 @@ class TemplateStrategy(StatusStrategy):
 
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
-        errors = self.table.errors(value, "") + list(_count_errors(value.get("status") or {}))
+        errors = self.table.errors(value, "")
         selector = spec.get("selector")
         if selector is None:
             errors.append(required("spec.selector"))
@@ -260,7 +233,7 @@ class ReplicationControllerStrategy(StatusStrategy):
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
         selector, template = spec.get("selector") or {}, spec.get("template")
-        errors = _CONTROLLER.errors(value, "") + list(_count_errors(value.get("status") or {}))
+        errors = _CONTROLLER.errors(value, "")
         errors += [] if selector else [required("spec.selector")]
         if template is None:
             return [*errors, required("spec.template")]

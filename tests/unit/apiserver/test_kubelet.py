@@ -1,8 +1,7 @@
-"""What a kubelet and kube-scheduler v1.36 ask for from their start: kinds, rights, and protobuf bodies."""
+"""What a kubelet v1.36 asks for from their start: kinds, rights, and protobuf bodies."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ admin-token,admin,uid1,"system:masters"
 n1,system:node:n1,uid2,"system:nodes"
 n2,system:node:n2,uid3,"system:nodes"
 odd,kubelet,uid4,"system:nodes"
-scheduler,system:kube-scheduler,uid5
-controllers,system:kube-controller-manager,uid6
 """
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
@@ -153,65 +150,6 @@ def test_a_kubelet_runs_its_pods(cluster: Api) -> None:
 def test_a_kubelet_that_nobody_has_bound_may_nothing(cluster: Api) -> None:
     assert cluster.as_user("odd")("GET", "/api/v1/nodes")[0] == 403
     assert cluster.as_user("n1")("DELETE", "/api/v1/nodes/n2")[0] == 403
-
-
-def test_a_controller_manager_reads_all_and_gives_out_accounts(cluster: Api) -> None:
-    """What kubernetes/kubernetes grants system:kube-controller-manager in its bootstrap policy."""
-    manager = cluster.as_user("controllers")
-    for path in ("/api/v1/nodes", "/api/v1/secrets", "/apis/apps/v1/deployments"):
-        assert manager("GET", path)[0] == 200
-    lease = {"metadata": {"name": "kube-controller-manager"}, "spec": {"holderIdentity": "m"}}
-    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    made = manager.ok("POST", leases, lease)
-    assert manager("PUT", f"{leases}/kube-controller-manager", made)[0] == 200
-    assert manager("GET", f"{leases}/other")[0] == 403
-    accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
-    manager.ok("POST", accounts, {"metadata": {"name": "deployment-controller"}})
-    answer = manager.ok("POST", f"{accounts}/deployment-controller/token", {"spec": {}})
-    assert answer["status"]["token"]
-    assert manager("POST", PODS, {"metadata": {"name": "own"}, "spec": {"containers": []}})[0] == 403
-
-
-@pytest.mark.slow
-def test_a_scheduler_starts_and_binds(cluster: Api) -> None:
-    """What kube-scheduler's informers list before it begins, and what it writes."""
-    scheduler = cluster.as_user("scheduler")
-    core = ("nodes", "pods", "services", "replicationcontrollers", "persistentvolumeclaims", "namespaces")
-    paths = [f"/api/v1/{name}" for name in (*core, "persistentvolumes")]
-    paths += [f"/apis/apps/v1/{name}" for name in ("replicasets", "statefulsets")]
-    storage = ("csinodes", "csidrivers", "csistoragecapacities", "storageclasses", "volumeattachments")
-    paths += [f"/apis/storage.k8s.io/v1/{name}" for name in storage]
-    paths += [f"/apis/resource.k8s.io/v1/{name}" for name in ("resourceclaims", "resourceslices", "deviceclasses")]
-    for path in [*paths, "/apis/policy/v1/poddisruptionbudgets"]:
-        assert scheduler.raw("GET", path, Accept=f"{PROTOBUF},application/json").status == 200, path
-        query = (
-            "watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        )
-        answer = scheduler.raw("GET", f"{path}?{query}", Accept="application/json")
-        last = json.loads(answer.read().splitlines()[-1])
-        assert (answer.status, last["type"]) == (200, "BOOKMARK"), path
-    cluster.ok("POST", PODS, {"metadata": {"name": "waits"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-    binding = {
-        "kind": "Binding", "apiVersion": "v1", "metadata": {"name": "waits", "namespace": "default"},
-        "target": {"kind": "Node", "name": "n2"},
-    }  # fmt: skip
-    assert _protobuf(scheduler, "POST", f"{PODS}/waits/binding", binding)[0] == 201
-    assert cluster.ok("GET", f"{PODS}/waits")["spec"]["nodeName"] == "n2"
-    status = {"status": {"nominatedNodeName": "n2"}}
-    assert scheduler("PATCH", f"{PODS}/waits/status", status, STRATEGIC)[0] == 200
-    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    lease = {"metadata": {"name": "kube-scheduler"}, "spec": {"holderIdentity": "s"}}
-    made = scheduler.ok("POST", leases, lease)
-    assert scheduler("PUT", f"{leases}/kube-scheduler", made)[0] == 200
-    assert scheduler("GET", f"{leases}/other")[0] == 403
-    event = {
-        "metadata": {"name": "s"}, "regarding": {"kind": "Pod", "name": "waits", "namespace": "default"},
-        "reason": "Scheduled", "type": "Normal", "action": "Binding", "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "default-scheduler", "reportingInstance": "s",
-    }  # fmt: skip
-    assert scheduler("POST", "/apis/events.k8s.io/v1/namespaces/default/events", event)[0] == 201
-    assert scheduler("GET", SECRETS)[0] == 403
-    assert scheduler("PATCH", "/api/v1/nodes/n2", {"spec": {"unschedulable": True}}, MERGE)[0] == 403
 
 
 @pytest.mark.parametrize(

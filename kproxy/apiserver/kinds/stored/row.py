@@ -21,7 +21,7 @@ class Stored:
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
     fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
-    depend on other fields, `begin` what only a new object gets, `errors` and `update_errors` say what a table cannot;
+    depend on other fields, `begin` what only a new object gets, `errors` says what a table cannot;
     `qualified_finalizers` is that of Strategy;
     `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write;
     `orphans` is that of Strategy.
@@ -45,7 +45,6 @@ class Stored:
     complete: Callable[[Json], None] | None = None
     begin: Callable[[Json, Context], None] | None = None
     errors: Callable[[Json], Errors] | None = None
-    update_errors: Callable[[Json, Json], Errors] | None = None
     qualified_finalizers: bool = True
     keep_status: Callable[[Json, Json], None] | None = None
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
@@ -98,19 +97,18 @@ class StoredStrategy(Strategy):
         return found + list(self.row.errors(value)) if self.row.errors is not None else found
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        found = [
+        return [
             invalid(path, _at(value, path), "field is immutable")
             for path in self.row.fixed
             if _at(value, path) != _at(old, path)
         ]
-        return found + list(self.row.update_errors(value, old)) if self.row.update_errors is not None else found
 
     def warnings(self, value: Json, old: Json | None) -> list[str]:
         return [self.row.unenforced] if self.row.unenforced else []
 
 
-def strategy_of(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Strategy:
-    """What a kind does beyond being stored; `base` is that of a version that shows it otherwise."""
+def strategy_of(row: Stored) -> Strategy:
+    """What a kind does beyond being stored."""
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
     members = {
         "orphans": row.orphans,
@@ -120,7 +118,7 @@ def strategy_of(row: Stored, base: type[StoredStrategy] = StoredStrategy) -> Str
         "has_generation": bool(row.generation),
         **resets,
     }
-    made: Strategy = type(f"{row.kind}Strategy", (base,), members)()
+    made: Strategy = type(f"{row.kind}Strategy", (StoredStrategy,), members)()
     return made
 
 

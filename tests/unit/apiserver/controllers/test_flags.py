@@ -20,11 +20,11 @@ NAMESPACE = "/api/v1/namespaces/left"
         ("*", CONTROLLERS),
         ("", set()),
         ("namespace-controller", {NAMESPACES}),
-        ("namespace, serviceaccount", {NAMESPACES, ACCOUNTS}),
+        ("namespace-controller, serviceaccount-controller", {NAMESPACES, ACCOUNTS}),
         ("*,-endpointslice-controller", CONTROLLERS - {ENDPOINT_SLICES}),
-        ("-endpointslice,*", CONTROLLERS - {ENDPOINT_SLICES}),
-        ("-namespace,namespace", set()),
-        ("namespace,-namespace", {NAMESPACES}),
+        ("-endpointslice-controller,*", CONTROLLERS - {ENDPOINT_SLICES}),
+        ("-namespace-controller,namespace-controller", set()),
+        ("namespace-controller,-namespace-controller", {NAMESPACES}),
     ],
 )
 def test_the_list(text: str, found: set[str]) -> None:

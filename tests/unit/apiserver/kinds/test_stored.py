@@ -81,11 +81,6 @@ REFUSED = [
     (sample("Job", spec__completions=-1), "spec.completions: Invalid value: -1"),
     (sample("Job", spec__completions=None), "spec.completions: Required value"),
     (sample("Job", spec__template__spec__restartPolicy="Always"), 'restartPolicy: Required value: valid values: "OnF'),
-    (sample("LimitRange", spec__limits__0__min={"cpu": "3"}), "min value 3 is greater than max value 2"),
-    (sample("LimitRange", spec__limits__0__type="Bus"), 'Unsupported value: "Bus"'),
-    (sample("ResourceQuota", spec__hard={"pods": "-1"}), "must be greater than or equal to 0"),
-    (sample("PriorityClass", value=1_000_000_001), "maximum allowed value of a user defined priority is 1000000000"),
-    (sample("PriorityClass", metadata__name="system-x"), "reserved for system use only"),
     (sample("CertificateSigningRequest", spec__request="eA=="), "PEM block type must be CERTIFICATE REQUEST"),
     (sample("MutatingWebhookConfiguration", webhooks__0__sideEffects="Some"), 'Unsupported value: "Some"'),
     (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30, inclusive"),
@@ -118,13 +113,6 @@ def test_a_job_gets_its_selector_and_its_defaults(api: Api) -> None:
     made["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
     made["spec"]["suspend"] = True
     assert api.ok("PUT", "/apis/batch/v1/namespaces/default/jobs/j", made)["metadata"]["generation"] == 2
-
-
-def test_limits_are_completed() -> None:
-    value = sample("LimitRange", spec__limits=[{"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}}])
-    resources()["v1", "LimitRange"].strategy.default(value)
-    assert value["spec"]["limits"][0]["default"] == {"cpu": "2"}
-    assert value["spec"]["limits"][0]["defaultRequest"] == {"cpu": "2", "memory": "1Mi"}
 
 
 def test_a_certificate_request_is_approved_by_its_own_endpoint(api: Api) -> None:
