@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.apiserver.auth import signers
 from kproxy.apiserver.auth.authentication import MASTERS, User
 from kproxy.apiserver.errors import Json, forbidden, not_found
 from kproxy.apiserver.kinds.resources import Resource
@@ -160,8 +159,6 @@ class Authorizer:
         Raises:
             ApiError: 403; 404 for a binding to a role that is not there.
         """
-        if user is not None and (resource.group, resource.plural) == signers.REQUESTS:
-            self._check_request(resource, value, old, user)
         if user is None or resource.group != GROUP or MASTERS in user.groups:
             return
         if old is not None and _without_gc_fields(value) == _without_gc_fields(old):
@@ -192,13 +189,6 @@ class Authorizer:
         if aggregates and not self._everything(user):
             why = "must have cluster-admin privileges to use the aggregationRule"
             raise forbidden(GROUP, resource.plural, name, why)
-
-    def _check_request(self, resource: Resource, value: Json, old: Json | None, user: User) -> None:
-        def allows(verb: str, signer: str) -> bool:
-            return self.allows(user, Attributes(verb, resource.group, "signers", "", "", signer))[0]
-
-        if why := signers.objection(value, old, allows):
-            raise forbidden(resource.group, resource.plural, value["metadata"].get("name", ""), why)
 
     def _everything(self, user: User) -> bool:
         """Whether a user holds all rights, on resources and on paths."""

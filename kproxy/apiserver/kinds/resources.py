@@ -229,7 +229,6 @@ def _stored(row: Stored) -> Resource:
     return _row(
         row.group, row.kind, row.plural, row.schema, version=row.version, short=row.short, categories=row.categories,
         namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row),
-        others=[Subresource(name, row.kind) for name in row.subresources],
         columns_=printers.KINDS.get(row.kind, printers.AGED),
     )  # fmt: skip
 

@@ -24,13 +24,11 @@ ORPHAN: Final = "orphan"
 
 
 class Context:
-    """What strategies may use: allocators, the clock as RFC 3339 text, whether this is only a dry run, and who asks
-    (None: the server itself)."""
+    """What strategies may use: allocators, the clock as RFC 3339 text, whether this is only a dry run."""
 
-    __slots__ = ("allocators", "dry_run", "now", "user")
+    __slots__ = ("allocators", "dry_run", "now")
 
-    def __init__(self, allocators: Allocators, now: str, dry_run: bool, user: Any = None) -> None:
-        self.user = user
+    def __init__(self, allocators: Allocators, now: str, dry_run: bool) -> None:
         self.allocators = allocators
         self.now = now
         self.dry_run = dry_run
@@ -95,9 +93,6 @@ class Strategy:
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         """Puts back what an update may not change."""
-
-    def prepare_status_update(self, value: Json, old: Json) -> None:
-        """Puts back what the status endpoint may not change in a status."""
 
     def generation_of(self, value: Json) -> Any:
         """What counts as a change of the desired state."""

@@ -97,8 +97,8 @@ class Registry:
             raise not_found(resource.group, resource.plural, name)
         return entry
 
-    def _context(self, dry_run: bool, user: Any = None) -> Context:
-        return Context(self.allocators, timestamp(self._now()), dry_run, user)
+    def _context(self, dry_run: bool) -> Context:
+        return Context(self.allocators, timestamp(self._now()), dry_run)
 
     # --- create ---
 
@@ -146,7 +146,7 @@ class Registry:
         meta["creationTimestamp"] = now
         if owners:
             meta["managedFields"] = owners
-        context = Context(self.allocators, now, options.dry_run, user)
+        context = Context(self.allocators, now, options.dry_run)
         if resource.namespaced:
             require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
         resource.strategy.prepare_create(value, context)

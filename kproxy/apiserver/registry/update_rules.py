@@ -1,4 +1,4 @@
-"""What an update may not write through each endpoint: that of the object, its status, its approval, its finalizers."""
+"""What an update may not write through each endpoint: that of the object, its status, its finalizers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,6 @@ def put_back(resource: Resource, value: Json, live: Json, subresource: str, cont
             meta.pop(name, None)
             if name in live["metadata"]:
                 meta[name] = live["metadata"][name]
-        resource.strategy.prepare_status_update(value, live)
-    elif subresource == "approval":
-        conditions = (value.get("status") or {}).get("conditions")
-        meta = value["metadata"]
-        value.clear()
-        value |= {**live, "metadata": meta, "status": {**(live.get("status") or {}), "conditions": conditions}}
-        if not conditions:
-            del value["status"]["conditions"]
     elif subresource == "finalize":
         finalizers = value["spec"].get("finalizers")
         for name, item in live.items():

@@ -17,7 +17,6 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -60,16 +59,8 @@ class Row(NamedTuple):
 Committed = Callable[[Sequence[Row], Exception | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Resume:
-    """Tries to write again, after a failure; what is newer than `revision` was refused."""
-
-    revision: int
-
-
 class Log:
-    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed; with
-    no rows it tells whether writing works again.
+    """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed.
 
     Raises:
         DamageError: changes that were acknowledged are missing.
@@ -81,7 +72,7 @@ class Log:
         self._mark = Mark(path)
         examine(path)
         self._on_commit = on_commit
-        self._queue: queue.SimpleQueue[Sequence[Row] | int | _Resume | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Row] | int | None] = queue.SimpleQueue()
         self._failed: Exception | None = None
         try:
             self._reader = self._open(synchronous)
@@ -118,10 +109,6 @@ class Log:
     def compact(self, revision: int) -> None:
         """Lets the writer drop what was superseded or deleted at or before `revision`."""
         self._queue.put(revision)
-
-    def resume(self, revision: int) -> None:
-        """Lets the writer try again after a failure; a refused change, after `revision`, that got to disk goes."""
-        self._queue.put(_Resume(revision))
 
     def close(self) -> None:
         """Writes what is queued, and closes."""
@@ -200,10 +187,6 @@ class Log:
                         self._write_all(connection, batch)
                         batch = []
                         self._compact(connection, item)
-                    elif isinstance(item, _Resume):
-                        self._write_all(connection, batch)
-                        batch = []
-                        self._try_again(connection, item.revision)
                     else:
                         batch += item
                     if len(batch) >= _MAX_ROWS:
@@ -230,22 +213,6 @@ class Log:
             except (sqlite3.Error, OSError) as error:
                 self._failed = error  # memory is ahead of the disk from here on: nothing more is accepted
         self._on_commit(batch, self._failed)
-
-    def _try_again(self, connection: sqlite3.Connection, revision: int) -> None:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM log WHERE revision > ?", (revision,))
-            # A row as large as a page or two: what fits now.
-            connection.execute("INSERT INTO log VALUES (?,'','',0,0,1,0,zeroblob(65536))", (revision + 1,))
-            connection.execute("DELETE FROM log WHERE revision > ?", (revision,))
-            connection.execute("COMMIT")
-            self._mark.write(revision)
-            self._failed = None
-        except (sqlite3.Error, OSError) as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self._failed = error
-        self._on_commit((), self._failed)
 
     def _compact(self, connection: sqlite3.Connection, revision: int) -> None:
         try:

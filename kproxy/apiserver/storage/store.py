@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -33,8 +32,6 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 
 _CROWD: Final = 32
 """Watchers of one resource that are woken at once, always."""
-_TRY_AGAIN: Final = 1.0
-"""Seconds after which a disk that had no space is tried again."""
 _TURN: Final = 0.0001
 """Seconds between turns for each watcher of a larger crowd."""
 _LONGEST_TURN: Final = 0.25
@@ -202,7 +199,7 @@ class Store:
         log_of: Callable[[Callable[[Sequence[Row], Exception | None], None]], Log],
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`tell` gets what an operator should know, as sentences: that writing failed, and that it works again."""
+        """`tell` gets what an operator should know, as sentences: that writing failed."""
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._log = log_of(self._committed_in_thread)
@@ -315,14 +312,9 @@ class Store:
     def _committed(self, revisions: Iterable[int], error: Exception | None) -> None:
         touched: dict[str, Table] = {}
         futures: list[asyncio.Future[None]] = []
-        if error is None and self.failed is not None:
-            self.failed = None
-            self._next = self.revision  # nobody has seen the revisions that were refused, and the log has no gaps
-            self._tell("storage: writing works again")
-        elif error is not None and self.failed is None:
+        if error is not None and self.failed is None:
             self.failed = error
-            until = "there is space again" if _is_full(error) else "the server is started again"
-            self._tell(f"{self.why_failed}: all writes are refused until {until}")
+            self._tell(f"{self.why_failed}: all writes are refused until the server is started again")
         for revision in revisions:
             table, event = self._events.pop(revision)
             futures += (self._futures.pop(revision), *self._followers.pop(revision, ()))
@@ -344,8 +336,6 @@ class Store:
         for table in touched.values():
             table.scratch.clear()
             self._wake(table)
-        if error is not None and _is_full(error) and not (self._events or self._gathered):
-            self._loop.call_later(_TRY_AGAIN, self._log.resume, self.revision)
 
     def _wake(self, table: Table) -> None:
         """Wakes watchers: at once, but a crowd not again before it has had time to be served.
@@ -418,13 +408,6 @@ class Store:
             return [state[key] for key in sorted(state)]
         rows = self._log.at(table.resource, revision)
         return sorted((self.entry(table, row) for row in rows), key=lambda entry: entry.key)
-
-
-def _is_full(error: Exception) -> bool:
-    """Whether a disk without space refused the write: SQLite says so itself, or calls it an I/O error."""
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 __all__ = ["Entry", "Event", "StorageError", "Store", "Table"]

@@ -103,17 +103,9 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         assert status == 500
         assert "[-]etcd failed: storage failed: " in said
         assert server.process.stderr is not None
-        assert "all writes are refused until there is space again" in server.process.stderr.readline()
+        assert "all writes are refused until the server is started again" in server.process.stderr.readline()
         assert all(is_there(server, created) for created in acknowledged)
         assert server.request("GET", path_of(refused))[0] == 404
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-        assert "writing works again" in server.process.stderr.readline()
-        assert server.request("GET", "/readyz")[0] == 200
-        status, answer = server.request("POST", collection(refused), refused)
-        assert status == 201
-        newest = max(int(each["metadata"]["resourceVersion"]) for each in acknowledged)
-        assert int(answer["metadata"]["resourceVersion"]) > newest
-        acknowledged.append(answer)
     with started(tmp_path) as server:
         assert all(is_there(server, created) for created in acknowledged)
         create_all(server, wanted[len(acknowledged) :])

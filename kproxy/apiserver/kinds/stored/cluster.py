@@ -2,48 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Stored
-from kproxy.apiserver.kinds.strategy import Context, path_name
-
-
-def _begin_request(value: Json, context: Context) -> None:
-    """Who asks is who is authenticated, whatever the request says."""
-    spec, user = value["spec"], context.user
-    for name in ("username", "uid", "groups", "extra"):
-        spec.pop(name, None)
-    if user is not None:
-        spec |= user.info
-
-
-def _request_errors(value: Json) -> Iterator[FieldError]:
-    """What is no request for a certificate; `auth.signers` reads it."""
-    text = value["spec"].get("request") or ""
-    if not text:
-        return  # `needed` says so
-    from cryptography import x509
-
-    try:
-        x509.load_pem_x509_csr(b64decode(text))
-    except ValueError:
-        yield invalid("spec.request", text, "PEM block type must be CERTIFICATE REQUEST")
-
-
-def _keep_decision(value: Json, old: Json) -> None:
-    """Only the approval endpoint approves and denies."""
-    decided = ("Approved", "Denied")
-    kept = [each for each in (old.get("status") or {}).get("conditions") or () if each.get("type") in decided]
-    status = value.setdefault("status", {})
-    given = [each for each in status.get("conditions") or () if each.get("type") not in decided]
-    status["conditions"] = kept + given
-    if not status["conditions"]:
-        del status["conditions"]
-
+from kproxy.apiserver.kinds.strategy import path_name
 
 _NO_LIMITS: Final = "{} is stored, but kproxy's API server limits nothing by it"
 
@@ -72,10 +35,6 @@ ROWS: Final = (
     Stored("networking.k8s.io", "NetworkPolicy", "networkpolicies", short="netpol", generation=("spec",),
            complete=_complete_policy),
     Stored("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",
-           namespaced=False, status={}, subresources=("approval",), fields=("spec.signerName",), begin=_begin_request,
-           kept=("spec",), keep_status=_keep_decision, errors=_request_errors, check_name=path_name, rules="""
-        spec.request       needed
-        spec.signerName    needed
-        spec.usages        needed
-    """),
+           namespaced=False, status={}, fields=("spec.signerName",), check_name=path_name,
+           unenforced="CertificateSigningRequest is stored, but kproxy's API server signs nothing"),
 )  # fmt: skip

@@ -20,11 +20,9 @@ class Stored:
     """One kind.
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
-    fields that never change, `kept` those whose change is dropped without a word; `complete` sets the defaults that
-    depend on other fields, `begin` what only a new object gets, `errors` says what a table cannot;
-    `qualified_finalizers` is that of Strategy;
-    `keep_status` puts back what the status endpoint may not write; `unenforced` is warned of at each write;
-    `orphans` is that of Strategy.
+    fields that never change; `complete` sets the defaults that depend on other fields, `begin` what only a new object
+    gets, `errors` says what a table cannot; `qualified_finalizers` and `orphans` are those of Strategy; `unenforced` is
+    warned of at each write.
     """
 
     group: str
@@ -35,18 +33,15 @@ class Stored:
     categories: tuple[str, ...] = ()
     namespaced: bool = True
     status: Json | None = None
-    subresources: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     generation: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
     defaults: str = ""
     rules: str = ""
     complete: Callable[[Json], None] | None = None
     begin: Callable[[Json, Context], None] | None = None
     errors: Callable[[Json], Errors] | None = None
     qualified_finalizers: bool = True
-    keep_status: Callable[[Json, Json], None] | None = None
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
     unenforced: str = ""
     orphans: bool = False
@@ -82,12 +77,6 @@ class StoredStrategy(Strategy):
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         if self.row.status is not None:
             value["status"] = old.get("status") or dict(self.row.status)
-        for name in self.row.kept:
-            value[name] = old.get(name)
-
-    def prepare_status_update(self, value: Json, old: Json) -> None:
-        if self.row.keep_status is not None:
-            self.row.keep_status(value, old)
 
     def generation_of(self, value: Json) -> Any:
         return [value.get(name) for name in self.row.generation]

@@ -81,7 +81,6 @@ REFUSED = [
     (sample("Job", spec__completions=-1), "spec.completions: Invalid value: -1"),
     (sample("Job", spec__completions=None), "spec.completions: Required value"),
     (sample("Job", spec__template__spec__restartPolicy="Always"), 'restartPolicy: Required value: valid values: "OnF'),
-    (sample("CertificateSigningRequest", spec__request="eA=="), "PEM block type must be CERTIFICATE REQUEST"),
     (sample("MutatingWebhookConfiguration", webhooks__0__sideEffects="Some"), 'Unsupported value: "Some"'),
     (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30, inclusive"),
     (sample("ValidatingWebhookConfiguration", webhooks__0__name="x"), "at least three segments"),
@@ -113,22 +112,3 @@ def test_a_job_gets_its_selector_and_its_defaults(api: Api) -> None:
     made["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
     made["spec"]["suspend"] = True
     assert api.ok("PUT", "/apis/batch/v1/namespaces/default/jobs/j", made)["metadata"]["generation"] == 2
-
-
-def test_a_certificate_request_is_approved_by_its_own_endpoint(api: Api) -> None:
-    """[sig-auth] Certificates API should support CSR API operations."""
-    made = api.ok("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", sample(
-        "CertificateSigningRequest", spec__username="eve"))  # fmt: skip
-    path = f"{collection(made)}/sample"
-    assert (made["spec"]["username"], made["spec"]["groups"][0]) == ("admin", "system:masters")
-    approved = {"type": "Approved", "status": "True", "reason": "Fine", "lastUpdateTime": "2026-01-02T03:04:05Z"}
-    ignored = api.ok("PUT", f"{path}/status", made | {"status": {"conditions": [approved]}})
-    assert not ignored["status"].get("conditions"), "only the approval endpoint approves"
-    ignored["status"]["conditions"] = [approved]
-    decided = api.ok("PUT", f"{path}/approval", ignored)
-    assert decided["status"]["conditions"][0]["type"] == "Approved"
-    decided["status"] = {"certificate": "LS0t"}
-    issued = api.ok("PUT", f"{path}/status", decided)
-    assert (issued["status"]["certificate"], issued["status"]["conditions"][0]["type"]) == ("LS0t", "Approved")
-    issued["spec"]["usages"] = ["server auth"]
-    assert api.ok("PUT", path, issued)["spec"]["usages"] == ["client auth"], "a request stays what it was"
