@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kproxy.api.addresses import check_cidr, check_ip
+from kproxy.api.addresses import check_ip
 from kproxy.api.fielderror import (
     ErrorType,
     FieldError,
@@ -19,7 +19,6 @@ from kproxy.api.fielderror import (
     repeats,
     required,
     too_long,
-    too_many,
 )
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
 from kproxy.api.validation.names import check_dns_subdomain
@@ -57,11 +56,6 @@ _TAINTS: Final = rules("""
     spec.taints[].key     needed; qualified
     spec.taints[].value   label-value
     spec.taints[].effect  needed; one-of NoExecute NoSchedule PreferNoSchedule
-""")
-_PARENT: Final = rules("""
-    spec.parentRef.resource   needed
-    spec.parentRef.name       needed
-    spec.parentRef.group      subdomain
 """)
 
 
@@ -358,52 +352,11 @@ class LeaseStrategy(Strategy):
         return errors
 
 
-class ServiceCIDRStrategy(StatusStrategy):
-    """networking.k8s.io/v1 ServiceCIDR."""
-
-    def validate(self, value: Json) -> list[FieldError]:
-        cidrs = value["spec"].get("cidrs") or []
-        if not cidrs:
-            return [required("spec.cidrs", "at least one CIDR required")]
-        if len(cidrs) > 2:
-            return [too_many("spec.cidrs", len(cidrs), 2)]
-        errors = [
-            invalid(f"spec.cidrs[{index}]", cidr, text)
-            for index, cidr in enumerate(cidrs)
-            for text in check_cidr(cidr, True)
-        ]
-        if len(cidrs) == 2 and not errors and (":" in cidrs[0]) == (":" in cidrs[1]):
-            text = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
-            errors.append(invalid("spec.cidrs", cidrs, text))
-        return errors
-
-    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        """Only a second family may be added."""
-        cidrs, before = value["spec"].get("cidrs") or [], old["spec"].get("cidrs") or []
-        if len(cidrs) != len(before) and (len(before), len(cidrs)) != (1, 2):
-            return [invalid("spec.cidrs", cidrs, "field is immutable")]
-        return [
-            invalid(f"spec.cidrs[{index}]", cidr, "field is immutable")
-            for index, (cidr, held) in enumerate(zip(cidrs, before, strict=False))
-            if cidr != held
-        ]
-
-
 class IPAddressStrategy(Strategy):
     """networking.k8s.io/v1 IPAddress: its name is the address."""
 
     def check_name(self, name: str) -> tuple[str, ...]:
         return check_ip(name, True)
-
-    def validate(self, value: Json) -> list[FieldError]:
-        if not (value.get("spec") or {}).get("parentRef"):
-            return [required("spec.parentRef")]
-        return _PARENT.errors(value, "")
-
-    def validate_update(self, value: Json, old: Json) -> list[FieldError]:
-        if value.get("spec") != old.get("spec"):
-            return [invalid("spec.parentRef", (value.get("spec") or {}).get("parentRef"), "field is immutable")]
-        return []
 
 
 STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
@@ -428,6 +381,6 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "Secret": SecretStrategy,
     "Service": ServiceStrategy,
     "ServiceAccount": ServiceAccountStrategy,
-    "ServiceCIDR": ServiceCIDRStrategy,
+    "ServiceCIDR": StatusStrategy,
     "StatefulSet": StatefulSetStrategy,
 }

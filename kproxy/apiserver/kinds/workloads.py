@@ -206,9 +206,6 @@ def _some(count: Any) -> bool:
     return count not in (None, 0, "0%")
 
 
-_CONTROLLER: Final = rules(_COUNTS)
-
-
 class ReplicationControllerStrategy(StatusStrategy):
     """core/v1 ReplicationController, whose selector is a map and by default its template's labels."""
 
@@ -229,16 +226,3 @@ class ReplicationControllerStrategy(StatusStrategy):
 
     def initial_status(self) -> Json:
         return {"replicas": 0}
-
-    def validate(self, value: Json) -> list[FieldError]:
-        spec = value["spec"]
-        selector, template = spec.get("selector") or {}, spec.get("template")
-        errors = _CONTROLLER.errors(value, "")
-        errors += [] if selector else [required("spec.selector")]
-        if template is None:
-            return [*errors, required("spec.template")]
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        if not selector.items() <= labels.items():
-            text = "`selector` does not match template `labels`"
-            errors.append(invalid("spec.template.metadata.labels", labels, text))
-        return errors + list(pod_spec_errors(template["spec"], "spec.template.spec"))
