@@ -1,4 +1,4 @@
-"""`pods/eviction` and `pods/ephemeralcontainers`: what `kubectl drain` and `kubectl debug` ask for."""
+"""`pods/eviction`: what `kubectl drain` asks for."""
 
 from __future__ import annotations
 
