@@ -217,3 +217,13 @@ def internal(message: str) -> ApiError:
         f"Internal error occurred: {message}",
         {"causes": [{"message": message}]},
     )
+
+
+def denied(webhook: str, status: Json) -> ApiError:
+    """A webhook denies a write; `status` is what it says of that (pkg/admission/plugin/webhook/errors)."""
+    said = status.get("message") or status.get("reason")
+    denied = f'admission webhook "{webhook}" denied the request'
+    message = f"{denied}: {said}" if said else f"{denied} without explanation"
+    code = status.get("code")
+    code = code if isinstance(code, int) and 400 <= code < 600 else 400
+    return ApiError(code, str(status.get("reason") or ""), message, status.get("details"))

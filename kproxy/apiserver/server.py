@@ -44,6 +44,8 @@ from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kubelet import Connect
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
+from kproxy.apiserver.registry.webhooks.call import Caller, OpenSocket
+from kproxy.apiserver.registry.webhooks.dispatch import Webhooks
 from kproxy.apiserver.registry.writes import utc_now
 from kproxy.apiserver.storage.examine import StorageError
 from kproxy.apiserver.storage.log import Log
@@ -68,7 +70,8 @@ class Configuration:
     `advertise` is the address that the `kubernetes` Service leads to, None for one that is found out; `more_sockets`
     opens further listening sockets for the port, in other network namespaces, say. `publish_root_ca` puts the CA's
     certificate into a ConfigMap of every namespace, as kube-controller-manager does. `kubelet` reaches the kubelets,
-    which execute commands and keep logs; None for none. `controllers` are those that run (`controllers.flags`);
+    which execute commands and keep logs; None for none. `open_socket` makes the sockets that
+    reach endpoints of Services, which webhooks may be. `controllers` are those that run (`controllers.flags`);
     `more_controllers` makes others. `tell` gets what an operator should know.
     """
 
@@ -87,6 +90,7 @@ class Configuration:
     more_controllers: Callable[[Registry, Catalog], Sequence[Controller]] = lambda _registry, _catalog: ()
     more_sockets: Callable[[int], Sequence[socket.socket]] | None = None
     kubelet: Connect | None = None
+    open_socket: OpenSocket = socket.socket
     tell: Callable[[str], None] = lambda _text: None
 
 
@@ -183,7 +187,8 @@ class ApiServer:
             store.table(resource.storage, resource.fields_of)
         self._take_allocated(allocators)
         self.authorizer = Authorizer(store)
-        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, self.catalog)
+        webhooks = Webhooks(store, self.catalog, Caller(store, configuration.open_socket))
+        self.registry = Registry(store, allocators, self._rng, utc_now, self.authorizer, webhooks)
 
         def find(plural: str, namespace: str, name: str) -> str | None:
             entry = store.table(plural).head(f"{namespace}/{name}" if namespace else name)

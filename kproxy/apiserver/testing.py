@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,10 +36,11 @@ class RunningServer:
         return self._server.kubeconfig(user, groups)
 
     def call(self, function: Callable[[ApiServer], Any]) -> Any:
-        """Runs a function of the server on its event loop."""
+        """Runs a function of the server, which may be a coroutine function, on its event loop."""
 
         async def run() -> Any:
-            return function(self._server)
+            found = function(self._server)
+            return await found if inspect.isawaitable(found) else found
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30)
 

@@ -59,6 +59,12 @@ class User:
         return info
 
 
+def account_user(namespace: str, name: str, uid: str = "", extra: Mapping[str, tuple[str, ...]] | None = None) -> User:
+    """A ServiceAccount as a user."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, uid, extra or {})
+
+
 NOBODY: Final = User(ANONYMOUS, ("system:unauthenticated",))
 LOOPBACK: Final = User("system:apiserver", (MASTERS, AUTHENTICATED))
 
@@ -137,12 +143,11 @@ class ServiceAccountTokens:
             where = "" if bound == "node" else namespace
             if self._find(f"{bound}s", where, private[bound].get("name", "")) != private[bound].get("uid"):
                 return None
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
         extra = {"authentication.kubernetes.io/credential-id": (f"JTI={claims.get('jti', '')}",)}
         for kind in ("pod", "node"):
             for part, value in (private.get(kind) or {}).items():
                 extra[f"authentication.kubernetes.io/{kind}-{part}"] = (value,)
-        return User(f"system:serviceaccount:{namespace}:{name}", groups, account.get("uid", ""), extra)
+        return account_user(namespace, name, account.get("uid", ""), extra)
 
     def _claims(self, token: str, audiences: tuple[str, ...]) -> Json | None:
         """What a token says, None if we have not signed it, it is for others, or its time is over."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
@@ -239,7 +239,7 @@ def kubernetes_endpoints(address: str, port: int) -> Json:
     }
 
 
-def ensure(
+async def ensure(
     registry: Registry,
     resource: Resource,
     namespace: str,
@@ -252,17 +252,17 @@ def ensure(
     name = body["metadata"]["name"]
     held = registry.table(resource).head(registry.key(resource, namespace, name))
     if held is None:
-        result = registry.create(resource, namespace, body, options)
+        result = await registry.create(resource, namespace, body, options)
     elif differs(held.value):
-        result = registry.update(resource, namespace, name, body, options)
+        result = await registry.update(resource, namespace, name, body, options)
     else:
         return []
     return [result.done] if result.done is not None else []
 
 
-async def _on_disk(writes: Iterable[list[asyncio.Future[None]]]) -> None:
-    """Waits for writes, all of them made first: they reach the disk together."""
-    for done in [future for each in list(writes) for future in each]:
+async def _on_disk(writes: Iterable[Awaitable[list[asyncio.Future[None]]]]) -> None:
+    """Makes writes, and waits for them once all are made: they reach the disk together."""
+    for done in [future for each in writes for future in await each]:
         await done
 
 
@@ -309,7 +309,7 @@ async def publish_address(registry: Registry, catalog: Catalog, address: str, po
         resource = catalog.builtin(group, plural)
         entry = registry.table(resource).head("default/kubernetes")
         if entry is not None and entry.value.get("addressType", body.get("addressType")) != body.get("addressType"):
-            registry.delete(resource, "default", "kubernetes", DeleteOptions())
+            await registry.delete(resource, "default", "kubernetes", DeleteOptions())
         await _on_disk([ensure(registry, resource, "default", body, differs=lambda _held: True)])
 
 

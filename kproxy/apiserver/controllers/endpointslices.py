@@ -369,13 +369,15 @@ class EndpointSliceController:
             return
         changes = reconcile(service, desired_endpoints(service, pods, self._zone_of), existing)
         namespace = found.metadata.namespace
-        futures = [self._registry.create(resource, namespace, body, SERVER_OPTIONS).done for body in changes.create]
+        futures = [
+            (await self._registry.create(resource, namespace, body, SERVER_OPTIONS)).done for body in changes.create
+        ]
         for body in changes.update:
             name = body["metadata"]["name"]
-            futures.append(self._registry.update(resource, namespace, name, body, SERVER_OPTIONS).done)
+            futures.append((await self._registry.update(resource, namespace, name, body, SERVER_OPTIONS)).done)
         for body in changes.delete:
             options = DeleteOptions(uid=body["metadata"]["uid"])
-            futures.append(self._registry.delete(resource, namespace, body["metadata"]["name"], options).done)
+            futures.append((await self._registry.delete(resource, namespace, body["metadata"]["name"], options)).done)
         for future in futures:
             if future is not None:
                 await future

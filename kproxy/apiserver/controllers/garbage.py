@@ -80,7 +80,7 @@ class GarbageCollector:
         if there:
             await edit_metadata(self._registry, resource, entry, lambda meta: _drop_owners(meta, gone))
             return
-        self._registry.delete(
+        await self._registry.delete(
             resource, entry.namespace, entry.name, DeleteOptions(propagation="Background", uid=entry.uid)
         )
 
@@ -142,7 +142,9 @@ class GarbageCollector:
             if not self._has_waiting_dependent(head):  # else they might wait for one another in a circle
                 left += 1
             if b'"deletionTimestamp"' not in head.body:
-                self._registry.delete(resource, head.namespace, head.name, DeleteOptions(propagation="Foreground"))
+                await self._registry.delete(
+                    resource, head.namespace, head.name, DeleteOptions(propagation="Foreground")
+                )
         return left
 
     def _has_waiting_dependent(self, owner: Entry) -> bool:
@@ -174,7 +176,7 @@ async def edit_metadata(registry: Registry, resource: Resource, entry: Entry, ch
     value = entry.value
     change(value["metadata"])
     body = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(value)}
-    result = registry.update(resource, entry.namespace, entry.name, body, SERVER_OPTIONS)
+    result = await registry.update(resource, entry.namespace, entry.name, body, SERVER_OPTIONS)
     if result.done is not None:
         await result.done
 

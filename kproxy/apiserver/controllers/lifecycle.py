@@ -137,16 +137,16 @@ class Controllers:
         others = [each for each in self._catalog.stored() if each.namespaced and each.storage != "pods"]
         for resources in ([self._catalog.builtin("", "pods")], others):
             if left := await self._delete_all(resources, name):
-                self._say_what_is_left(name, left)
+                await self._say_what_is_left(name, left)
                 self._worker.add_after((self._empty_namespace, (name,)), _AGAIN)
                 return
         entry = self._registry.table(namespaces).head(name)
         if entry is not None and entry.value["spec"].get("finalizers"):
             body = {"kind": "Namespace", "apiVersion": "v1", **deepcopy(entry.value)}
             body["spec"]["finalizers"] = [each for each in body["spec"]["finalizers"] if each != "kubernetes"]
-            self._registry.update(namespaces, "", name, body, subresource="finalize")
+            await self._registry.update(namespaces, "", name, body, subresource="finalize")
 
-    def _say_what_is_left(self, name: str, left: dict[Resource, list[Entry]]) -> None:
+    async def _say_what_is_left(self, name: str, left: dict[Resource, list[Entry]]) -> None:
         """Writes the conditions of a namespace that cannot go yet."""
         namespaces = self._catalog.builtin("", "namespaces")
         entry = self._registry.table(namespaces).head(name)
@@ -155,7 +155,7 @@ class Controllers:
         value, now = entry.value, timestamp(self._registry.now())
         value["status"]["conditions"] = _merged(value["status"].get("conditions") or (), _remaining(left), now)
         body = {"kind": "Namespace", "apiVersion": "v1", **value}
-        self._registry.update(namespaces, "", name, body, SERVER_OPTIONS, subresource="status")
+        await self._registry.update(namespaces, "", name, body, SERVER_OPTIONS, subresource="status")
 
     async def _delete_all(self, resources: list[Resource], namespace: str) -> dict[Resource, list[Entry]]:
         """Deletes the objects of some resources in a namespace; returns those that are left."""
@@ -166,7 +166,7 @@ class Controllers:
                 head = table.head(item.key)
                 if head is None:
                     continue
-                result = self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
+                result = await self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
                 if result.done is not None:
                     futures.append(result.done)
         await asyncio.gather(*futures, return_exceptions=True)
@@ -209,7 +209,7 @@ class Controllers:
         status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}
         status["conditions"] = conditions
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
-        self._registry.update(crds, "", name, body, SERVER_OPTIONS, subresource="status")
+        await self._registry.update(crds, "", name, body, SERVER_OPTIONS, subresource="status")
 
     async def _empty_crd(self, name: str) -> None:
         """Deletes the objects of a CRD that is being deleted; once none is left, lets it go."""
@@ -221,7 +221,7 @@ class Controllers:
             table = self._registry.table(resource)
             futures = []
             for entry in table.heads():
-                result = self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
+                result = await self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
                 if result.done is not None:
                     futures.append(result.done)
             await asyncio.gather(*futures, return_exceptions=True)
@@ -251,7 +251,7 @@ class Controllers:
             if head is None or rules is None or rules == (head.value.get("rules") or []):
                 continue
             body = {"kind": "ClusterRole", "apiVersion": roles.api_version, **head.value, "rules": rules}
-            result = self._registry.update(
+            result = await self._registry.update(
                 roles, "", head.name, body, Options(field_manager="clusterrole-aggregation-controller")
             )
             if result.done is not None:
@@ -271,7 +271,7 @@ class Controllers:
                     self._push(self._expire, events, entry.namespace, entry.name)
 
     async def _expire(self, resource: Resource, namespace: str, name: str) -> None:
-        self._registry.delete(resource, namespace, name, DeleteOptions())
+        await self._registry.delete(resource, namespace, name, DeleteOptions())
 
 
 def _merged(held: Iterable[Json], wanted: list[Json], now: str) -> list[Json]:

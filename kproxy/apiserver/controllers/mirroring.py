@@ -61,16 +61,16 @@ class MirroringController:
         mine = {SERVICE_NAME_LABEL: name, MANAGED_BY_LABEL: MIRRORING_CONTROLLER}.items()
         held = {each.name: each for each in self._slices.heads_in(namespace) if mine <= each.labels.items()}
         writes = [
-            self._registry.delete(self._resource, namespace, each, DeleteOptions(uid=held[each].uid))
+            await self._registry.delete(self._resource, namespace, each, DeleteOptions(uid=held[each].uid))
             for each in held.keys() - wanted.keys()
         ]
         for each, body in wanted.items():
             if each not in held:
-                writes.append(self._registry.create(self._resource, namespace, body, SERVER_OPTIONS))
+                writes.append(await self._registry.create(self._resource, namespace, body, SERVER_OPTIONS))
                 continue
             old = held[each].value
             body["metadata"] = old["metadata"] | body["metadata"]
-            writes.append(self._registry.update(self._resource, namespace, each, body, SERVER_OPTIONS))
+            writes.append(await self._registry.update(self._resource, namespace, each, body, SERVER_OPTIONS))
         for result in writes:
             if result.done is not None:
                 await result.done

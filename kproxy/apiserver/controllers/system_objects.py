@@ -103,14 +103,14 @@ class SystemObjects:
             self._worker.add_after(_CLUSTER, _RESYNC)
             await self._cluster()
         else:
-            self._in_namespace(key)
+            await self._in_namespace(key)
 
     async def _cluster(self) -> None:
         await bootstrap.write_cluster(self._registry, self._catalog, self._cidrs, self._port)
         if self._address is not None:
             await bootstrap.publish_address(self._registry, self._catalog, self._address, self._port)
 
-    def _in_namespace(self, name: str) -> None:
+    async def _in_namespace(self, name: str) -> None:
         """Writes what a namespace must have, without waiting until it is on disk."""
         data = {"ca.crt": self._root_ca}
         config: Json = {"metadata": {"name": ROOT_CA, "annotations": _CA_NOTE}, "data": data}
@@ -119,8 +119,8 @@ class SystemObjects:
         with contextlib.suppress(ApiError):
             if self._accounts:
                 account = {"metadata": {"name": "default", "namespace": name}}
-                bootstrap.ensure(self._registry, accounts, name, account, SERVER_OPTIONS)
+                await bootstrap.ensure(self._registry, accounts, name, account, SERVER_OPTIONS)
             if self._root_ca:
-                bootstrap.ensure(
+                await bootstrap.ensure(
                     self._registry, maps, name, config, SERVER_OPTIONS, differs=lambda held: held.get("data") != data
                 )

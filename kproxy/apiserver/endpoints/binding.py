@@ -36,7 +36,12 @@ async def handle_binding(
         raise bad_request("name in URL does not match name in Binding object")
     if errors := binding_errors(binding):
         raise invalid("", "Binding", name, errors)
-    entry = registry.head(pods, request.target.namespace, name)
+    where = request.target
+    await registry.admit(
+        resource, where.namespace, name, where.subresource, binding, None, request.user, request.warnings,
+        dry_run=request.dry_run(),
+    )  # fmt: skip
+    entry = registry.head(pods, where.namespace, name)
     value = entry.value
     if meta.get("uid") and meta["uid"] != value["metadata"]["uid"]:
         why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {value['metadata']['uid']}"

@@ -41,6 +41,10 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
         raise bad_request("name in URL does not match name in Eviction object")
     options = request.delete_options(eviction.get("deleteOptions"))
     options.dry_run = options.dry_run or request.dry_run()
+    await registry.admit(
+        pods, target.namespace, target.name, "eviction", eviction, None, request.user, request.warnings,
+        dry_run=options.dry_run,
+    )  # fmt: skip
     pod = registry.head(pods, target.namespace, target.name)
     written = None
     if not _needs_no_budget(pod.value):
@@ -49,7 +53,7 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
             changed = _paid(budget.value, target.name, timestamp(registry.now()))
             if not options.dry_run:
                 _, written = registry.store.put(registry.store.table(_BUDGETS), budget.key, changed)
-    result = registry.delete(pods, target.namespace, target.name, options)
+    result = await registry.delete(pods, target.namespace, target.name, options)
     for future in (written, result.done):
         if future is not None:
             await future

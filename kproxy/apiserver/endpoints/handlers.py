@@ -93,7 +93,7 @@ class ResourceHandler:
     async def _create(self, request: Request, resource: Resource) -> Response:
         negotiated = negotiate_for(request, resource)
         body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-        result = self._registry.create(
+        result = await self._registry.create(
             resource, request.target.namespace, body, request.options(), text=text, user=request.user
         )
         return await self._write_response(request, resource, result, negotiated)
@@ -119,14 +119,14 @@ class ResourceHandler:
             return await self._get(request, resource, negotiated)
         if method == "PUT" and "update" in resource.verbs:
             body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-            result = self._registry.update(
+            result = await self._registry.update(
                 resource, target.namespace, target.name, body, request.options(), text=text, user=request.user
             )
         elif method == "PATCH" and "patch" in resource.verbs:
-            result = self._patch(request, resource)
+            result = await self._patch(request, resource)
         elif method == "DELETE" and "delete" in resource.verbs:
             options = request.delete_options(optional_body(request))
-            result = self._registry.delete(resource, target.namespace, target.name, options, request.user)
+            result = await self._registry.delete(resource, target.namespace, target.name, options, request.user)
         else:
             raise method_not_allowed()
         return await self._write_response(request, resource, result, negotiated)
@@ -147,7 +147,7 @@ class ResourceHandler:
         body = negotiation.one(resource, value, negotiated, self._registry.now, request.query.get("includeObject", ""))
         return encoded_response(body, negotiated)
 
-    def _patch(self, request: Request, resource: Resource, subresource: str = "") -> WriteResult:
+    async def _patch(self, request: Request, resource: Resource, subresource: str = "") -> WriteResult:
         media = media_type(request.header("content-type"))
         options = request.options()
         if media == APPLY_PATCH:
@@ -163,7 +163,7 @@ class ResourceHandler:
         except ValueError as error:
             raise bad_request(f"error decoding patch: {error}") from error
         target = request.target
-        return self._registry.patch(
+        return await self._registry.patch(
             resource, target.namespace, target.name, patch, media, options, text=request.body,
             subresource=subresource, user=request.user,
         )  # fmt: skip
@@ -179,7 +179,7 @@ class ResourceHandler:
         for entry in selected:
             if table.head(entry.key) is None:
                 continue
-            result = self._registry.delete(resource, entry.namespace, entry.name, options, request.user)
+            result = await self._registry.delete(resource, entry.namespace, entry.name, options, request.user)
             if result.done is not None:
                 futures.append(result.done)
         if futures:
@@ -209,6 +209,11 @@ class ResourceHandler:
             return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":
             body, text = parse_body(request.body, request.header("content-type"), found.kind)
+            if isinstance(body, dict):
+                await self._registry.admit(
+                    resource, target.namespace, target.name, "token", body, None, request.user, request.warnings,
+                    dry_run=request.dry_run(),
+                )  # fmt: skip
             value, warnings = self._reviews.token_request(
                 resource, target.namespace, target.name, body, text, request.options(), request.user
             )
@@ -218,10 +223,10 @@ class ResourceHandler:
         if verb == "get":
             return await self._get(request, resource, negotiated)
         if verb == "patch":
-            result = self._patch(request, resource, target.subresource)
+            result = await self._patch(request, resource, target.subresource)
         else:
             body, text = parse_body(request.body, request.header("content-type"), resource.kind)
-            result = self._registry.update(
+            result = await self._registry.update(
                 resource, target.namespace, target.name, body, request.options(), text=text,
                 subresource=target.subresource, user=request.user,
             )  # fmt: skip

@@ -127,6 +127,11 @@ class PodStreams:
         pairs = parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True)
         command = tuple(value for name, value in pairs if name == "command")
         streams = {name: bool(request.flag(name)) for name in ("stdin", "stdout", "stderr", "tty")}
+        given = {"container": request.query.get("container"), "command": list(command), **streams}
+        sent = {name: value for name, value in given.items() if value}
+        await self._registry.admit(
+            self._pods, target.namespace, target.name, "exec", sent, None, request.user, request.warnings, connects=True
+        )
         pod, container = self._container(request)
         protocol = next((each for each in PROTOCOLS if each in offered), None)
         if protocol is None:

@@ -236,6 +236,7 @@ class Request:
             str(conditions.get("uid") or ""),
             str(conditions.get("resourceVersion") or ""),
             self.dry_run(given.get("dryRun")),
+            self.warnings,
         )
 
 

@@ -45,7 +45,12 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         version = meta.get("resourceVersion", "")
         if request.method == "PATCH" and version == str(entry.revision):
             version = ""
-        result = registry.set_replicas(resource, entry, path, wanted, request.options(), version)
+        await registry.admit(
+            resource, target.namespace, target.name, "scale", body, current, request.user, request.warnings,
+            dry_run=request.dry_run(),
+        )  # fmt: skip
+        entry = registry.head(resource, target.namespace, target.name)
+        result = await registry.set_replicas(resource, entry, path, wanted, request.options(), version)
         if result.done is not None:
             await result.done
         shown = scale_of(resource, result.value)

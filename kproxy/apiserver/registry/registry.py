@@ -1,27 +1,27 @@
 """The verbs, for any resource: create, update, patch, delete and what they share.
 
-Each write is one function call on the event loop, from the newest state to the log, without a lock or an await in
-between; the caller then awaits `WriteResult.done`, after which the change is on disk and visible. Reading verbs are in
-endpoints/lists.py and endpoints/watch.py.
+Each write goes from the newest state to the log without a lock. It waits for nothing but webhooks, and looks at what
+other writes did meanwhile before it is made; the caller then awaits `WriteResult.done`, after which the change is on
+disk and visible. Reading verbs are in endpoints/lists.py and endpoints/watch.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol
 
 from kproxy.api.fielderror import invalid
-from kproxy.apiserver.errors import Json, already_exists, bad_request, conflict, not_found, stale
+from kproxy.apiserver.errors import ApiError, Json, already_exists, bad_request, conflict, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.registry import deletion, last_applied
-from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.checks import (
     check_name,
     check_namespace,
@@ -36,6 +36,8 @@ from kproxy.apiserver.registry.coercion import decode, empty, typed
 from kproxy.apiserver.registry.metadata import drop_repeated_owners
 from kproxy.apiserver.registry.patching import applied_configuration, check_applied, decode_patched, patched_object
 from kproxy.apiserver.registry.update_rules import keep_system_fields, put_back
+from kproxy.apiserver.registry.webhooks.dispatch import Webhooks
+from kproxy.apiserver.registry.webhooks.review import Write
 from kproxy.apiserver.registry.writes import APPLY_PATCH, DeleteOptions, Options, WriteResult, same_but_times, timestamp
 from kproxy.apiserver.schema import managed_fields
 from kproxy.apiserver.schema.managed_fields import Manager
@@ -43,6 +45,36 @@ from kproxy.apiserver.storage.store import Entry, Store, Table
 
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PLAIN: Final = Options()
+_TRIES: Final = 5
+"""Of a write while others come between: kube-apiserver's MaxRetryWhenPatchConflicts."""
+
+
+class _OvertakenError(Exception):
+    """Another write came while webhooks were asked; `refusal` is what the client is told in the end."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def _until_settled(
+    write: Callable[Parameters, Awaitable[WriteResult]],
+) -> Callable[Parameters, Coroutine[Any, Any, WriteResult]]:
+    """Tries a write again, from the newest state, when another one came while webhooks were asked."""
+
+    @functools.wraps(write)
+    async def tried(*arguments: Parameters.args, **named: Parameters.kwargs) -> WriteResult:
+        for _ in range(_TRIES):
+            try:
+                return await write(*arguments, **named)
+            except _OvertakenError as error:
+                refusal = error.refusal
+        raise refusal
+
+    return tried
 
 
 class Access(Protocol):
@@ -57,17 +89,18 @@ class Access(Protocol):
 
 class Registry:
     """Writes to the resources of one store, whose tables are all there. `now` gives the time, `rng` draws names and
-    values, `access` knows what a user may write, `catalog` what is served."""
+    values, `access` knows what a user may write, `webhooks` are asked about the writes of users."""
 
     def __init__(
         self, store: Store, allocators: Allocators, rng: random.Random, now: Callable[[], datetime], access: Access,
-        catalog: Catalog,
+        webhooks: Webhooks,
     ) -> None:  # fmt: skip
         self.store = store
         self.allocators = allocators
         self._rng = rng
         self._now = now
         self._access = access
+        self._webhooks = webhooks
         self._namespaces = store.tables["namespaces"]
 
     def now(self) -> datetime:
@@ -102,7 +135,7 @@ class Registry:
 
     # --- create ---
 
-    def create(
+    async def create(
         self,
         resource: Resource,
         namespace: str,
@@ -123,10 +156,6 @@ class Registry:
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         warnings += options.note(drop_repeated_owners(meta))
-        if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"][:58] + self._suffix()
-            ordered = {"name": meta.pop("name"), **meta}
-            value["metadata"] = meta = ordered
         now = timestamp(self._now())
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
@@ -139,6 +168,14 @@ class Registry:
             resets = self._resets(resource, "")
             form = resource.stored_as or resource
             managed_fields.update_managers(empty(form), value, form.node, manager, resets, before)
+        if resource.namespaced:
+            require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
+        write = self._write(resource, "CREATE", namespace, meta.get("name", ""), value, None, user, options)
+        value = await self._webhooks.mutate(write)
+        meta = value["metadata"]
+        check_namespace(resource, namespace, meta)
+        if not meta.get("name") and meta.get("generateName"):
+            value["metadata"] = meta = {"name": meta["generateName"][:58] + self._suffix(), **meta}
         owners = meta.pop("managedFields", None)
         meta["uid"] = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
         if resource.strategy.has_generation:
@@ -147,13 +184,14 @@ class Registry:
         if owners:
             meta["managedFields"] = owners
         context = Context(self.allocators, now, options.dry_run)
-        if resource.namespaced:
-            require_namespace(self._namespaces, resource, namespace, meta.get("name", ""))
         resource.strategy.prepare_create(value, context)
         warnings += options.note(check_object(resource, value, None))
         name = meta["name"]
         table, key = self.table(resource), self.key(resource, namespace, name)
         self._access.check_write(resource, value, None, user)
+        write.name, write.value = name, value
+        await self._webhooks.validate(write)
+        warnings += write.warnings
         if table.head(key) is not None:
             raise already_exists(resource.group, resource.plural, name)
         refuse(resource, name, resource.strategy.allocate(value, None, context))
@@ -169,7 +207,8 @@ class Registry:
 
     # --- update ---
 
-    def update(
+    @_until_settled
+    async def update(
         self,
         resource: Resource,
         namespace: str,
@@ -191,7 +230,7 @@ class Registry:
         if entry is None:
             if resource.strategy.create_on_update and not subresource and not meta.get("resourceVersion"):
                 self._access.require_create(resource, namespace, name, user)
-                return self.create(resource, namespace, body, options, text=text, user=user)
+                return await self.create(resource, namespace, body, options, text=text, user=user)
             raise not_found(resource.group, resource.plural, name)
         if not meta.get("name"):
             raise bad_request("name must be provided" if resource.custom else "the name of the object must be set")
@@ -199,9 +238,9 @@ class Registry:
         if not version and resource.custom:
             errors = [invalid("metadata.resourceVersion", 0, "must be specified for an update")]
             raise invalid_object(resource.group, resource.kind, name, errors)
-        return self._replace(resource, entry, value, options, subresource, warnings, user)
+        return await self._replace(resource, entry, value, options, subresource, warnings, user)
 
-    def _replace(
+    async def _replace(
         self,
         resource: Resource,
         entry: Entry,
@@ -231,6 +270,13 @@ class Registry:
             owners = convertible(resource, managed_fields.managers_before(given, live, subresource))
             node = (resource.stored_as or resource).node
             managed_fields.update_managers(live, value, node, manager, self._resets(resource, subresource), owners)
+        namespace = old.get("namespace", "")
+        write = self._write(resource, "UPDATE", namespace, name, value, live, user, options, subresource)
+        mutated = await self._webhooks.mutate(write)
+        if mutated is not value:
+            value, meta = mutated, mutated["metadata"]
+            check_name(meta, name)
+            keep_system_fields(meta, old)
         context = self._context(options.dry_run)
         put_back(resource, value, live, subresource, context)
         if resource.strategy.has_generation:
@@ -239,6 +285,10 @@ class Registry:
             meta["generation"] = before + 1 if changed else before
         warnings += options.note(check_object(resource, value, live, subresource))
         self._access.check_write(resource, value, live, user)
+        write.value = value
+        await self._webhooks.validate(write)
+        warnings += write.warnings
+        self._check_newest(resource, entry)
         if not subresource:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         resource.strategy.prepare_storage(value)
@@ -257,13 +307,31 @@ class Registry:
         entry, done = self.store.put(table, entry.key, value)
         return WriteResult(value, done, 200, warnings, entry)
 
+    def _write(
+        self, resource: Resource, operation: str, namespace: str, name: str, value: Json | None, old: Json | None,
+        user: Any, options: Options | DeleteOptions, subresource: str = "",
+    ) -> Write:  # fmt: skip
+        """What webhooks are asked about; the objects are given to them as they are."""
+        where = name if resource.storage == "namespaces" else namespace
+        sent = options.sent(operation)
+        return Write(
+            resource, operation, where, name, value, old, user, sent, subresource, options.dry_run, options.noted
+        )
+
+    def _check_newest(self, resource: Resource, entry: Entry) -> None:
+        """Raises _OvertakenError if another write came while webhooks were asked."""
+        head = self.table(resource).head(entry.key)
+        if head is None or head.revision != entry.revision:
+            raise _OvertakenError(stale(resource.group, resource.plural, entry.name))
+
     def _pending(self, resource: Resource, entry: Entry) -> asyncio.Future[None] | None:
         """What to wait for before saying that nothing has changed: the version may not be on disk yet."""
         return self.store.waiting(entry.revision)
 
     # --- patch ---
 
-    def patch(
+    @_until_settled
+    async def patch(
         self,
         resource: Resource,
         namespace: str,
@@ -279,7 +347,7 @@ class Registry:
         """Applies a patch of a media type that the resource takes (check_media); server-side apply creates what is not
         there. `text` is what `patch` was decoded from."""
         if media == APPLY_PATCH:
-            return self._apply(resource, namespace, name, patch, options, text, subresource, user)
+            return await self._apply(resource, namespace, name, patch, options, text, subresource, user)
         entry = self.head(resource, namespace, name)
         live = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(entry.value)}
         patched = patched_object(resource, live, patch, media)
@@ -289,9 +357,9 @@ class Registry:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         check_name(meta, name)
         check_patched_uid(resource, meta, entry)
-        return self._replace(resource, entry, value, options, subresource, warnings, user)
+        return await self._replace(resource, entry, value, options, subresource, warnings, user)
 
-    def _apply(
+    async def _apply(
         self, resource: Resource, namespace: str, name: str, config: Any, options: Options, text: bytes,
         subresource: str, user: Any,
     ) -> WriteResult:  # fmt: skip
@@ -317,7 +385,7 @@ class Registry:
         meta["name"] = name
         if entry is None:
             meta.pop("resourceVersion", None)  # a create refuses one; an apply that creates does not
-            result = self.create(resource, namespace, None, options, user=user, applied=value)
+            result = await self.create(resource, namespace, None, options, user=user, applied=value)
             result.warnings[:0] = warnings
             return result
         check_namespace(resource, namespace, meta)
@@ -325,11 +393,27 @@ class Registry:
         if asked and asked != str(entry.revision):
             raise stale(resource.group, resource.plural, name)
         meta["resourceVersion"] = str(entry.revision)
-        return self._replace(resource, entry, value, options, subresource, warnings, user, applied=True)
+        return await self._replace(resource, entry, value, options, subresource, warnings, user, applied=True)
 
     # --- subresources ---
 
-    def set_replicas(
+    async def admit(
+        self, resource: Resource, namespace: str, name: str, subresource: str, value: Json, old: Json | None, user: Any,
+        noted: list[str], *, dry_run: bool = False, connects: bool = False,
+    ) -> None:  # fmt: skip
+        """Asks the webhooks about what is sent to a subresource with a kind of its own: Binding, Eviction, Scale,
+        TokenRequest, PodExecOptions. `old` is what was there, of an update; `noted` gets their warnings.
+
+        Raises:
+            ApiError: one denies it, or wants to change it.
+        """
+        operation = "CONNECT" if connects else "CREATE" if old is None else "UPDATE"
+        options = Options(dry_run, noted=noted)
+        write = self._write(resource, operation, namespace, name, value, old, user, options, subresource)
+        await self._webhooks.mutate(write)
+        await self._webhooks.validate(write)
+
+    async def set_replicas(
         self, resource: Resource, entry: Entry, path: list[str], replicas: int, options: Options, version: str
     ) -> WriteResult:
         """Writes the replicas of a workload through its scale subresource."""
@@ -343,11 +427,12 @@ class Registry:
                 raise bad_request(f"{resource.kind} {entry.name}: .{part} is no object, so it holds no replicas")
         target[path[-1]] = replicas
         value["metadata"].pop("resourceVersion")
-        return self._replace(resource, entry, value, options, "scale", [], None, manager_time=False)
+        return await self._replace(resource, entry, value, options, "scale", [], None, manager_time=False)
 
     # --- delete ---
 
-    def delete(
+    @_until_settled
+    async def delete(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: Any = None
     ) -> WriteResult:
         """Deletes an object, or marks it as being deleted when something holds it. `user`: who asks for it; None: the
@@ -357,22 +442,28 @@ class Registry:
         live = entry.value
         deletion.check_preconditions(resource, name, live, options)
         self._access.check_write(resource, live, live, user)
+        write = self._write(resource, "DELETE", namespace, name, None, live, user, options)
+        await self._webhooks.mutate(write)
+        await self._webhooks.validate(write)
+        self._check_newest(resource, entry)
         value = entry.value
         deletion.set_finalizers(value["metadata"], options.propagation, orphans=resource.strategy.orphans)
         context = self._context(options.dry_run)
         resource.strategy.prepare_delete(value, context)
         grace = resource.strategy.grace_period(value, options.grace)
         if grace > 0 or resource.strategy.has_finalizers(value):
-            return self._mark(resource, entry, value, grace, options)
+            result = self._mark(resource, entry, value, grace, options)
+            result.warnings += write.warnings
+            return result
         if not options.dry_run:
             resource.strategy.release(live, context)
             _, done = self.store.delete(self.table(resource), entry.key, value)
         else:
             done = None
         if resource.strategy.returns_deleted:
-            return WriteResult(live, done)
+            return WriteResult(live, done, 200, write.warnings)
         status = deletion.success(resource, name, value["metadata"]["uid"])
-        return WriteResult(live, done, status=status)
+        return WriteResult(live, done, 200, write.warnings, status=status)
 
     def _mark(self, resource: Resource, entry: Entry, value: Json, grace: int, options: DeleteOptions) -> WriteResult:
         deletion.mark(resource, value, grace, self._now())

@@ -30,6 +30,15 @@ class Options:
     noted: list[str] | None = None
     """Where warnings go that are known before the write is decided, so that they stand beside a refusal, too."""
 
+    def sent(self, operation: str) -> Json:
+        """The CreateOptions or UpdateOptions that webhooks are told; {} of a connection, which has none."""
+        if operation == "CONNECT":
+            return {}
+        kind = f"{operation.capitalize()}Options"
+        dry: Json = {"dryRun": ["All"]} if self.dry_run else {}
+        asked = {"fieldManager": self.field_manager, "fieldValidation": self.field_validation}
+        return {"kind": kind, "apiVersion": "meta.k8s.io/v1", **dry, **asked}
+
     def note(self, warnings: list[str]) -> list[str]:
         """Notes warnings, and returns them."""
         if self.noted is not None:
@@ -50,6 +59,18 @@ class DeleteOptions:
     uid: str = ""
     resource_version: str = ""
     dry_run: bool = False
+    noted: list[str] | None = None
+    """As of Options."""
+
+    def sent(self, _operation: str) -> Json:
+        """The DeleteOptions that webhooks are told."""
+        found: Json = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
+        conditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        wanted = {key: text for key, text in conditions.items() if text}
+        if self.grace is not None:
+            found["gracePeriodSeconds"] = self.grace
+        more = {"preconditions": wanted, "propagationPolicy": self.propagation, "dryRun": ["All"] * self.dry_run}
+        return found | {key: value for key, value in more.items() if value}
 
 
 @dataclass(slots=True)

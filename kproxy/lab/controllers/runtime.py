@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kproxy.apiserver.auth.authentication import User, account_user
 from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import ApiError
 from kproxy.apiserver.kinds.pods import bind
@@ -205,7 +206,7 @@ class Runtime:
                 if isinstance(write, Again):
                     self._worker.add_after(work, write.seconds)
                 else:
-                    done = self._make(component, write) or done
+                    done = await self._make(component, write) or done
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("%s %s: %s", component, key, error)
@@ -215,41 +216,45 @@ class Runtime:
             self._failures.pop(work, None)
         await (done if done is not None else asyncio.sleep(0))
 
-    def _make(self, component: str, write: Create | Patch | Delete | Bind | Said) -> asyncio.Future[None] | None:
+    async def _make(self, component: str, write: Create | Patch | Delete | Bind | Said) -> asyncio.Future[None] | None:
         """Makes one write; what is done when it is on disk. Raises ApiError."""
         if isinstance(write, Said):
-            self._say(component, write)
+            await self._say(component, write)
             return None
         if isinstance(write, Bind):
             return self._bind(write)
         resource = self._catalog.builtin(write.resource.group, write.resource.plural)
-        options = Options(field_manager=component)
+        options, user = Options(field_manager=component), account_user("kube-system", component)
         if isinstance(write, Create):
-            return self._create(component, resource, write, options)
+            return await self._create(component, resource, write, options, user)
         meta = write.item["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
         if isinstance(write, Patch):
             part = write.subresource
-            return self._registry.patch(
-                resource, namespace, name, write.patch, MERGE_PATCH, options, subresource=part
-            ).done
+            result = await self._registry.patch(
+                resource, namespace, name, write.patch, MERGE_PATCH, options, subresource=part, user=user
+            )
+            return result.done
         deleting = DeleteOptions(propagation=write.propagation, uid=meta["uid"])
-        found = self._registry.delete(resource, namespace, name, deleting).done
+        result = await self._registry.delete(resource, namespace, name, deleting, user)
         if write.said is not None:
-            self._say(component, write.said)
-        return found
+            await self._say(component, write.said)
+        return result.done
 
-    def _create(self, component: str, resource: Any, write: Create, options: Options) -> asyncio.Future[None] | None:
+    async def _create(
+        self, component: str, resource: Any, write: Create, options: Options, user: User
+    ) -> asyncio.Future[None] | None:
         # The registry completes what it is given, and templates are shared.
         body = deepcopy(write.body)
         try:
-            made = self._registry.create(resource, body["metadata"].get("namespace", ""), body, options)
+            namespace = body["metadata"].get("namespace", "")
+            made = await self._registry.create(resource, namespace, body, options, user=user)
         except ApiError as error:
             if write.refused is not None:
-                self._say(component, write.refused, error=error.message)
+                await self._say(component, write.refused, error=error.message)
             raise
         if write.said is not None:
-            self._say(component, write.said, name=made.value["metadata"]["name"])
+            await self._say(component, write.said, name=made.value["metadata"]["name"])
         return made.done
 
     def _bind(self, write: Bind) -> asyncio.Future[None] | None:
@@ -266,7 +271,7 @@ class Runtime:
 
     # --- Events ---
 
-    def _say(self, component: str, said: Said, **parts: str) -> None:
+    async def _say(self, component: str, said: Said, **parts: str) -> None:
         message = said.message
         for part, text in parts.items():
             message = message.replace(f"{{{part}}}", text)
@@ -278,9 +283,9 @@ class Runtime:
         resource, options = self._catalog.builtin("", EVENTS.plural), Options(field_manager=speaker)
         try:
             if event.counted is not None and self._tables.get(EVENTS, f"{event.namespace}/{event.name}") is not None:
-                self._registry.patch(resource, event.namespace, event.name, event.counted, MERGE_PATCH, options)
+                await self._registry.patch(resource, event.namespace, event.name, event.counted, MERGE_PATCH, options)
             else:
-                self._registry.create(resource, event.namespace, event.body, options)
+                await self._registry.create(resource, event.namespace, event.body, options)
         except ApiError as error:
             log.warning("event %s refused: %s", said.reason, error)
 

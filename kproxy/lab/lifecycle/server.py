@@ -37,6 +37,10 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         with Namespace.named(spec.fabric) as fabric:
             return [fabric.call(_listen, address, chosen) for address in spec.gateways]
 
+    def endpoint_socket(family: int) -> socket.socket:
+        with Namespace.named(spec.fabric) as fabric:
+            return fabric.call(socket.socket, family)
+
     configuration = Configuration(
         lab.path / "apiserver",
         "127.0.0.1",
@@ -49,6 +53,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         more_sockets=on_fabric,
         kubelet=lambda node: _connect(lab, node),
         more_controllers=lambda registry, catalog: lab_controllers(registry, catalog, spec),
+        open_socket=endpoint_socket,
     )
     sys.setswitchinterval(0.001)
     loop = event_loop()

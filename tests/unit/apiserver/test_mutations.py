@@ -29,21 +29,21 @@ LEFT = {
 _DRY = Options(dry_run=True, field_validation="Strict")
 
 
-def _verdict(server: ApiServer, sample: dict[str, Any], mutation: Mutation) -> str:
+async def _verdict(server: ApiServer, sample: dict[str, Any], mutation: Mutation) -> str:
     """What the server says against a mutation, "" if it takes it; what is no ApiError is raised."""
     resource = resources()[sample["apiVersion"], sample["kind"]]
     served = server.catalog.find(resource.group, resource.version, resource.plural)
     assert served is not None
     namespace = "default" if resource.namespaced else ""
     try:
-        server.registry.create(served, namespace, mutation.value, _DRY)
+        await server.registry.create(served, namespace, mutation.value, _DRY)
     except ApiError as error:
         return str(error) if error.code in (400, 422) else f"{error.code}: {error}"
     return ""
 
 
-def _verdicts(server: ApiServer, sample: dict[str, Any], drawn: list[Mutation]) -> list[str]:
-    return [_verdict(server, sample, mutation) for mutation in drawn]
+async def _verdicts(server: ApiServer, sample: dict[str, Any], drawn: list[Mutation]) -> list[str]:
+    return [await _verdict(server, sample, mutation) for mutation in drawn]
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
-from kproxy.api.fielderror import FieldError, invalid, required
+from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, repeats, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Stored, indented
 from kproxy.apiserver.kinds.strategy import Context, path_name
@@ -19,8 +20,7 @@ _WEBHOOK: Final = """
     webhooks[].name                    needed; subdomain
     webhooks[].failurePolicy           one-of Fail Ignore
     webhooks[].sideEffects             needed; one-of None NoneOnDryRun
-    webhooks[].admissionReviewVersions needed; unique
-    webhooks[].timeoutSeconds          range 1 30
+    webhooks[].admissionReviewVersions unique
     webhooks[].clientConfig.service.namespace  needed
     webhooks[].clientConfig.service.name       needed
     webhooks[].clientConfig.service.port       range 1 65535
@@ -30,9 +30,6 @@ _WEBHOOK: Final = """
     webhooks[].rules[].apiVersions     needed
     webhooks[].rules[].resources       needed
     webhooks[].rules[].scope           one-of * Cluster Namespaced
-    webhooks[].matchConditions         at-most 64; unique name
-    webhooks[].matchConditions[].name        needed; qualified
-    webhooks[].matchConditions[].expression  needed
 """ + indented(_MATCH, "webhooks[]")
 _WEBHOOK_DEFAULTS: Final = """
     webhooks[].failurePolicy           "Fail"
@@ -81,21 +78,53 @@ _BINDING_DEFAULTS: Final = """
 """
 
 
+_HTTPS: Final = "; desired format: https://host[/path]"
+_NO_CONDITIONS: Final = "kproxy's API server does not evaluate CEL: narrow the rules, or let the webhook decide"
+
+
 def _webhook_errors(value: Json) -> Iterator[FieldError]:
-    for index, webhook in enumerate(value.get("webhooks") or ()):
-        path = f"webhooks[{index}]"
-        config = webhook.get("clientConfig") or {}
-        if bool(config.get("url")) == bool(config.get("service")):
-            yield required(f"{path}.clientConfig", "exactly one of url or service is required")
-        elif config.get("url") and not config["url"].startswith("https://"):
-            yield invalid(f"{path}.clientConfig.url", config["url"], "'https' is the only allowed URL scheme")
-        if webhook.get("name", "").count(".") < 2:
-            yield invalid(f"{path}.name", webhook.get("name"), "should be a domain with at least three segments "
-                          "separated by dots")  # fmt: skip
+    webhooks = value.get("webhooks") or ()
+    again = set(repeats([each.get("name") for each in webhooks]))
+    for index, webhook in enumerate(webhooks):
+        path, name = f"webhooks[{index}]", webhook.get("name", "")
+        if name.count(".") < 2:
+            yield invalid(f"{path}.name", name, "should be a domain with at least three segments separated by dots")
+        if index in again:
+            yield duplicate(f"{path}.name", name)
+        if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
+            seconds = webhook["timeoutSeconds"]
+            yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
         versions = webhook.get("admissionReviewVersions") or ()
-        if versions and not set(versions) & {"v1", "v1beta1"}:
-            text = "must include at least one of v1, v1beta1"
-            yield invalid(f"{path}.admissionReviewVersions", list(versions), text)
+        if not versions:
+            yield required(f"{path}.admissionReviewVersions", "must specify one of v1")
+        elif "v1" not in versions:
+            yield invalid(f"{path}.admissionReviewVersions", list(versions), "must include at least one of v1")
+        if webhook.get("matchConditions"):
+            yield forbidden(f"{path}.matchConditions", _NO_CONDITIONS)
+        yield from _client_errors(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+
+
+def _client_errors(config: Json, path: str) -> Iterator[FieldError]:
+    """k8s.io/apiserver pkg/util/webhook/validation.go."""
+    url, service = config.get("url"), config.get("service")
+    if (url is None) == (service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif service is not None:
+        if not service.get("path", "/").startswith("/"):
+            yield invalid(f"{path}.service.path", service["path"], "must start with a '/'")
+        return
+    if url is None:
+        return
+    parts = urlsplit(url)
+    for wrong, shown, why in (
+        (parts.scheme != "https", parts.scheme, f"'https' is the only allowed URL scheme{_HTTPS}"),
+        (not parts.netloc, parts.netloc, f"host must be specified{_HTTPS}"),
+        ("@" in parts.netloc, parts.netloc.rpartition("@")[0], "user information is not permitted in the URL"),
+        (parts.fragment, parts.fragment, "fragments are not permitted in the URL"),
+        (parts.query, parts.query, "query parameters are not permitted in the URL"),
+    ):
+        if wrong:
+            yield invalid(f"{path}.url", shown, why)
 
 
 def _policy_errors(value: Json) -> Iterator[FieldError]:
@@ -124,7 +153,6 @@ def _begin_api_service(value: Json, context: Context) -> None:
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _EXTENSIONS: Final = ("api-extensions",)
-_NOT_CALLED: Final = "{} is stored, but kproxy's API server calls no webhooks"
 _NOT_EVALUATED: Final = "{} is stored, but kproxy's API server does not evaluate it"
 _NO_QUEUES: Final = "{} is stored, but kproxy's API server does not queue requests by it"
 
@@ -134,10 +162,10 @@ ROWS: Final = (
         webhooks[].reinvocationPolicy      one-of IfNeeded Never
     """, defaults=_WEBHOOK_DEFAULTS + """
         webhooks[].reinvocationPolicy      "Never"
-    """, errors=_webhook_errors, unenforced=_NOT_CALLED.format("MutatingWebhookConfiguration")),
+    """, errors=_webhook_errors),
     Stored(_ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
            categories=_EXTENSIONS, generation=("webhooks",), rules=_WEBHOOK, defaults=_WEBHOOK_DEFAULTS,
-           errors=_webhook_errors, unenforced=_NOT_CALLED.format("ValidatingWebhookConfiguration")),
+           errors=_webhook_errors),
     Stored(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False, status={},
            categories=_EXTENSIONS, generation=("spec",), defaults=_POLICY_DEFAULTS, errors=_policy_errors,
            rules=_POLICY + """

@@ -82,7 +82,7 @@ REFUSED = [
     (sample("Job", spec__completions=None), "spec.completions: Required value"),
     (sample("Job", spec__template__spec__restartPolicy="Always"), 'restartPolicy: Required value: valid values: "OnF'),
     (sample("MutatingWebhookConfiguration", webhooks__0__sideEffects="Some"), 'Unsupported value: "Some"'),
-    (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30, inclusive"),
+    (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30 seconds"),
     (sample("ValidatingWebhookConfiguration", webhooks__0__name="x"), "at least three segments"),
     (sample("ValidatingAdmissionPolicy", spec__validations=None), "must contain at least one item"),
     (sample("PodDisruptionBudget", spec__minAvailable=1, spec__maxUnavailable=1), "cannot be both set"),
