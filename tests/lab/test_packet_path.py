@@ -122,10 +122,10 @@ def run(lab: Lab, model: LabModel, wanted: Sequence[tuple[str, str, Target]]) ->
     """Follows every cell; counts by what happened, and what differed."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
-    model.nodes()
     for start in range(0, len(wanted), BATCH):
         part = wanted[start : start + BATCH]
-        model.refresh_affinity()
+        model.refresh(model.cluster, [item.name for item in model.cluster.nodes])
+        model.nodes()
         found = follow_many(model, [(host, target) for _, host, target in part], timeout=TIMEOUT)
         for (kind, _, _), item in zip(part, found, strict=True):
             counts[item.answer.end] += 1

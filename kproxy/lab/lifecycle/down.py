@@ -50,7 +50,7 @@ def all_labs() -> list[LabDirectory]:
     found = {each.name: each for each in list_labs()}
     if str(lab_root()) == DEFAULT_ROOT:
         strays = stray_labs() - {*found}
-        homes = processes.homes() if strays else {}
+        homes = {path.name: path for path in processes.homes()} if strays else {}
         for name in strays:
             home = homes.get(name)
             found[name] = LabDirectory(name, None if home is None else home.parent)

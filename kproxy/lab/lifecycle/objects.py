@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
 from kproxy.client.discovery import ApiResource
+from kproxy.client.resources import Resource
 from kproxy.cluster.inputs import Tell
+from kproxy.informer import Unstructured
 from kproxy.lab.errors import LabError, LabInputError
 from kproxy.lab.events import WARNING
-from kproxy.lab.lifecycle.inert import CUSTOM, INERT
 from kproxy.lab.lifecycle.manifests import KUSTOMIZATION, Manifest
 from kproxy.lab.resources import (
     DAEMON_SETS,
@@ -37,6 +39,30 @@ CRD: Final = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _BEFORE_OTHERS: Final = ("Namespace", CRD[1])
 _DEFINED: Final = 30.0
 """Seconds for the API server to serve a CustomResourceDefinition."""
+_NO_VOLUMES: Final = "pods have no persistent volumes"
+_NO_ADMISSION: Final = "no request is judged by it"
+
+INERT: Final = MappingProxyType(
+    {
+        ("", "PersistentVolume"): _NO_VOLUMES,
+        ("", "PersistentVolumeClaim"): _NO_VOLUMES,
+        ("", "ReplicationController"): "no pods are made of it",
+        ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): _NO_ADMISSION,
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): _NO_ADMISSION,
+        ("apiregistration.k8s.io", "APIService"): "no request is passed on",
+        ("batch", "CronJob"): "no Jobs are made of it; `kubectl create job --from=cronjob/NAME` makes one",
+        ("autoscaling", "HorizontalPodAutoscaler"): "nothing is scaled by it",
+        ("certificates.k8s.io", "CertificateSigningRequest"): "nobody signs it",
+        ("networking.k8s.io", "Ingress"): "no ingress controller runs here",
+        ("networking.k8s.io", "NetworkPolicy"): "no packet is refused by it",
+        ("policy", "PodDisruptionBudget"): "nothing counts its pods, so none can be evicted",
+        ("resource.k8s.io", "ResourceClaim"): "no device is given",
+        ("storage.k8s.io", "StorageClass"): _NO_VOLUMES,
+    }
+)
+"""By group and kind: what does not happen. What only informs others, as a ConfigMap does, is not here."""
+CUSTOM: Final = "the lab runs none of its controllers; an image of one is an echo server, as all are"
+"""The same of custom resources."""
 
 
 def lab_client(lab: LabDirectory) -> RestClient:
@@ -159,6 +185,31 @@ class Progress(msgspec.Struct, frozen=True):
         return not self.missing
 
 
+class _Workload(NamedTuple):
+    """How a kind of workload says how far it has come: fields of its status."""
+
+    resource: Resource[Unstructured]
+    desired: Callable[[Object], int]
+    counts: tuple[str, ...]
+    """None of them is less than what is desired once it is ready; the last is the one that is told."""
+
+
+def _replicas(item: Object) -> int:
+    return int(item["spec"].get("replicas", 1))
+
+
+_WORKLOADS: Final = (
+    _Workload(DEPLOYMENTS, _replicas, ("updatedReplicas", "availableReplicas")),
+    _Workload(REPLICA_SETS, _replicas, ("readyReplicas",)),
+    _Workload(STATEFUL_SETS, _replicas, ("replicas", "availableReplicas")),
+    _Workload(
+        DAEMON_SETS,
+        lambda item: int((item.get("status") or {}).get("desiredNumberScheduled", 0)),
+        ("updatedNumberScheduled", "numberAvailable"),
+    ),
+)
+
+
 def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     """What `lab up` waits for: how many nodes, pods and workloads are ready."""
     there = {item.metadata.name: item.raw for item in client.list(NODES).items}
@@ -166,44 +217,20 @@ def read_progress(client: RestClient, nodes: Sequence[str]) -> Progress:
     missing = [f"node {name} is not ready" for name in unready]
     # What runs to its end, or has, is not waited for.
     pods = [item.raw for item in client.list(PODS).items if is_active(item.raw) and not _is_of_job(item.raw)]
-    ready = sum(map(is_ready, pods))
     owned = 0
-    for item in client.list(DEPLOYMENTS).items:
-        desired = int(item.raw["spec"].get("replicas", 1))
-        status = item.raw.get("status") or {}
-        if (
-            status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
-            or min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) < desired
-        ):
-            have = status.get("availableReplicas", 0)
-            missing.append(f"deployment {item.metadata.key} has {have} of {desired} pods available")
-        owned += desired
-    for item in client.list(REPLICA_SETS).items:
-        if not item.raw["metadata"].get("ownerReferences"):
-            desired = int(item.raw["spec"].get("replicas", 1))
+    for kind in _WORKLOADS:
+        for item in client.list(kind.resource).items:
+            if (controller_of(item.raw) or {}).get("kind") == "Deployment":
+                continue
+            desired, status = kind.desired(item.raw), item.raw.get("status") or {}
             owned += desired
-            if int((item.raw.get("status") or {}).get("readyReplicas", 0)) < desired:
-                missing.append(f"replicaset {item.metadata.key} has not {desired} pods ready")
-    for item in client.list(DAEMON_SETS).items:
-        status = item.raw.get("status") or {}
-        desired = int(status.get("desiredNumberScheduled", 0))
-        owned += desired
-        if (
-            status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
-            or min(status.get("updatedNumberScheduled", 0), status.get("numberAvailable", 0)) < desired
-        ):
-            missing.append(f"daemonset {item.metadata.key} has not a pod available on each of {desired} nodes")
-    for item in client.list(STATEFUL_SETS).items:
-        desired, status = int(item.raw["spec"].get("replicas", 1)), item.raw.get("status") or {}
-        owned += desired
-        if (
-            status.get("observedGeneration", 0) < item.raw["metadata"].get("generation", 0)
-            or min(status.get("replicas", 0), status.get("availableReplicas", 0)) < desired
-        ):
-            have = status.get("availableReplicas", 0)
-            missing.append(f"statefulset {item.metadata.key} has {have} of {desired} pods available")
+            seen = status.get("observedGeneration", 0) >= item.raw["metadata"].get("generation", 0)
+            if not seen or min(status.get(count, 0) for count in kind.counts) < desired:
+                have, name = status.get(kind.counts[-1], 0), kind.resource.plural.removesuffix("s")
+                missing.append(f"{name} {item.metadata.key} has {have} of {desired} pods available")
     alone = [pod for pod in pods if not pod["metadata"].get("ownerReferences")]
     missing += [f"pod {key_of(pod)} is not ready" for pod in alone if not is_ready(pod)]
+    ready = sum(map(is_ready, pods))
     return Progress(len(nodes) - len(unready), len(nodes), ready, owned + len(alone), tuple(missing))
 
 

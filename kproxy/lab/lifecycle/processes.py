@@ -115,41 +115,27 @@ def find(lab: LabDirectory) -> list[LabProcess]:
     return sorted(found, key=lambda item: item.pid)
 
 
-def elsewhere(lab: LabDirectory) -> str:
-    """The directory of a lab of the same name, kept under another root, whose processes run; "" if there is none.
-
-    Both have the same namespaces, so making or deleting those of one would take away the other's.
-    """
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                with open(f"/proc/{entry.name}/environ", "rb") as file:
-                    path = _parse(file.read()).get(LAB, "")
-                if path != str(lab.path) and os.path.basename(path) == lab.name and os.path.isdir(path):
-                    return path
-    return ""
-
-
-def homes() -> dict[str, Path]:
-    """The directories of all labs of which processes run, by the labs' names."""
-    found = {}
+def homes() -> set[Path]:
+    """The directories of all labs of which processes run."""
+    found = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
                 path = _parse(file.read()).get(LAB, "")
                 if path:
-                    found[os.path.basename(path)] = Path(path)
+                    found.add(Path(path))
     return found
 
 
 def require_no_namesake(lab: LabDirectory) -> None:
-    """Raises LabError if there is one."""
-    path = elsewhere(lab)
-    if path:
-        raise LabError(
-            f"a lab of this name is up in {path}, and namespaces go by the name: "
-            f"KPROXY_LAB_DIR={os.path.dirname(path)} is that lab's, --name makes another one"
-        )
+    """Raises LabError if processes of a lab of the same name run that is kept under another root: both have the same
+    namespaces, so making or deleting those of one would take away the other's."""
+    for path in homes():
+        if path.name == lab.name and path != lab.path and path.is_dir():
+            raise LabError(
+                f"a lab of this name is up in {path}, and namespaces go by the name: "
+                f"KPROXY_LAB_DIR={path.parent} is that lab's, --name makes another one"
+            )
 
 
 def _identify(pid: int, lab: str) -> LabProcess | None:

@@ -7,11 +7,14 @@ A host is `client`, `fabric`, `node-1`, or `pod/NAMESPACE/NAME`. Pods on the hos
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import MappingProxyType
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.cluster.facts.recent import Lists, parse_clock, parse_list
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Packet, index_ruleset
@@ -19,7 +22,6 @@ from kproxy.lab.cluster import ClusterView, PodView
 from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.sctp import kernel_has_sctp
 from kproxy.lab.links import read_fdb, read_links, read_neighbours
-from kproxy.lab.model.recent import read_recent
 from kproxy.lab.network import OUTSIDE
 from kproxy.lab.spec import CLIENT, FABRIC, LabSpec
 from kproxy.linux.host.facts import read_host
@@ -69,19 +71,6 @@ class LabModel:
     def refresh_neighbours(self) -> None:
         """Forgets what the kernels knew of neighbours, which every packet and the passing of time may change."""
         self._neighbours.clear()
-
-    def refresh_affinity(self) -> None:
-        """Reads again whom session affinity remembers, which every packet may change: the lists of `-m recent`, in
-        nftables mode the sets of the rules."""
-        for name, known in list(self._hosts.items()):
-            if not self._has_rules(name):
-                continue
-            if self.spec.mode == MODE_NFTABLES:
-                del self._hosts[name]
-            else:
-                lists = read_recent(self.netns(name))
-                kept = None if lists is None else MappingProxyType(dict(lists))
-                self._hosts[name] = dataclasses.replace(known, host=dataclasses.replace(known.host, recent=kept))
 
     def host(self, name: str) -> NetworkHost:
         """A host by name.
@@ -199,19 +188,45 @@ class LabModel:
             host = read_host(inside)
             families = [_FAMILIES[version] for version in self.spec.families]
             rules = HostRules([])
-            if self._has_rules(name):
+            if is_node(name):
                 native = self.spec.mode == MODE_NFTABLES
                 rules = read_host_rules(inside, name, Variant(self.spec.variant), nft=native, families=families)
             indexes = {
                 family: index_ruleset(rules.iptables(family), nftables=rules.nftables, family=family)
                 for family in families
             }
-        if self._has_rules(name):
+        if is_node(name):
             recent = read_recent(netns)
             kept = None if recent is None else MappingProxyType(dict(recent))
             host = dataclasses.replace(host, recent=kept)
         return NetworkHost(name, host, indexes, links, neighbours, tunnels)
 
-    @staticmethod
-    def _has_rules(name: str) -> bool:
-        return is_node(name)
+
+def read_recent(netns: str) -> Lists | None:
+    """All lists of `-m recent` of a namespace, None if they cannot be understood."""
+    with Namespace.named(netns) as inside:
+        return inside.call(_read_lists)
+
+
+def _read_lists() -> Lists | None:
+    directory = Path("/proc/thread-self/net/xt_recent")
+    try:
+        texts = {name: (directory / name).read_text() for name in os.listdir(directory)}
+    except FileNotFoundError:
+        return {}
+    except OSError:
+        return None
+    if not any(texts.values()):
+        return {name: {} for name in texts}
+    clock = _clock()
+    if clock is None:
+        return None
+    now, rate = clock
+    return {name: parse_list(text, now, rate) for name, text in texts.items()}
+
+
+def _clock() -> tuple[int, int] | None:
+    try:
+        return parse_clock(Path("/proc/timer_list").read_text())
+    except OSError:
+        return None

@@ -10,9 +10,8 @@ import pytest
 from kproxy.apiserver.kinds.resources import built_in
 from kproxy.client import RestClient, discover, load_client_config
 from kproxy.lab.errors import LabInputError
-from kproxy.lab.lifecycle.inert import INERT
 from kproxy.lab.lifecycle.manifests import read_manifests
-from kproxy.lab.lifecycle.objects import apply_manifests
+from kproxy.lab.lifecycle.objects import INERT, apply_manifests
 from kproxy.lab.resources import KINDS
 from kproxy.testing import api_server
 from tests.support.paths import ROOT
