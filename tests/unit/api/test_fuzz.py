@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproxy.api import ManifestError, Manifests, parse_manifests
+from tests.support.examples import tried
 
 VALID: list[dict[str, Any]] = [
     {
@@ -187,7 +188,7 @@ def mutated(draw: st.DrawFn) -> list[dict[str, Any]]:
     return documents
 
 
-@settings(max_examples=300)
+@tried(80, 600)
 @given(mutated())
 def test_mutations_fare_alike_in_every_format(documents: list[dict[str, Any]]) -> None:
     """JSON lines take the fast path, a List the other; both must accept the same and name the same fields."""

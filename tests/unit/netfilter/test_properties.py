@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.netfilter import (
@@ -28,11 +28,12 @@ from kproxy.netfilter.iptables.matches import MATCH_CLASSES, Match
 from kproxy.netfilter.iptables.option import Extension
 from kproxy.netfilter.iptables.reader import RuleReader
 from kproxy.netfilter.iptables.targets import TARGET_CLASSES
+from tests.support.examples import tried
 from tests.support.netfilter.recorded_rules import groups
 from tests.support.netfilter.strategies import FIELDS, V4_ONLY, V6_ONLY, extensions, families, rules, rulesets
 
 CLASSES: list[type[Extension]] = [*MATCH_CLASSES, *TARGET_CLASSES]
-quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+quick = tried(8, 50)
 
 
 def test_every_class_has_a_strategy() -> None:
@@ -140,7 +141,7 @@ def test_any_text(text: str) -> None:
 WORDS = sorted({word for group in groups() for rule in group.typed + group.opaque for word in split_words(rule.given)})
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@tried(60, 500)
 @given(st.lists(st.sampled_from([*WORDS, "!", '"', '""', "-", "--", "-m", "-j", "0", "x"]), max_size=9))
 def test_any_words(words: list[str]) -> None:
     try_everything(f"*filter\n:X - [0:0]\n:U - [0:0]\n-A X {' '.join(words)}\nCOMMIT\n")
@@ -151,7 +152,7 @@ LINES = ["*filter", "*nat", "COMMIT", ":X - [0:0]", ":X ACCEPT [0:0]", ":INPUT D
          ":Y - [0:0]"]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@tried(60, 500)
 @given(st.lists(st.sampled_from(LINES), max_size=12))
 def test_any_lines(lines: list[str]) -> None:
     try_everything("\n".join(lines))

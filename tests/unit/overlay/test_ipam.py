@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.ipam import PENDING, Leases, Record, allocate, finish, next_address, read_range_set, release, stale
+from tests.support.examples import tried
 
 RECORD = Record(PENDING, (), "veth0")
 SMALL = read_range_set([{"subnet": "10.0.0.0/29"}], "r")
@@ -73,7 +74,7 @@ def test_host_ports_are_taken_by_address_and_protocol() -> None:
         assert caught.value.code == Code.PORT_TAKEN
 
 
-@settings(max_examples=200)
+@tried(60, 400)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60), st.sets(st.integers(2, 6), max_size=3))
 def test_no_address_is_given_twice_and_none_is_lost(steps: list[tuple[bool, int]], reserved: set[int]) -> None:
     blocked = [ipaddress.ip_network(f"10.0.0.{last}/32") for last in reserved]

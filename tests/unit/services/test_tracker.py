@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.api.types.core import Service, ServicePort
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.tracker import ServiceState
+from tests.support.examples import tried
 from tests.support.services.builders import make_endpoint, make_service, make_slice
 
 V4 = IPFamily.IPV4
@@ -78,7 +79,7 @@ slices = st.builds(
 )
 
 
-@settings(max_examples=200)
+@tried(60, 400)
 @given(
     events=st.lists(st.one_of(services, slices, st.tuples(st.sampled_from(("svc", "slice")), st.sampled_from(NAMES)))),
     seed=st.integers(),

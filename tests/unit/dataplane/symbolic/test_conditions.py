@@ -29,7 +29,7 @@ STATE = {RecentMatch, SetMatch}
 
 def examples(cls: type[Match]) -> Iterator[Match]:
     """Matches of a class."""
-    for _ in range(6):
+    for _ in range(3):
         yield extensions(cls, Family.IPV4).example()
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.netfilter.nftables.check import check_nft
 from kproxy.netfilter.nftables.errors import NftSyntaxError
 from kproxy.netfilter.nftables.lexer import tokenize
 from kproxy.netfilter.nftables.text import parse_nft, print_nft
+from tests.support.examples import tried
 from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of
 
-short = settings(max_examples=100, deadline=None)
+short = tried(30, 300)
 
 
 @cache

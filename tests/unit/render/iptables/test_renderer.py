@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.api.types.core import LoadBalancerIngress, Service, ServicePort
@@ -15,6 +15,7 @@ from kproxy.render.iptables.chains import NAT
 from kproxy.render.iptables.plan import height
 from kproxy.render.iptables.renderer import LARGE_CLUSTER_ENDPOINTS
 from kproxy.services import IPFamily, LocalTrafficDetector, ServicePortName, ServiceState
+from tests.support.examples import tried
 from tests.support.services.builders import make_endpoint, make_service, make_slice
 
 V4 = IPFamily.IPV4
@@ -110,7 +111,7 @@ slices = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@tried(60, 600)
 @given(
     events=st.lists(
         st.one_of(services, slices, st.tuples(st.sampled_from(("svc", "slice")), st.sampled_from(NAMES))), max_size=12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.dataplane.model.pipeline import IptablesRules
@@ -13,6 +13,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from tests.support.dataplane.agreement import check_sides
 from tests.support.dataplane.compare_rules import Generator, ruleset
 from tests.support.dataplane.nft_rules import NftGenerator, native
+from tests.support.examples import tried
 
 
 def check(seed: int, points: int, *, mixed: bool = False) -> int:
@@ -35,13 +36,13 @@ def test_chains_of_single_devices(seed: int) -> None:
     assert check_devices(seed, 2) > 10
 
 
-@settings(max_examples=6, deadline=None)
+@tried(6, 18)
 @given(st.integers(0, 1 << 40))
 def test_random_rule_sets_at_random_points(seed: int) -> None:
     check(seed, 2)
 
 
-@settings(max_examples=3, deadline=None)
+@tried(3, 9)
 @given(st.integers(0, 1 << 40))
 def test_with_iptables_beside_them(seed: int) -> None:
     check(seed, 2, mixed=True)
@@ -59,14 +60,14 @@ def test_a_looped_packet_whose_new_source_is_the_one_that_it_had(seed: int) -> N
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@tried(8, 60)
 @given(st.integers(0, 1 << 40), st.booleans())
 def test_many_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
     check(seed, 4, mixed=mixed)
 
 
 @pytest.mark.soak
-@settings(max_examples=1000, deadline=None)
+@tried(1000, 3000)
 @given(st.integers(0, 1 << 40), st.booleans())
 def test_a_thousand_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
     check(seed, 6, mixed=mixed)
