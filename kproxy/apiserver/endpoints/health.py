@@ -1,4 +1,4 @@
-"""`/healthz`, `/livez`, `/readyz`, `/metrics` and `/metrics/slis`."""
+"""`/healthz`, `/livez`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ class Health:
             ("apiserver_dropped_watches", "Watches dropped since their client did not read.", lambda: self.dropped),
         ):
             Gauge(name, text, registry=self._registry).set_function(read)
-        self._indicators = CollectorRegistry()
-        self._check = Gauge(
-            "kubernetes_healthcheck", "The result of one health check.", ("name", "type"), registry=self._indicators
-        )
-        self._checks = Counter(
-            "kubernetes_healthchecks", "Health checks by result.", ("name", "type", "status"), registry=self._indicators
-        )
         self._objects = Gauge(
             "apiserver_storage_objects", "Objects by resource.", ("resource",), registry=self._registry
         )
@@ -65,14 +58,11 @@ class Health:
         child.inc()
 
     def _results(self, base: str) -> dict[str, bool]:
-        """The checks of one health path by name, counted (k8s.io/component-base metrics/prometheus/slis)."""
+        """The checks of one health path by name."""
         results = {"ping": True, "log": True, "etcd": self._store.failed is None}
         if base == "readyz":
             # Tables are read before the first request is; etcd-readiness is the same store.
             results |= {"etcd-readiness": results["etcd"], "informer-sync": True, "shutdown": not self.stopping}
-        for name, passed in results.items():
-            self._check.labels(name, base).set(passed)
-            self._checks.labels(name, base, "success" if passed else "error").inc()
         return results
 
     def handle(self, path: str, query: Mapping[str, str]) -> tuple[int, bytes, str] | None:
@@ -81,10 +71,6 @@ class Health:
             for name, table in self._store.tables.items():
                 self._objects.labels(name).set(len(table.entries))
             return 200, generate_latest(self._registry), _METRICS
-        if path == "/metrics/slis":
-            for base in _PATHS:
-                self._results(base)
-            return 200, generate_latest(self._indicators), _METRICS
         base, _, check = path.lstrip("/").partition("/")
         if base not in _PATHS:
             return None

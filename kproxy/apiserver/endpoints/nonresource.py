@@ -61,7 +61,7 @@ class NonResourceHandler:
         if path == "/":
             paths = [
                 "/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
-                "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+                "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
             ]  # fmt: skip
             return _pretty(request, Response(negotiation.encode({"paths": paths}), negotiation.JSON))
         if path.startswith("/openapi/"):

@@ -117,10 +117,3 @@ def test_health_names_its_checks(shared: Api, base: str, names: list[str]) -> No
     left_out = ["[+]ping ok", "[+]log ok", "[+]etcd excluded: ok"]
     assert ask("?verbose&exclude=etcd")[:3] == left_out
     assert ask("?verbose&exclude=x")[-2] == 'warn: some health checks cannot be excluded: no matches for "x"'
-
-
-def test_health_checks_are_indicators(shared: Api) -> None:
-    """[sig-instrumentation] MetricsGrabber should grab all metrics slis from API Server."""
-    text = shared.raw("GET", "/metrics/slis").read().decode()
-    assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1.0' in text
-    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="livez"}' in text
