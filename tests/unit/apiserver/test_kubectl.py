@@ -207,8 +207,6 @@ def test_the_rest_of_the_commands(kubectl: Kubectl) -> None:
     kubectl("set", "image", "pod/p", "p=y", "-n", "shop")
     kubectl("rollout", "restart", "deploy/web", "-n", "shop")
     assert "shop" in kubectl("get", "svc", "-A", "--sort-by=.metadata.name", "--chunk-size=1")
-    kubectl("autoscale", "deploy/web", "-n", "shop", "--max=3", "--cpu-percent=50")
-    assert "Deployment/web" in kubectl("get", "hpa", "-n", "shop")
     kubectl("create", "-f", "-", stdin='{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}')
     kubectl("cordon", "n1")
     kubectl("taint", "node", "n1", "a=b:NoSchedule")
