@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kproxy.netfilter.nftables.style import BOOKWORM, TRIXIE, Style
 from kproxy.netfilter.nftables.text import parse_nft, print_nft
-from tests.support.kernel.namespaces import fresh_namespace
-from tests.support.kernel.nft_kernel import listing, load, missing, style
+from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.netfilter.nft_corpus import TABLES, recorded_rules, script_of
 from tests.support.netfilter.nft_random import random_ruleset
 from tests.support.recorded import CLUSTERS
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(missing() and os.geteuid() == 0, reason="nft is not installed"),
+    pytest.mark.skipif(shutil.which("nft") is None and os.geteuid() == 0, reason="nft is not installed"),
 ]
 
 OPTIONS = ("-a", "-s", "-n")
 MERGED = "ip saddr { 10.0.0.0/8 }"
 WRITTEN = "ip saddr { 10.0.0.0/9, 10.128.0.0/9 }"
 """nft joins the two and keeps the braces. What it lists so is another rule when it is loaded: one with a prefix."""
+
+
+def style() -> Style:
+    """The layout of the machine's nft."""
+    found = re.search(r"v(\d+)\.(\d+)", run("nft", "--version"))
+    assert found is not None
+    return TRIXIE if (int(found[1]), int(found[2])) >= (1, 1) else BOOKWORM
+
+
+def load(namespace: str, script: str) -> None:
+    """Loads a script into an emptied namespace."""
+    run("nft", "-f", "-", namespace=namespace, text="flush ruleset\n" + script)
+
+
+def listing(namespace: str, *options: str) -> str:
+    """What nft lists."""
+    return run("nft", *options, "list", "ruleset", namespace=namespace)
 
 
 @pytest.fixture(scope="module")
