@@ -40,12 +40,12 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
     \b
     Examples:
       ip netns add node-1
-      kproxy apply -f cluster.yaml --node node-1 --netns node-1
-      kproxy apply -f cluster.yaml --node node-1 --netns node-1 -4
-      kproxy apply -f cluster.yaml --node worker-2 --dry-run -o json
-      kproxy apply -f cluster.yaml --node node-1 --netns node-1 --mode nftables
+      kproxy apply cluster.yaml@node-1 netns:node-1
+      kproxy apply cluster.yaml@node-1 netns:node-1 -4
+      kproxy apply cluster.yaml@worker-2 --dry-run -o json
+      kproxy apply cluster.yaml@node-1 netns:node-1 --mode nftables
       kubectl get svc,endpointslices,nodes -A -o json |
-        kproxy apply -f - --node worker-2 --yes
+        kproxy apply -@worker-2 --yes
     """
     request = arguments.read_request(libiptc=True)
     if not dry_run:

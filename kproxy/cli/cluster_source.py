@@ -1,11 +1,11 @@
-"""Where commands take a cluster from: manifests (-f), or an API server (--kubeconfig, --context and kubectl's flags).
+"""The objects of a cluster: of manifests, or of an API server (with --kubeconfig, --context and kubectl's flags).
 
-`cluster_source` adds the options to a command and gives it one ClusterSource, whose `read` is the same for both.
+A ClusterSource is either; its `read` is the same for both. `kproxy.cli.sources` makes it of what a command was given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -45,11 +45,12 @@ Command = TypeVar("Command", bound=Callable[..., object])
 PLUGIN: Final = "kubectl"
 """The root context's `obj` under `kubectl-kproxy`: without -f a command asks the API server that kubectl would."""
 
-FILES_HELP: Final = "Manifests: a file, a directory, a snapshot, or - for stdin; repeatable. YAML, JSON or JSON lines."
 KUBECONFIG_HELP: Final = "A cluster's kubeconfig, instead of $KUBECONFIG and ~/.kube/config."
-ALLOCATE_HELP: Final = "With -f: cluster IPs from here (CIDR[,CIDR]), and node ports, for Services that have none."
-WITHOUT_HELP: Final = (
-    "Of a cluster: as if pod/NS/NAME, node/NAME, svc/NS/NAME or an endpoint's IP were gone; repeatable."
+ENDPOINTS_HELP: Final = (
+    "With manifests: Services that have a selector and no EndpointSlices get N endpoints, spread over the nodes."
+)
+ALLOCATE_HELP: Final = (
+    "With manifests: cluster IPs from here (CIDR[,CIDR]), and node ports, for Services that have none."
 )
 ONLY_NAMESPACE: Final = "Only the Services of this namespace."
 NAMES_NAMESPACE: Final = "The namespace of names that say none."
@@ -90,6 +91,11 @@ class Connection:
         own = (("--kubeconfig", self.kubeconfig), ("--context", self.context))
         of_kubectl = (KUBECTL_FLAGS[name][-1] for name, _ in self.flags)
         return (*(name for name, value in own if value is not None), *of_kubectl)
+
+    @property
+    def label(self) -> str:
+        """What messages call the server."""
+        return self.context or self.kubeconfig or "the cluster"
 
     def client(self) -> RestClient:
         """Raises ConfigError."""
@@ -140,7 +146,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Manifests or an API server, as the user named them; one of both, which `check` makes sure of.
+    """Manifests or an API server, as the user named them; one of both.
 
     `live` says that an API server is meant although no option names one. `allocate` gives Services of manifests that
     have no cluster IP one, `endpoints` gives those without EndpointSlices so many. `without` names what is to be gone.
@@ -158,26 +164,7 @@ class ClusterSource:
 
     @property
     def is_live(self) -> bool:
-        return not self.filenames and (self.live or bool(self.connection.given) or is_plugin())
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the user named a cluster at all."""
-        return bool(self.filenames) or self.is_live
-
-    def check(self, *, required: bool = True) -> None:
-        """Raises click.UsageError: both kinds are given, or none although one is `required`."""
-        if self.filenames and self.connection.given:
-            option = self.connection.given[0]
-            raise click.UsageError(f"-f reads manifests, {option} a live cluster: one of both expected")
-        if self.allocate and not self.filenames:
-            raise click.UsageError("--allocate goes with -f: an API server has allocated what it has")
-        if self.endpoints and not self.filenames:
-            raise click.UsageError("--assume-endpoints goes with -f: a live cluster has the endpoints that it has")
-        if self.without and not self.is_given:
-            raise click.UsageError("--without goes with -f, --kubeconfig or --context")
-        if required and not self.is_given:
-            raise click.UsageError("a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME")
+        return not self.filenames and (self.live or bool(self.connection.given))
 
     def read(
         self,
@@ -331,7 +318,7 @@ def is_plugin() -> bool:
     return context is not None and context.find_root().obj == PLUGIN
 
 
-def _has_usual() -> bool:
+def has_usual() -> bool:
     """Whether there is a kubeconfig that kubectl would take by itself, or $KUBECONFIG names one."""
     import os
 
@@ -359,13 +346,6 @@ def _live_config(client: RestClient, path: str | None, mode: str | None, reads: 
     return decode_proxy_config(found.data, found.source, report_note, mode)
 
 
-allocate_option: Final = click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP)
-endpoints_option: Final = click.option(
-    "--assume-endpoints", "endpoints", metavar="N", type=click.IntRange(1, 1000),
-    help="With -f: Services that have a selector and no EndpointSlices get N endpoints, spread over the nodes.",
-)  # fmt: skip
-
-
 def read_allocate(text: str | None) -> tuple[Network, ...]:
     """The networks of --allocate."""
     try:
@@ -374,63 +354,51 @@ def read_allocate(text: str | None) -> tuple[Network, ...]:
         raise click.BadParameter(str(error), param_hint="--allocate") from error
 
 
-def _switch(name: str) -> dict[str, Any]:
-    return {"is_flag": True, "default": None} if name == "insecure_skip_tls_verify" else {}
+def object_options() -> list[Callable[[Command], Command]]:
+    """--allocate and --assume-endpoints, which fill up manifests."""
+    return [
+        click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, hidden=True),
+        click.option("--assume-endpoints", "endpoints", type=click.IntRange(1, 1000), help=ENDPOINTS_HELP, hidden=True),
+    ]
 
 
-def connection_options(function: Command) -> Command:
-    """Adds --kubeconfig, --context and kubectl's flags, and gives them to the command as `connection`."""
-
-    @wraps(function)
-    def with_connection(**values: Any) -> object:
-        flags = {name: values.pop(name) for name in KUBECTL_FLAGS}
-        given = tuple((name, value) for name, value in flags.items() if value not in (None, ()))
-        return function(connection=Connection(values.pop("kubeconfig"), values.pop("context"), given), **values)
-
+def connection_flags(*, hidden: bool = True) -> list[Callable[[Command], Command]]:
+    """--kubeconfig, --context and kubectl's flags, which `take_connection` reads; kubectl's are never in --help."""
+    found = [
+        click.option("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP, hidden=hidden),
+        click.option(
+            "--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.",
+            shell_complete=names.contexts, hidden=hidden,
+        ),
+    ]  # fmt: skip
     for name, spelled in KUBECTL_FLAGS.items():
-        click.option(*spelled, name, hidden=True, multiple=name == "as_groups", **_switch(name))(with_connection)
-    click.option(
-        "--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.",
-        shell_complete=names.contexts,
-    )(with_connection)  # fmt: skip
-    click.option("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP)(with_connection)
-    return with_connection  # type: ignore[return-value]
+        switch: dict[str, Any] = {"is_flag": True, "default": None} if name == "insecure_skip_tls_verify" else {}
+        found.append(click.option(*spelled, name, hidden=True, multiple=name == "as_groups", **switch))
+    return found
 
 
-def cluster_source(
-    namespace_help: str | None = ONLY_NAMESPACE,
-    files_help: str = FILES_HELP,
-    *,
-    required: bool = True,
-    without: bool = False,
-    usual: bool = False,
-) -> Callable[[Command], Command]:
-    """Adds -f, -n (if it has a help), the options of an API server, and --without if it is wanted, and gives them as
-    one `source`, checked. `usual`: where nothing is named it is the cluster of $KUBECONFIG or ~/.kube/config."""
+def take_connection(values: dict[str, Any]) -> Connection:
+    """What these options say; they are taken out of a command's arguments."""
+    flags = {name: values.pop(name) for name in KUBECTL_FLAGS}
+    given = tuple((name, value) for name, value in flags.items() if value not in (None, ()))
+    return Connection(values.pop("kubeconfig"), values.pop("context"), given)
+
+
+def with_options(function: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
+    """Adds options to a command, the first of them as the first of --help."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def connection_options(*, hidden: bool = False) -> Callable[[Command], Command]:
+    """Adds --kubeconfig, --context and kubectl's flags, and gives them to the command as `connection`."""
 
     def add(function: Command) -> Command:
         @wraps(function)
-        def with_source(connection: Connection, **values: Any) -> object:
-            filenames, namespace, allocate = (values.pop(name, None) for name in ("filenames", "namespace", "allocate"))
-            networks = read_allocate(allocate)
-            gone, endpoints = tuple(values.pop("without", ())), values.pop("endpoints", None) or 0
-            live = usual and not filenames and _has_usual()
-            source = ClusterSource(
-                tuple(filenames), connection, namespace, live, allocate=networks, endpoints=endpoints, without=gone
-            )
-            source.check(required=required)
-            return function(source=source, **values)
+        def with_connection(**values: Any) -> object:
+            return function(connection=take_connection(values), **values)
 
-        if without:
-            click.option("--without", metavar="REF", multiple=True, help=WITHOUT_HELP)(with_source)
-        for option in (endpoints_option, allocate_option):
-            option(with_source)
-        if namespace_help is not None:
-            click.option("-n", "--namespace", metavar="NS", help=namespace_help, shell_complete=names.namespaces)(
-                with_source
-            )
-        with_all = connection_options(with_source)
-        click.option("-f", "--filename", "filenames", metavar="PATH", multiple=True, help=files_help)(with_all)
-        return with_all  # type: ignore[return-value]
+        return with_options(with_connection, connection_flags(hidden=hidden))  # type: ignore[return-value]
 
     return add

@@ -10,25 +10,24 @@ from pathlib import Path
 
 import click
 
-from kproxy.cli.cluster_source import Connection, connection_options
-from kproxy.cli.live_snapshot import Reading, gather, reading_options, report_unread
+from kproxy.cli.live_snapshot import report_unread
 from kproxy.cli.output import report_note, write_output, write_private
+from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.files import Files, open_files
 from kproxy.cluster.snapshot.script import script
+from kproxy.cluster.sources import Kind, SourceName
 from kproxy.collect.write import write_snapshot
 
 
 @click.command("collect")
-@connection_options
-@reading_options
+@sources((Kind.NETNS, Kind.LAB, Kind.CLUSTER), needs=(), via=True)
 @click.option("-o", "--output", "path", metavar="FILE", help="A directory, or .tar.gz, .tar.zst, .tar.")
 @click.option("--redact", is_flag=True, help="Replace names and addresses; the answers stay the same.")
 @click.option("--redact-map", "map_path", metavar="FILE", help="With --redact: write what stands for what; keep it.")
 @click.option("--from", "source_path", metavar="SNAPSHOT", help="With --redact: redact this one; ask no cluster.")
 @click.option("--script", "show_script", is_flag=True, help="Print the script that reads one node.")
 def command(
-    connection: Connection,
-    reading: Reading,
+    sources: Sources,
     path: str | None,
     redact: bool,
     map_path: str | None,
@@ -36,7 +35,7 @@ def command(
     show_script: bool,
 ) -> None:
     """Gather what decides a cluster's Service traffic into one file: the objects, and of each node its rules, addresses
-    and routes.
+    and routes. SOURCE is cluster:CONTEXT, lab:NAME or netns:NAME; without it, the current context.
 
     \b
     --via  exec   in a Pod with hostNetwork and the tools on each node:
@@ -55,9 +54,9 @@ def command(
 
     \b
     Examples:
-      kproxy collect --lab lab -o lab.tar.gz
-      kproxy collect --context prod --via exec -o prod.tar.gz
-      kproxy collect --via exec --selector app=nettools --node worker-1
+      kproxy collect lab:lab -o lab.tar.gz
+      kproxy collect cluster:prod --via exec -o prod.tar.gz
+      kproxy collect cluster:@worker-1 --via exec --selector app=nettools
       kproxy collect --via agent --agent-url http://{address}:10249
       kproxy collect --script | ssh worker-1 sudo sh -s worker-1 /tmp/snap
       kproxy collect --from prod/ --redact -o prod-redacted.tar.gz
@@ -65,7 +64,7 @@ def command(
     Exit code 1 if something is missing, which the file names.
     """
     if show_script:
-        if any((connection.given, reading.given, path, redact, map_path, source_path)):
+        if any((sources.names, path, redact, map_path, source_path)):
             raise click.UsageError("--script stands alone")
         write_output(script(), None)
         return
@@ -74,11 +73,14 @@ def command(
     suffix = "-redacted" if redact else ""
     target = path or time.strftime(f"kproxy-snapshot-%Y%m%d-%H%M%S{suffix}.tar.gz", time.gmtime())
     if source_path is not None:
-        if connection.given or reading.given:
+        if sources.names:
             raise click.UsageError("--from asks no cluster: it goes with --redact, --redact-map and -o only")
         _write(open_files(source_path), target, redact, map_path)
         return
-    collected = gather(connection, reading, target)
+    names = sources.names or (SourceName("cluster:", Kind.CLUSTER, ("",)),)
+    if len(names) > 1:
+        raise click.UsageError(f"one cluster expected, not {names[0].text} and {names[1].text}")
+    collected = sources.gather(names[0], target)
     _write(collected.files, target, redact, map_path)
     if report_unread(collected.info):
         sys.exit(1)

@@ -43,10 +43,10 @@ def command(arguments: NodeArguments, repair: bool) -> None:
 
     \b
     Examples:
-      kproxy drift -f cluster.yaml --node node-1 --netns node-1
-      kproxy drift -f cluster.yaml --node node-1 --netns node-1 --repair
+      kproxy drift cluster.yaml@node-1 netns:node-1
+      kproxy drift cluster.yaml@node-1 netns:node-1 --repair
       kubectl get svc,endpointslices,nodes -A -o json |
-        kproxy drift -f - --node worker-2 -o json
+        kproxy drift -@worker-2 -o json
     """
     request = arguments.read_request(compared=True)
     manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))

@@ -3,140 +3,246 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource
+from kproxy.cli.cluster_source import NAMES_NAMESPACE
 from kproxy.cli.evidence import assume_option, unseen_lines
 from kproxy.cli.options import (
     chosen_family,
+    config_option,
     family_options,
     feature_option,
-    manifest_options,
+    mode_option,
     tell_unused_options,
 )
 from kproxy.cli.output import (
     Branch,
-    output_option,
     report_note,
+    table_lines,
+    terminal_width,
     working,
     write_answer,
     write_files,
     write_report,
 )
+from kproxy.cli.sources import EVERYTHING, OBJECTS, Sources, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
+from kproxy.cluster.recorded import RecordedServices
+from kproxy.cluster.rendered import render_node
+from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
-from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
-from kproxy.render.explain import Explanation, ObjectExplanation, ServicePortExplanation, explain_service
+from kproxy.netfilter import Family
+from kproxy.render import Features, select_target
+from kproxy.render.explain import (
+    Explanation,
+    ObjectExplanation,
+    ServicePortExplanation,
+    explain_service,
+    objects_of,
+)
+from kproxy.render.nftables.table import RenderedObject
+from kproxy.render.origin import RenderedRule
 from kproxy.services import IPFamily
 
 _MOST_NAMES = 10
 
 
 @click.command("explain")
-@partial(manifest_options, namespace_help=NAMES_NAMESPACE, usual=True)
+@sources((*OBJECTS, Kind.RULES, Kind.NETNS), NAMES_NAMESPACE, needs=EVERYTHING, usual=True)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Without --service: the Services of all namespaces.")
+@config_option
+@mode_option
 @family_options
-@feature_option
+@feature_option()
 @click.option(
-    "--service", "service_key", metavar="NS/NAME", required=True, help="The Service: its namespace and name.",
-    shell_complete=names.services,
+    "--service", metavar="[NS/]NAME", help="The Service. Default: all of them.", shell_complete=names.services,
 )  # fmt: skip
 @assume_option
-@output_option
+@click.option(
+    "-o", "--output", "output_format", type=click.Choice(["text", "wide", "json", "yaml"]), default="text",
+    help="Default: text; wide is one line a port.",
+)  # fmt: skip
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture, instead.")
 def command(
-    source: ClusterSource,
+    sources: Sources,
+    all_namespaces: bool,
     config_path: str | None,
-    node: str | None,
     mode: str | None,
     ipv4: bool,
     ipv6: bool,
     features: Features,
-    service_key: str,
+    service: str | None,
     assumed: Assumed,
     output_format: str,
     html: str | None,
 ) -> None:
-    """Explain in plain words what one Service becomes on a node.
+    """Explain in plain words what one Service becomes on a node, or all of them.
 
-    Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules. Without -f it asks the
-    cluster of $KUBECONFIG or ~/.kube/config, as `kproxy get` does.
+    Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules. Of a dump it tells what
+    the rules know; of a dump and manifests, both. Without SOURCE it asks the cluster of $KUBECONFIG or ~/.kube/config,
+    as `kproxy get` does.
 
     \b
     Examples:
-      kproxy explain -f cluster.yaml --service kube-system/kube-dns
-      kproxy explain -f cluster.yaml --node worker-2 --service shop/web -6
-      kproxy explain -f cluster.yaml --service shop/web -o json
-      kproxy explain -f cluster.yaml --service shop/web --html web.html
-      kproxy explain --context prod -n shop --service web --node worker-1
+      kproxy explain cluster.yaml --service kube-system/kube-dns
+      kproxy explain cluster.yaml@worker-2 --service web -6
+      kproxy explain cluster.yaml --service shop/web -o json
+      kproxy explain cluster.yaml --service shop/web --html web.html
+      kproxy explain cluster:prod@worker-1 -n shop --service web
+      kproxy explain node.save -n shop
+      kproxy explain node.save cluster.yaml -o wide
     """
+    if all_namespaces and (service or sources.namespace):
+        raise click.UsageError("-A stands alone: it goes with neither --service nor -n")
+    asked = chosen_family(ipv4, ipv6)
     if html is not None:
-        if output_format != "text":
-            raise click.UsageError(f"--html and -o {output_format} exclude each other")
-        key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
-        family = chosen_family(ipv4, ipv6)
-        _write_page(html, source, (config_path, mode, features), key, node, family)
+        if output_format != "text" or service is None or not sources.kinds <= {*OBJECTS}:
+            raise click.UsageError(
+                "--html shows one Service of objects: it goes with --service alone, without a dump and -o"
+            )
+        _write_page(html, sources, (config_path, mode, features), service, asked)
         return
+    recorded = None if sources.kinds <= {*OBJECTS} else RecordedServices(sources.host_rules(assumed))
+    found: list[tuple[Explanation, tuple[Unseen, ...]]] = []
+    if sources.has_objects:
+        found = _of_objects(sources, (config_path, mode, features), service, asked, assumed)
+    if recorded is not None and (not sources.has_objects or service is None):
+        keys = _chosen(recorded.keys, service, sources.namespace, "the rules")
+        there = {each.service for each, _ in found}
+        for key in keys if not found else (key for key in keys if key not in there):
+            found.append((_recorded(recorded, key, asked, sources), ()))
+    values = []
+    lines: list[str] = []
+    for explanation, unseen in found:
+        values.append(msgspec.to_builtins(explanation) | {"unseen": msgspec.to_builtins(list(unseen))})
+        others = unseen_lines(each for each in unseen if not each.suspected)
+        lines += ["", *_lines(explanation, suspected(unseen)), *others]
+        if recorded is not None and sources.has_objects and explanation.service in recorded.keys:
+            own = _recorded(recorded, explanation.service, asked, sources)
+            if own != explanation:
+                values[-1]["recorded"] = msgspec.to_builtins(own)
+                lines += ["", f"What the rules of {own.node} have:", *_lines(own)]
+    if output_format == "wide":
+        write_report(_table([each for each, _ in found]))
+    elif output_format == "text":
+        write_report(lines[1:])
+    elif service is not None:
+        write_answer("Explanation", values[0], output_format)
+    else:
+        write_answer("Explanations", {"items": values}, output_format)
+
+
+def _recorded(recorded: RecordedServices, key: str, asked: IPFamily | None, sources: Sources) -> Explanation:
+    """What rules have of a Service, in the family that is asked for, else the first in which they have any."""
+    families = recorded.families(key)
+    host = ", ".join(each.label for each in sources.of(Kind.RULES, Kind.NETNS))
+    return recorded.explain(key, asked or families[0], sources.node or host)
+
+
+def _chosen(keys: Sequence[str], service: str | None, namespace: str | None, where: str) -> list[str]:
+    """The Services that are meant, of those that there are. Raises InputError: there is none of that name, or it is the
+    name of several."""
+    if service is None:
+        return [key for key in keys if namespace in (None, key.partition("/")[0])]
+    name = service.removeprefix("svc/")
+    wanted = name if "/" in name else f"{namespace or 'default'}/{name}"
+    by_name = "/" not in name and not namespace
+    found = [key for key in keys if key == wanted or (by_name and key.partition("/")[2] == name)]
+    if len(found) > 1:
+        raise InputError(f"Service {name} is one of {', '.join(found)}: say which, as in --service {found[0]}")
+    if not found:
+        near = [each for each in keys if each.endswith(f"/{wanted.partition('/')[2]}")]  # of another namespace
+        shown = ", ".join((near or keys)[:_MOST_NAMES])
+        listed = f": {shown}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if shown else ""
+        raise InputError(f"Service {wanted} is not among the {len(keys)} Services of {where}{listed}")
+    return found
+
+
+def _of_objects(
+    sources: Sources,
+    rendering: tuple[str | None, str | None, Features],
+    service: str | None,
+    asked: IPFamily | None,
+    assumed: Assumed,
+) -> list[tuple[Explanation, tuple[Unseen, ...]]]:
+    """What kube-proxy makes of the Services that are meant, and what was not seen of each. `rendering` is the
+    configuration's file, the mode and what hosts can do."""
+    config_path, mode, features = rendering
+    source, node = sources.objects, sources.node
     with working("reading the cluster"):
         config, cluster = source.read(config_path, mode, narrow=False, node=node)
     tell_unused_options(config.mode)
     target = select_target(cluster.nodes, config, node)
-    key = service_key if "/" in service_key else f"{source.default_namespace()}/{service_key}"
-    service = next((service for service in cluster.services if service.metadata.key == key), None)
-    if service is None:
-        keys = sorted(each.metadata.key for each in cluster.services)
-        near = [each for each in keys if each.endswith(f"/{key.partition('/')[2]}")]  # of another namespace
-        names = ", ".join((near or keys)[:_MOST_NAMES])
-        listed = f": {names}{', ...' if len(near or keys) > _MOST_NAMES else ''}" if names else ""
-        raise InputError(f"Service {key} is not among the {len(keys)} Services of the cluster{listed}")
-    family = chosen_family(ipv4, ipv6) or target.primary_family(config)
+    known = {each.metadata.key: each for each in cluster.services}
+    namespace = source.default_namespace() if source.is_live and service is not None else sources.namespace
+    keys = _chosen(sorted(known), service, namespace, "the cluster")
+    family = asked or target.primary_family(config)
     lacking, _ = source.lacking(cluster, assumed).on_node(cluster, target, config, assumed)
-    of_it = [each for each, services in lacking.things(target.node_name).items() if not services or service in services]
-    unseen = assumed.left(
-        each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.is_met_by(family)
-    )
+    things = lacking.things(target.node_name)
     with working("rendering"):
-        rendered: RenderedTarget | RenderedTable
-        if config.mode == MODE_NFTABLES:
-            rendered = render_table(
-                target, family, cluster.services, cluster.endpoint_slices, config, features, cluster.service_cidrs
-            )
-        else:
-            rendered = render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
-        endpoints_seen = all(each.what != ENDPOINTS for each in unseen)
-        explanation = explain_service(service, rendered, cluster.endpoint_slices, endpoints_seen=endpoints_seen)
-    if output_format != "text":
-        write_answer("Explanation", explanation, output_format, unseen)
-    else:
-        others = unseen_lines(each for each in unseen if not each.suspected)
-        write_report([*_lines(explanation, suspected(unseen)), *others])
+        rendered = render_node(target, Family(family.value), cluster, config, features)
+        mine: dict[str, list[RenderedRule | RenderedObject]] = {}
+        for each in objects_of(rendered):
+            if each.origin.service_port is not None:
+                mine.setdefault(each.origin.service_port.service, []).append(each)
+    found = []
+    for key in keys:
+        of_it = [each for each, services in things.items() if not services or known[key] in services]
+        unseen = assumed.left(
+            each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.is_met_by(family)
+        )
+        seen = all(each.what != ENDPOINTS for each in unseen)
+        explanation = explain_service(
+            known[key], rendered, cluster.endpoint_slices, mine.get(key, ()), endpoints_seen=seen
+        )
+        found.append((explanation, unseen))
+    return found
+
+
+def _table(found: Sequence[Explanation]) -> Iterator[str]:
+    """One line a ServicePort."""
+    rows = [("NAMESPACE", "SERVICE", "PORT", "PROTOCOL", "ENDPOINTS", "RULES", "ANSWERS AT", "NODE")]
+    for each in found:
+        namespace, _, name = each.service.partition("/")
+        for port in each.ports:
+            used = sum(bool(endpoint.used_for) for endpoint in port.endpoints)
+            label, rules = port.name.partition(":")[2], len(port.rules) + len(port.objects)
+            at = next(iter(port.facts), "").partition(",")[0]
+            rows.append((namespace, name, label, port.protocol, str(used), str(rules), at, each.node))
+        if not each.ports:
+            rows.append((namespace, name, "", "", "0", "0", each.skipped, each.node))
+    yield from table_lines(rows, width=terminal_width())
 
 
 def _write_page(
     html: str,
-    source: ClusterSource,
+    sources: Sources,
     rendering: tuple[str | None, str | None, Features],
-    key: str,
-    node: str | None,
+    service: str,
     family: IPFamily | None,
 ) -> None:
     """`rendering` is the configuration's file, the mode and what hosts can do."""
     from kproxy.explorer.export.commands import explain_page
     from kproxy.explorer.model.model import Model
 
+    source = sources.objects
     stdin = read_octets("-") if "-" in source.filenames else b""
     with working("reading the cluster"):
         known = source.explored(*rendering, stdin).read()
+    assert known.cluster is not None
+    keys = sorted(each.metadata.key for each in known.cluster.manifests.services)
+    namespace = source.default_namespace() if source.is_live else sources.namespace
+    (key,) = _chosen(keys, service, namespace, "the cluster")
     for note in known.warnings:
         report_note(note)
     with working("rendering"):
-        page = explain_page(Model(known, 1), key, node or "", None if family is None else family.value, _text)
+        page = explain_page(Model(known, 1), key, sources.node or "", None if family is None else family.value, _text)
     write_files({Path(html): page})
 
 
@@ -166,7 +272,7 @@ def _lines(explanation: Explanation, unseen: Sequence[Unseen] = ()) -> Iterator[
             if chain != (rule.table, rule.chain):
                 chain = (rule.table, rule.chain)
                 current = chains.add(click.style(f"{rule.table} {rule.chain}", fg="cyan"))
-            current.add(f"{rule.rule}. {rule.reason}", rule.text)
+            current.add(f"{rule.rule}. {rule.reason}" if rule.rule else rule.reason, rule.text)
         if port.objects:
             _add_objects(branch, port.objects)
     yield from tree.lines()
@@ -188,6 +294,9 @@ def _endpoint_lines(port: ServicePortExplanation) -> Sequence[str]:
     lines = []
     for endpoint in port.endpoints:
         where = "this node" if endpoint.is_local else "not this node"
+        if not endpoint.endpoint_slice:
+            lines.append(f"{endpoint.address:<{width}}  {endpoint.state}")
+            continue
         use = f"used ({', '.join(endpoint.used_for)})" if endpoint.used_for else f"not used: {endpoint.why_not}"
         lines.append(f"{endpoint.address:<{width}}  {where:<13}  {endpoint.state}; {use}; {endpoint.endpoint_slice}")
     return lines

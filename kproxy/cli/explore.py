@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli import names
-from kproxy.cli.cluster_source import ClusterSource, cluster_source
-from kproxy.cli.options import feature_option, mode_option, parse_listen, snapshot_source
+from kproxy.cli.options import config_option, feature_option, mode_option, parse_listen
 from kproxy.cli.output import report_note, working
+from kproxy.cli.sources import EVERYTHING, Sources, sources
+from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 from kproxy.render import Features
 
@@ -22,18 +22,10 @@ if TYPE_CHECKING:
 
 
 @click.command("explore")
-@snapshot_source("The same as SNAPSHOT.")
-@cluster_source("The namespace that is shown first.", required=False)
-@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: the cluster's.")
+@sources(EVERYTHING, "The namespace that is shown first.", needs=EVERYTHING)
+@config_option
 @mode_option
-@feature_option
-@click.option("--rules", "rule_files", metavar="FILE", multiple=True, help="One host's rules, and ipsets; repeatable.")
-@click.option(
-    "--lab",
-    metavar="NAME",
-    help="A lab that is up: it can be broken and healed from the page.",
-    shell_complete=names.labs,
-)
+@feature_option()
 @click.option(
     "--against",
     metavar="PATH",
@@ -44,13 +36,10 @@ if TYPE_CHECKING:
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--export", metavar="FILE.html", help="Write one file that needs no server, and end; - for stdout.")
 def command(
-    snapshot: str | None,
-    source: ClusterSource,
+    sources: Sources,
     config_path: str | None,
     mode: str | None,
     features: Features,
-    rule_files: Sequence[str],
-    lab: str | None,
     against: Sequence[str],
     listen: str,
     open_page: bool,
@@ -59,27 +48,28 @@ def command(
     """Show a cluster as a page: walk through it, ask what becomes of packets, change a copy and see what that changes,
     compare it with another, and break a lab.
 
-    The page is served on this machine only, under a URL with a token, until Ctrl-C. Nothing is written anywhere; a lab
-    is changed where you say so on the page.
+    SOURCE is a snapshot, manifests, dumps of one host, lab:NAME, cluster:CONTEXT or netns:NAME; dumps and manifests
+    together are one cluster. The page is served on this machine only, under a URL with a token, until Ctrl-C. Nothing
+    is written anywhere; a lab is changed where you say so on the page.
 
     \b
     Examples:
       kproxy explore cluster.tar.gz --open
-      kproxy explore -f cluster.yaml --config kube-proxy.yaml
-      kproxy explore --context prod -n shop
-      kproxy explore --rules node.save --rules node.nft
-      kproxy explore --lab lab
+      kproxy explore cluster.yaml --config kube-proxy.yaml
+      kproxy explore cluster:prod -n shop
+      kproxy explore node.save node.nft
+      kproxy explore lab:lab
       kproxy explore before.tar.gz --against after.tar.gz
-      kproxy explore -f cluster.yaml --against worker-1.save
+      kproxy explore cluster.yaml --against worker-1.save
       kproxy explore cluster.tar.gz --export cluster.html
     """
     host, port = parse_listen(listen)
-    chosen, second = _sources(snapshot, source, config_path, mode, features, rule_files, lab, against)
+    chosen, second = _read(sources, config_path, mode, features, against)
     from kproxy.explorer.server.listener import serve
     from kproxy.explorer.state import Explorer
 
     with working("reading the cluster"):
-        explorer = Explorer(chosen, source.namespace or "", second)
+        explorer = Explorer(chosen, sources.namespace or "", second)
     for model in (explorer.model, explorer.second):
         for each in () if model is None else model.known.warnings:
             report_note(each)
@@ -101,42 +91,47 @@ def command(
     asyncio.run(serve(explorer, host, port, ready))
 
 
-def _sources(
-    snapshot: str | None,
-    source: ClusterSource,
-    config_path: str | None,
-    mode: str | None,
-    features: Features,
-    rule_files: Sequence[str],
-    lab: str | None,
-    against: Sequence[str],
+def _read(
+    sources: Sources, config_path: str | None, mode: str | None, features: Features, against: Sequence[str]
 ) -> tuple[Source, Source | None]:
-    """What the options name: one source of all, and maybe a second one. Raises click.UsageError."""
-    given = [bool(snapshot), bool(rule_files), lab is not None]
-    live = source.is_live and not any(given)
-    if sum((*given, bool(source.filenames or source.connection.given), live and not source.connection.given)) != 1:
-        raise click.UsageError("one source expected: SNAPSHOT, -f, --rules, --lab, --kubeconfig or --context")
-    from kproxy.cluster.sources import Kind, read_name
+    """What is named: one source of all, and maybe a second one. Raises click.UsageError."""
+    from kproxy.cluster.sources import read_name
     from kproxy.explorer.sources.named import source_named
     from kproxy.explorer.sources.source import RulesSource, SnapshotSource
 
-    rendered = bool(source.filenames) or live or any(read_name(name).kind is Kind.MANIFESTS for name in against)
-    if not rendered and (config_path or mode or features != Features()):
-        raise click.UsageError("--config, --mode and --feature go with -f, --kubeconfig or --context")
-    if [*source.filenames, *rule_files, *against].count("-") > 1:
+    first = sources.names[0]
+    rendered = sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
+    seconds = any(read_name(name).kind is Kind.MANIFESTS for name in against)
+    if not rendered and not seconds and (config_path or mode or features != Features()):
+        raise click.UsageError("--config, --mode and --feature go with manifests or a cluster alone")
+    names = (*(path for each in sources.names for path in each.names), *against)
+    if names.count("-") > 1:
         raise click.UsageError("only one input can be standard input")
-    stdin = read_octets("-") if "-" in (*source.filenames, *rule_files, *against) else b""
+    stdin = read_octets("-") if "-" in names else b""
     second = None
     if against:
-        second = source_named(against, config_path, mode, features, stdin, source.allocate, source.endpoints)
-    if snapshot:
-        return SnapshotSource(snapshot), second
-    if rule_files:
-        return RulesSource(rule_files, stdin), second
-    if lab is not None:
-        require("lab", "--lab")
+        second = source_named(against, config_path, mode, features, stdin, sources.allocate, sources.endpoints)
+    if sources.kinds == {Kind.RULES}:
+        return RulesSource(sources.dumps, stdin), second
+    if sources.kinds == {Kind.LAB}:
+        require("lab", "lab:NAME")
         from kproxy.cli.lab.common import open_lab
         from kproxy.explorer.sources.live import LabSource
 
-        return LabSource(*open_lab(lab)), second
-    return source.explored(config_path, mode, features, stdin), second
+        return LabSource(*open_lab(first.names[0] or "lab")), second
+    if sources.kinds == {Kind.SNAPSHOT} and len(sources.names) == 1:
+        return SnapshotSource(first.names[0]), second
+    if rendered:
+        return sources.objects.explored(config_path, mode, features, stdin), second
+    return _together(sources), second
+
+
+def _together(sources: Sources) -> Source:
+    """Dumps and objects that were named together, or a network namespace, as one cluster."""
+    from kproxy.cluster.snapshot.cluster import Cluster
+    from kproxy.explorer.sources.source import SNAPSHOT, ReadSource, SourceState
+
+    warnings: list[str] = []
+    files = sources.files
+    cluster = Cluster(files, tell=warnings.append)
+    return ReadSource(SNAPSHOT, SourceState(sources.label, cluster, files, warnings=tuple(warnings)))

@@ -65,7 +65,7 @@ class Request:
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="A label selector: a=b,c!=d,e in (f,g).")
 @click.option("-o", "--output", "output_format", type=click.Choice(["json", "yaml", "wide", "name"]), default=None)
 @click.option("--no-headers", is_flag=True, help="No column names.")
-@connection_options
+@connection_options()
 def command(
     resources: Sequence[str],
     namespace: str | None,

@@ -93,7 +93,7 @@ class CheckReport(msgspec.Struct, frozen=True, rename="camel"):
 
 @command.command("check", short_help="Print every difference between golden files and rules.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
-@connection_options
+@connection_options()
 @click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
 @mode_option
 @output_option
@@ -152,7 +152,7 @@ def _check(scenario: Path, mode: str | None, live: Inputs | None) -> ScenarioRep
 
 @command.command("update", short_help="Write the expected files anew.")
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
-@connection_options
+@connection_options()
 @click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
 @mode_option
 def update(directories: Sequence[str], connection: Connection, namespace: str | None, mode: str | None) -> None:

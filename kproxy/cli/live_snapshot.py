@@ -1,19 +1,14 @@
-"""What is known of a live cluster, as a snapshot in memory: for `kproxy collect`, and for commands that ask at once.
-
-`reading_options` adds the options that say how nodes are read, the same to each of these commands.
-"""
+"""What is known of a live cluster, as a snapshot in memory: for `kproxy collect`, and for commands that ask at once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kproxy.cli import names
 from kproxy.cli.cluster_source import Connection
 from kproxy.cli.output import report_error, report_note
 from kproxy.cluster.motion import AGAIN, TIMES
@@ -32,9 +27,10 @@ if TYPE_CHECKING:
 Found = TypeVar("Found", bound=Hashable)
 Command = TypeVar("Command", bound=Callable[..., object])
 
+Tell = Callable[[str], None]
 VIA = ("exec", "agent", "netns", "lab", "none")
-FIELDS = ("via", "lab", "selector", "agent_url", "token_file")
-"""What commands call the options of a `Reading`, but for --node."""
+FIELDS = ("via", "selector", "agent_url", "token_file")
+"""What commands call the options of a `Reading`, but for --node and the lab."""
 _WITH_NODES = "exec, agent, netns or lab"
 
 
@@ -60,7 +56,7 @@ class Reading:
     @classmethod
     def taken_from(cls, values: dict[str, Any], nodes: Sequence[str]) -> Reading:
         """What a command was given: its options are taken out of `values`, but for --node."""
-        return cls(nodes=tuple(nodes), **{name: values.pop(name) for name in FIELDS})
+        return cls(nodes=tuple(nodes), **{name: values.pop(name) for name in FIELDS if name in values})
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -82,7 +78,7 @@ class Reading:
         """What reports call the cluster."""
         if self.chosen == "lab":
             return f"lab {self.lab or 'lab'}"
-        return connection.context or connection.kubeconfig or "the cluster"
+        return connection.label
 
     def check(self, connection: Connection) -> None:
         """Raises click.UsageError: options do not go together."""
@@ -102,51 +98,24 @@ class Reading:
             raise click.UsageError("--via netns needs --node NAME or NAME=NAMESPACE, once for each node")
 
 
-def reading_options(function: Command) -> Command:
-    """Adds --via, --node, --lab, --selector, --agent-url and --agent-token-file, and gives them as `reading`."""
-
-    @wraps(function)
-    def with_reading(**values: Any) -> object:
-        return function(reading=Reading.taken_from(values, values.pop("nodes")), **values)
-
-    options = (
+def reading_options() -> list[Callable[[Command], Command]]:
+    """--via, and the options that go with its ways, which are not in --help (documentation: collect)."""
+    return [
         click.option(
-            "--via",
-            type=click.Choice(VIA),
-            help="How nodes are read. Default: lab with --lab, netns with --node NAME=NETNS, else none.",
+            "--via", type=click.Choice(VIA), help="How the nodes of cluster: are read. Default: they are not."
         ),
-        click.option(
-            "--node", "nodes", metavar="NAME[=NETNS]", multiple=True, help="Only these nodes; repeatable. Default: all."
-        ),
-        click.option("--lab", metavar="NAME", help="The lab, for --via lab. Default: lab.", shell_complete=names.labs),
-        click.option("--selector", metavar="LABELS", help="For --via exec: the Pods. Default: kube-proxy's own."),
-        *agent_options(),
-    )
-    for option in reversed(options):
-        with_reading = option(with_reading)
-    return with_reading  # type: ignore[return-value]
+        click.option("--selector", help="With --via exec: the Pods. Default: kube-proxy's own.", hidden=True),
+        click.option("--agent-url", metavar="URL", help="With --via agent: the nodes' metrics ports.", hidden=True),
+        click.option("--agent-token-file", "token_file", metavar="FILE", help="With --via agent.", hidden=True),
+    ]
 
 
-def agent_options() -> tuple[Callable[[Command], Command], ...]:
-    """The options of --via agent."""
-    return (
-        click.option(
-            "--agent-url", metavar="URL",
-            help="For --via agent: the nodes' metrics ports, http://{address}:10249 say, {node} for a name. "
-            "Default: through the API server.",
-        ),
-        click.option(
-            "--agent-token-file", "token_file", metavar="FILE",
-            help="For --via agent: the token of kproxy run --collect-token-file.",
-        ),
-    )  # fmt: skip
-
-
-def gather(connection: Connection, reading: Reading, label: str) -> Collected:
-    """A snapshot in memory; progress goes to stderr.
+def gather(connection: Connection, reading: Reading, label: str, tell: Tell = report_note) -> Collected:
+    """A snapshot in memory.
 
     Args:
         label: what messages call it.
+        tell: gets the progress, a sentence a node.
 
     Raises:
         click.UsageError: options do not go together.
@@ -172,7 +141,7 @@ def gather(connection: Connection, reading: Reading, label: str) -> Collected:
         from kproxy.cluster.snapshot.script import read_token
 
         token = read_token(reading.token_file)
-    collector = Collector(label, via, source, report_note)
+    collector = Collector(label, via, source, tell)
     missing: Mapping[str, str] = {}
     if not connection.given and (via == "netns" or (via == "agent" and reading.agent_url and reading.nodes)):
         if via == "agent":
@@ -201,8 +170,12 @@ def _read(name: SourceName) -> Files:
     (which,) = name.names
     if name.kind is Kind.CLUSTER:
         return gather(Connection(context=which or None), Reading(via), name.label).files
-    node = which if name.kind is Kind.NETNS else name.node
-    return gather(Connection(), Reading(via, which or None, (node,) if node else ()), name.label).files
+    node = name.node
+    if name.kind is Kind.NETNS:
+        node = f"{node or which}={which}"
+    return gather(
+        Connection(), Reading(via, which if via == "lab" else None, (node,) if node else ()), name.label
+    ).files
 
 
 def register_readers() -> None:

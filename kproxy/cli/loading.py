@@ -16,6 +16,8 @@ from kproxy.extras import missing_extra, require
 
 HELP_NAMES: Final = ("-h", "--help")
 
+_PLAIN: Final = "\0"
+"""Before an argument that is no option although it looks like one."""
 COMPLETE: Final = "_KPROXY_COMPLETE"
 """The environment variable of a shell that asks for completions: click's convention."""
 
@@ -83,17 +85,27 @@ def _help_last(make: Callable[[click.Context], Any], shown: click.Option) -> Cal
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[click.Parameter]]:
+            # click would take `-@NODE`, standard input of a node, for an option.
+            args = [f"{_PLAIN}{each}" if each.startswith("-@") else each for each in args]
             try:
                 options, rest, order = parse(args)
             except click.NoSuchOption as error:
                 near = _near(error.option_name, context.command.get_params(context))
                 raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
+            options = {name: _plain(value) for name, value in options.items()}
             return options, rest, sorted(order, key=lambda each: each is shown)
 
         parser.parse_args = parse_args
         return parser
 
     return make_parser
+
+
+def _plain(value: Any) -> Any:
+    """What the command line says, of an argument or of several."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_plain, value))
+    return value.removeprefix(_PLAIN) if isinstance(value, str) else value
 
 
 def _near(name: str, params: Iterable[click.Parameter]) -> list[str]:

@@ -82,9 +82,9 @@ def group() -> None:
 
     \b
     Examples:
-      kproxy render -f cluster.yaml
-      kproxy explain -f cluster.yaml --service shop/web
-      kproxy trace --rules dump.txt --src 10.244.0.9 --dst 10.96.0.10:80
+      kproxy render cluster.yaml
+      kproxy explain cluster.yaml --service shop/web
+      kproxy trace node.save --from 10.244.0.9 --to web
       kproxy diff dump.txt cluster.yaml@worker-1
       kproxy audit snap/
       kproxy golden check

@@ -1,7 +1,7 @@
 """What a shell's Tab key offers beyond commands and flags: names of Services, nodes, Pods, namespaces and labs.
 
-They come from where the command line says that the cluster is: -f, --snapshot, --lab, --kubeconfig or --context; with
-none of these from the API server that kubectl would ask. Whatever goes wrong, nothing is offered: a completion that
+They come from where the command line says that the cluster is: SOURCE, or an option that names one; with none of these
+from the API server that kubectl would ask. Whatever goes wrong, nothing is offered: a completion that
 prints an error would be written into the command line. Where nothing fits, the shell offers files.
 """
 
@@ -78,6 +78,16 @@ def contexts(context: click.Context, _parameter: click.Parameter, incomplete: st
     return []
 
 
+def sources(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """lab:NAME, cluster:CONTEXT and netns:NAME once a kind is named, the kinds before; files are the shell's."""
+    kind, colon, rest = incomplete.partition(":")
+    if not colon:
+        return _beginning(("cluster:", "lab:", "netns:"), incomplete) if incomplete else []
+    known = {"netns": network_namespaces, "lab": labs, "cluster": contexts}
+    found = known[kind](context, parameter, rest) if kind in known else []
+    return _beginning((f"{kind}:{name}" for name in found), incomplete)
+
+
 def network_namespaces(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     with contextlib.suppress(OSError):
         return _beginning(os.listdir("/run/netns"), incomplete)
@@ -95,26 +105,35 @@ def _references(names: _Names, *kinds: str) -> list[str]:
 
 def _names(context: click.Context) -> _Names:
     given = dict(context.params)
-    if given.get("snapshot") is None and "snapshot_argument" in given:
-        # Of a line that ends within an option click keeps what stands alone apart.
-        given["snapshot"] = given["snapshot_argument"] or next(iter(context.args), None)
+    # Of a line that ends within an option click keeps what stands alone apart.
+    given["sources"] = (*(given.get("sources") or ()), *context.args)
     try:
         return _read(given)
     except (KproxyError, OSError, ValueError, ModuleNotFoundError):
         return _Names((), (), ())
 
 
-def _read(given: Mapping[str, Any]) -> _Names:
+def _read(given: dict[str, Any]) -> _Names:
     """Raises KproxyError: the cluster cannot be read."""
     from kproxy.cluster.pods import read_pods
+    from kproxy.cluster.sources import Kind, read_name
 
     raw: list[Any] = []
-    if snapshot := given.get("snapshot"):
+    files = [name for name in given.get("filenames") or () if name != "-"]
+    snapshots = [given["snapshot"]] if given.get("snapshot") else []
+    for name in map(read_name, filter(None, given["sources"])):
+        if name.kind is Kind.MANIFESTS:
+            files += name.names
+        elif name.kind is Kind.SNAPSHOT:
+            snapshots += name.names
+        elif name.kind in (Kind.LAB, Kind.CLUSTER):
+            given["lab" if name.kind is Kind.LAB else "context"] = name.names[0] or None
+    if snapshots:
         from kproxy.cluster.snapshot.cluster import read_snapshot
 
-        cluster = read_snapshot(snapshot)
+        cluster = read_snapshot(snapshots[0])
         manifests, pods = cluster.manifests, cluster.pods
-    elif files := [name for name in given.get("filenames") or () if name != "-"]:
+    elif files:
         from kproxy.api.load.manifests import load_manifests
 
         manifests = load_manifests(files, on_object=raw.append)

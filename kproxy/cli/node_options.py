@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -15,14 +15,17 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cli.cluster_source import ClusterSource
 from kproxy.cli.options import (
     SecondsRange,
+    config_option,
     feature_option,
     given_features,
-    manifest_options,
+    mode_option,
     only_family_options,
     tell_unused_options,
 )
 from kproxy.cli.output import ProgressLine, output_option, report_note, working
+from kproxy.cli.sources import OBJECTS, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
+from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
@@ -82,11 +85,9 @@ def variant_options(function: Function) -> Function:
 class NodeArguments(msgspec.Struct, frozen=True):
     """What the command line of `apply` and `drift` says: a node's rules, the kernel they belong in, and the output."""
 
-    source: ClusterSource
+    sources: Sources
     config_path: str | None
     mode: str | None
-    node: str | None
-    netns: str | None
     variant: str
     ipv4: bool
     ipv6: bool
@@ -94,6 +95,31 @@ class NodeArguments(msgspec.Struct, frozen=True):
     features: Features
     output_format: str
     yes: bool
+
+    @property
+    def source(self) -> ClusterSource:
+        """The objects whose rules the node is to have."""
+        return self.sources.objects
+
+    @property
+    def node(self) -> str | None:
+        """The node whose rules are meant."""
+        return self.sources.node
+
+    @property
+    def netns(self) -> str | None:
+        """The network namespace to act in: netns:NAME, or that of a lab's node; None for the one this process is in."""
+        if self.sources.netns is not None or Kind.LAB not in self.sources.kinds:
+            return self.sources.netns
+        from kproxy.lab.state import open_lab
+
+        lab, record = open_lab(self.sources.of(Kind.LAB)[0].names[0] or "lab")
+        plans = {plan.name: plan.namespace for plan in lab.plans(record)}
+        if self.node not in plans:
+            raise InputError(
+                f"{self.sources.label}: the name of a node expected, as in lab:@{next(iter(plans), 'NODE')}"
+            )
+        return plans[self.node]
 
     def read_request(self, *, libiptc: bool = False, compared: bool = False) -> NodeRequest:
         """Reads the configuration and the objects. Raises InputError and ServerError.
@@ -131,8 +157,8 @@ def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
         function(arguments, **values)
 
     # No -n: rules of a part of the Services must not replace those of all.
-    of_cluster = partial(manifest_options, namespace_help=None)
-    for add in (yes_option, output_option, feature_option, variant_options, netns_option, of_cluster):
+    of_cluster = sources((*OBJECTS, Kind.NETNS))
+    for add in (yes_option, output_option, feature_option(), variant_options, mode_option, config_option, of_cluster):
         with_arguments = add(with_arguments)
     return with_arguments
 

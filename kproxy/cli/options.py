@@ -1,19 +1,16 @@
-"""Options that say what cluster, which node and which host: shared by all commands that read a cluster."""
+"""Options that several commands share: kube-proxy's configuration and mode, families, what hosts can do."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli import names
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, cluster_source
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
 from kproxy.render import Features
@@ -58,40 +55,10 @@ class NearChoice(_Choice):
             raise click.BadParameter(f"{error.message}{meant}", ctx, param) from error
 
 
-def manifest_options(
-    function: Function, namespace_help: str | None = ONLY_NAMESPACE, *, usual: bool = False
-) -> Function:
-    """Adds --config, --mode and --node, and those of `cluster_source`, which become the parameter `source`."""
-    for option in (
-        mode_option,
-        click.option(
-            "--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node.",
-            shell_complete=names.nodes,
-        ),
-        click.option(
-            "--config", "config_path", metavar="FILE",
-            help="KubeProxyConfiguration. Default: kube-proxy's ConfigMap; with -f without it, the defaults.",
-        ),
-        cluster_source(namespace_help, usual=usual),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def snapshot_source(help_: str) -> Callable[[Function], Function]:
-    """Adds the snapshot that a command reads, as its argument or as --snapshot, and gives it as `snapshot`."""
-
-    def add(function: Function) -> Function:
-        @wraps(function)
-        def with_snapshot(snapshot: str | None, snapshot_argument: str | None, **values: Any) -> object:
-            if snapshot is not None and snapshot_argument is not None:
-                raise click.UsageError("the snapshot is given twice, as SNAPSHOT and as --snapshot")
-            return function(snapshot=snapshot_argument if snapshot is None else snapshot, **values)
-
-        option = click.option("--snapshot", metavar="PATH", help=help_)(with_snapshot)
-        return click.argument("snapshot_argument", metavar="[SNAPSHOT]", required=False)(option)  # type: ignore[return-value]
-
-    return add
+config_option = click.option(
+    "--config", "config_path", metavar="FILE",
+    help="KubeProxyConfiguration. Default: kube-proxy's ConfigMap; with manifests without it, the defaults.",
+)  # fmt: skip
 
 
 def mode_option(function: Function) -> Function:
@@ -113,16 +80,18 @@ def only_family_options(function: Function) -> Function:
     return four(six(function))
 
 
-def feature_option(function: Function) -> Function:
+def feature_option(*, hidden: bool = False) -> Callable[[Function], Function]:
+    """--feature of a command that renders rules."""
     return click.option(
         "--feature",
         "features",
         metavar="NAME=on|off",
         multiple=True,
+        hidden=hidden,
         callback=lambda _context, _parameter, value: parse_features(value),
         help="What the target host can do: nfacct (default off), random-fully (default on); in nftables mode "
         "object-comments (default on).",
-    )(function)
+    )
 
 
 def parse_features(values: Sequence[str]) -> Features:

@@ -16,13 +16,14 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cli.cluster_source import ClusterSource
+from kproxy.cli.cluster_source import ONLY_NAMESPACE
 from kproxy.cli.documents import text_of
 from kproxy.cli.options import (
     chosen_family,
+    config_option,
     family_options,
     feature_option,
-    manifest_options,
+    mode_option,
     tell_unused_options,
 )
 from kproxy.cli.output import (
@@ -35,6 +36,7 @@ from kproxy.cli.output import (
     write_output,
     write_page,
 )
+from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
 from kproxy.render import (
@@ -54,9 +56,11 @@ FORMATS = ("save", "restore", "json", "yaml")
 
 
 @click.command("render")
-@manifest_options
+@sources(namespace=ONLY_NAMESPACE)
+@config_option
+@mode_option
 @family_options
-@feature_option
+@feature_option()
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="save", show_default=True)
 @click.option(
     "-o", "--output", metavar="FILE", callback=check_is_file,
@@ -78,9 +82,8 @@ FORMATS = ("save", "restore", "json", "yaml")
     help="In nftables mode, the release of nft whose listing save is: Debian 12's or 13's.",
 )
 def command(
-    source: ClusterSource,
+    sources: Sources,
     config_path: str | None,
-    node: str | None,
     ipv4: bool,
     ipv6: bool,
     mode: str | None,
@@ -109,15 +112,15 @@ def command(
 
     \b
     Examples:
-      kproxy render -f cluster.yaml
-      kubectl get svc,endpointslices,nodes -A -o json |
-        kproxy render -f - --node worker-1
-      kproxy render --context prod --node worker-1
-      kproxy render -f manifests/ --config kube-proxy.yaml -6 --format restore
-      kproxy render -f cluster.yaml --format yaml -t nat --chain KUBE-SERVICES
-      kproxy render -f cluster.yaml --mode nftables
-      kproxy render -f cluster.yaml --all-nodes --output-dir rules/
+      kproxy render cluster.yaml
+      kproxy render cluster:prod@worker-1
+      kubectl get svc,endpointslices,nodes -A -o json | kproxy render -
+      kproxy render manifests/@n1 --config kube-proxy.yaml -6 --format restore
+      kproxy render cluster.yaml --format yaml -t nat --chain KUBE-SERVICES
+      kproxy render cluster.yaml --mode nftables
+      kproxy render cluster.yaml --all-nodes --output-dir rules/
     """
+    node = sources.node
     family = chosen_family(ipv4, ipv6)
     if all_nodes != (output_dir is not None):
         raise click.UsageError("--all-nodes and --output-dir go together")
@@ -130,7 +133,7 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, mode, node=node)
+        config, cluster = sources.objects.read(config_path, mode, node=node)
     if config.mode == MODE_NFTABLES and table:
         raise click.UsageError("-t is for iptables mode: nftables mode has one table")
     tell_unused_options(config.mode)

@@ -7,9 +7,11 @@ from typing import Final
 
 import click
 
-from kproxy.cli.output import labelled, output_option, report_note, report_width, working, write_answer, write_report
+from kproxy.cli.output import labelled, output_option, report_width, working, write_answer, write_report
+from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.layout import host_file
+from kproxy.cluster.sources import Kind
 
 _MOST: Final = 12
 """Names of hosts in one line."""
@@ -17,9 +19,9 @@ _LABEL: Final = 11
 
 
 @click.command("snapshot")
-@click.argument("snapshot")
+@sources((Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER), needs=(Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER), via=True)
 @output_option
-def command(snapshot: str, output_format: str) -> None:
+def command(sources: Sources, output_format: str) -> None:
     """List what a snapshot holds: of which cluster and when, how many objects of each kind, and of each node which
     files are there and which are missing, and why.
 
@@ -31,10 +33,8 @@ def command(snapshot: str, output_format: str) -> None:
       kproxy snapshot prod.tar.gz
       kproxy snapshot snap/ -o json | jq -r '.hosts[].name'
     """
-    from kproxy.cluster.snapshot.cluster import read_snapshot
-
     with working("reading the snapshot"):
-        found = contents_of(read_snapshot(snapshot, report_note))
+        found = contents_of(sources.read_cluster())
     if output_format != "text":
         write_answer("Snapshot", found, output_format)
     else:

@@ -7,13 +7,17 @@
 | `svc/NS/NAME[:PORT]` | a Service's ClusterIP, and one of its ports by number or name |
 | `nodeport/NS/NAME[:PORT]` | this node's own address, and the node port of that port, which may name it, too |
 | `lb/NS/NAME[:PORT]`, `externalip/NS/NAME[:PORT]` | the first load-balancer or external IP |
+| `NAME[:PORT]` | to: the Service, else the Pod, else the Node; from: the Pod, else the Node |
+| `NAME.NS[.svc.cluster.local][:PORT]` | the Service |
 
-Without `NS/` the namespace is that which `Names` is given. PORT may be left out where there is only one.
+Without `NS/` the namespace is that which `Names` is given, else the only one in which there is such a thing. PORT may
+be left out where there is only one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +36,8 @@ from kproxy.services.names import family_of
 
 SERVICE_KINDS: Final = ("svc", "nodeport", "lb", "externalip")
 _NAMED: Final = {"src": "from", "dst": "to"}
+_DNS: Final = re.compile(r"([^.]+)\.([^.]+)(?:\.svc(?:\..+)?)?")
+"""A Service by its name in DNS."""
 _SHOWN: Final = 10
 
 
@@ -56,14 +62,14 @@ class Names:
         target: Target,
         pods: Callable[[], Mapping[str, Pod]],
         tell: Callable[[str], None],
-        namespace: str = "default",
+        namespace: str = "",
     ) -> None:
         """
         Args:
             target: the node.
             pods: called once, when a Pod is named for the first time.
             tell: gets each remark for the user once.
-            namespace: that of names that say none.
+            namespace: that of names that say none; "" for the only one that has such a name.
         """
         self._services = {service.metadata.key: service for service in cluster.services}
         self._nodes = {node.metadata.name: node for node in cluster.nodes}
@@ -107,24 +113,68 @@ class Names:
         return self._read_pods()
 
     def _end(self, field: str, text: str, proto: object) -> End:
-        kind, slash, rest = text.partition("/")
-        if not slash:
-            try:
-                family, address, port = parse_endpoint(text)
-            except DataplaneError as error:
-                raise PacketError(field, f"a reference such as pod/NS/NAME, or {error}") from error
+        try:
+            family, address, port = parse_endpoint(text)
             return End((format_address(address, family),), port)
+        except DataplaneError as error:
+            if "/" not in text and (text[:1] == "[" or text.partition(":")[0].replace(".", "").isdigit()):
+                raise PacketError(field, f"a reference such as pod/NS/NAME, or {error}") from error
+        text = self.full(field, text)
+        kind, _, rest = text.partition("/")
         if kind == "pod":
             return self._pod(field, rest)
         if kind == "node":
             return self._node(field, rest)
         if kind in SERVICE_KINDS and field == "to":
             return self._service(kind, rest, proto)
-        known = ["pod", "node", *(SERVICE_KINDS if field == "to" else ())]
-        raise PacketError(field, f"{', '.join(f'{item}/...' for item in known)} or an address expected, not {text!r}")
+        raise PacketError(field, f"pod/..., node/... or an address expected, not {text!r}")
+
+    def full(self, field: str, text: str) -> str:
+        """A reference with its kind and its namespace, where the text leaves them out. Raises PacketError: there is
+        nothing of that name, or it is the name of several things."""
+        kind, slash, rest = text.partition("/")
+        if slash and kind == "node":
+            return text
+        name, colon, port = (rest if slash and kind in ("pod", *SERVICE_KINDS) else text).partition(":")
+        if slash and kind in ("pod", *SERVICE_KINDS):
+            found = self._candidates("pod" if kind == "pod" else "svc", name)
+            shown = (
+                name if "/" in name else f"{self._namespace or 'default'}/{name}"
+            )  # for who says that it is not there
+            return f"{kind}/{_only(field, f'{kind}/{name}', found or [shown])}{colon}{port}"
+        for each in ("svc", "pod", "node") if field == "to" else ("pod", "node"):
+            if found := self._candidates(each, name):
+                return f"{each}/{_only(field, name, found)}{colon}{port}"
+        if (slash and text.count("/") > 1) or kind in SERVICE_KINDS:
+            known = ["pod", "node", *(SERVICE_KINDS if field == "to" else ())]
+            expected = ", ".join(f"{item}/..." for item in known)
+            raise PacketError(field, f"{expected} or an address expected, not {text!r}")
+        there = self._services if field == "to" else self._pods
+        what = "Service, Pod or node" if field == "to" else "Pod or node"
+        where = f" in namespace {self._namespace}" if self._namespace else ""
+        raise PacketError(
+            field, f"a reference such as pod/NS/NAME, a name or an address expected: {name!r} is no {what}{where}"
+            f"{_known(there, name)}",
+        )  # fmt: skip
+
+    def _candidates(self, kind: str, name: str) -> list[str]:
+        """The keys of a kind that a name may mean."""
+        if kind == "node":
+            return [name] if name in self._nodes else []
+        known: Collection[str] = self._services if kind == "svc" else self._pods
+        dns = _DNS.fullmatch(name) if kind == "svc" else None
+        if "/" in name or dns is not None:
+            key = name if dns is None else f"{dns[2]}/{dns[1]}"
+            return [key] if key in known else []
+        return self._named(known, name)
+
+    def _named(self, known: Collection[str], name: str) -> list[str]:
+        if self._namespace:
+            return [key for key in (f"{self._namespace}/{name}",) if key in known]
+        return sorted(key for key in known if key.partition("/")[2] == name)
 
     def _pod(self, field: str, rest: str) -> End:
-        key, port = self._key(rest)
+        key, _, port = rest.partition(":")
         pod = self._pods.get(key)
         if pod is None:
             raise PacketError(field, f"pod {key} is not in the cluster{_known(self._pods, key)}")
@@ -153,13 +203,8 @@ class Names:
         number = _number(field, port, f"a port number expected, not {port!r}") if port else None
         return End(addresses, number, local=name == self._target.node_name)
 
-    def _key(self, rest: str) -> tuple[str, str]:
-        """`namespace/name`, and the port that is named."""
-        name, _, port = rest.partition(":")
-        return (name if "/" in name else f"{self._namespace}/{name}"), port
-
     def _service(self, kind: str, rest: str, proto: object) -> End:
-        key, wanted = self._key(rest)
+        key, _, wanted = rest.partition(":")
         service = self._services.get(key)
         if service is None:
             raise PacketError("to", f"Service {key} is not in the cluster{_known(self._services, key)}")
@@ -184,6 +229,13 @@ class Names:
         if not found:
             raise PacketError("to", f"Service {key} has no {what}")
         return found
+
+
+def _only(field: str, name: str, found: Collection[str]) -> str:
+    """The one thing of a name. Raises PacketError: there are several."""
+    if len(found) > 1:
+        raise PacketError(field, f"{name} is one of {', '.join(found)}: say which, as in {next(iter(found))}")
+    return next(iter(found))
 
 
 def _internal(node: Node) -> tuple[str, ...]:

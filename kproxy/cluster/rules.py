@@ -104,7 +104,7 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
 
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
-        raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that, with --ipset)")
+        raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that beside a dump)")
     number, line = _first_line(text)
     if kind is None and line:
         expected = "what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints expected"

@@ -1,9 +1,9 @@
 """Where rules and objects come from, as users name it: one grammar for all commands.
 
     PATH[@NODE]                   a dump of rules, manifests, or a snapshot, told by what is there
-    -                             standard input
+    -[@NODE]                      standard input
     manifests:PATH[,PATH][@NODE]  the objects of files or a snapshot
-    netns:NAME                    a network namespace of this machine
+    netns:NAME[@NODE]             a network namespace of this machine, which is that node
     lab:[NAME][@NODE]             a lab
     cluster:[CONTEXT][@NODE]      an API server; without a name, that of the kubeconfig's current context
 
@@ -62,7 +62,7 @@ class SourceName(NamedTuple):
             return f"namespace {self.names[0]}"
         if self.kind in (Kind.LAB, Kind.CLUSTER):
             return self.text.removesuffix(":")
-        return "standard input" if self.text == "-" else self.text
+        return "standard input" if self.names == ("-",) else self.text
 
     @property
     def is_rendered(self) -> bool:
@@ -76,8 +76,8 @@ def read_name(text: str) -> SourceName:
     if colon and scheme in _NAMED:
         return _named(Kind(scheme), text, rest)
     path, _, node = text.rpartition("@")
-    if text == "-" or not text:
-        return SourceName(text, Kind.RULES, _paths(text, text))
+    if "-" in (text, path) or not text:
+        return SourceName(text, Kind.RULES, _paths(text, path or text), node if path else "")
     for name, host in ((text, ""), (path, node)):
         if name and is_snapshot(name):
             return SourceName(text, Kind.SNAPSHOT, (name,), host)
@@ -86,15 +86,15 @@ def read_name(text: str) -> SourceName:
     first = Path((path or text).partition(",")[0])
     if first.is_dir() or _holds_manifests(first):
         return SourceName(text, Kind.MANIFESTS, _paths(text, path or text), node if path else "")
+    if path and first.is_file():
+        return SourceName(text, Kind.RULES, _paths(text, path), node)
     return SourceName(text, Kind.RULES, _paths(text, text))
 
 
 def _named(kind: Kind, text: str, rest: str) -> SourceName:
-    if kind is Kind.NETNS:
-        if not rest:
-            raise InputError("netns: the name of a namespace expected")
-        return SourceName(text, kind, (rest,))
     name, _, node = rest.rpartition("@") if "@" in rest else (rest, "", "")
+    if kind is Kind.NETNS and not name:
+        raise InputError("netns: the name of a namespace expected")
     if kind is Kind.MANIFESTS:
         if not name.strip(","):
             raise InputError(f"{text}: a path expected, as in manifests:cluster.yaml@worker-1")

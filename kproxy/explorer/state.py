@@ -330,7 +330,7 @@ class Explorer:
     def lab(self) -> LabSource:
         """The source, if it is a lab. Raises Refusal."""
         if not isinstance(self.source, LabSource):
-            raise cannot("only of a lab: its connections, faults and counters (kproxy explore --lab NAME)")
+            raise cannot("only of a lab: its connections, faults and counters (kproxy explore lab:NAME)")
         return self.source
 
 

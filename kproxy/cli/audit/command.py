@@ -7,26 +7,27 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from kproxy.cli.cluster_source import Connection, connection_options, is_plugin
 from kproxy.cli.evidence import assume_option, exit_with
-from kproxy.cli.live_snapshot import Reading, gather, reading_options, report_unread
-from kproxy.cli.options import snapshot_source
+from kproxy.cli.live_snapshot import report_unread
 from kproxy.cli.output import ProgressLine, report_note, working, write_answer, write_files, write_output, write_report
+from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cluster.evidence.unseen import Assumed
 from kproxy.cluster.motion import AGAIN
+from kproxy.cluster.sources import Kind
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.cluster import Cluster
 
+_TOGETHER: Final = "kproxy audit node.save cluster.yaml"
+
 
 @click.command("audit")
-@snapshot_source("The same as SNAPSHOT.")
-@connection_options
-@reading_options
+@sources(EVERYTHING, needs=EVERYTHING, via=True)
+@click.option("--config", "config_path", metavar="FILE", help="With dumps: their nodes' KubeProxyConfiguration.")
 @assume_option
 @click.option(
     "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml", "junit"]), default="text",
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--html", metavar="FILE", help="Write a page that shows the findings.")
 def command(
-    connection: Connection,
-    snapshot: str | None,
-    reading: Reading,
+    sources: Sources,
+    config_path: str | None,
     assumed: Assumed,
     output_format: str,
     html: str | None,
@@ -50,8 +50,9 @@ def command(
     packet. Routes, sysctls, connections and kube-proxy's health are looked at,
     too, as far as they are known; what is missing is named at the end.
 
-    SNAPSHOT is what kproxy collect wrote. A live cluster is read as kproxy
-    collect reads it, with the same options: without --via, no node is.
+    SOURCE is a snapshot of kproxy collect, lab:NAME, cluster:CONTEXT, whose
+    nodes are read as kproxy collect reads them (without --via, none is), or
+    dumps of nodes and the manifests of their cluster together.
     The findings are listed in the documentation: audit.
 
     Exit 0 all well, 1 findings, or something of a live cluster could not be
@@ -62,32 +63,30 @@ def command(
       kproxy audit prod.tar.gz
       kproxy audit prod.tar.gz -o json | jq -r '.findings[].title'
       kproxy audit snap/ -o junit > audit.xml
-      kproxy audit --lab lab --html lab.html
-      kproxy audit --context prod --via exec
-      kproxy audit --kubeconfig k.conf --node n1=kp-a --node n2=kp-b
+      kproxy audit node.save cluster.yaml
+      kproxy audit n1.save@n1 n2.save@n2 cluster.yaml
+      kproxy audit lab:lab --html lab.html
+      kproxy audit cluster:prod --via exec
+      kproxy audit cluster: --node n1=kp-a --node n2=kp-b
     """
-    given = (*connection.given, *reading.given)
-    if snapshot is not None and given:
-        raise click.UsageError(f"SNAPSHOT or a live cluster expected: {given[0]} goes with the latter")
-    if snapshot is None and not given and not is_plugin():
-        raise click.UsageError(
-            "a cluster expected: SNAPSHOT, --lab NAME, or --kubeconfig FILE or --context NAME with --via"
-        )
-
     from kproxy.cli.audit.junit import junit_text
     from kproxy.cli.audit.processes import in_processes
     from kproxy.cli.audit.text import report_lines
     from kproxy.cluster.audit.audit import audit
-    from kproxy.cluster.snapshot.cluster import read_snapshot
 
+    live = len(sources.names) == 1 and not sources.kinds.isdisjoint((Kind.LAB, Kind.CLUSTER, Kind.NETNS))
+    if sources.kinds <= {Kind.RULES, Kind.NETNS} and (not live or sources.netns):
+        raise click.UsageError(f"{sources.label}: the objects of its cluster expected beside it, as in {_TOGETHER}")
+    if config_path is not None and not sources.dumps:
+        raise click.UsageError("--config goes with dumps: a snapshot and a cluster have their own")
+    sources = replace(sources, config=config_path)
+    if sources.kinds == {Kind.CLUSTER} and sources.reading_of(sources.names[0]).chosen == "none":
+        report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
     with working("reading the cluster"):
-        if snapshot is None:
-            cluster = _live(connection, reading, assumed)
-        else:
-            cluster = read_snapshot(snapshot, report_note, assumed)
+        cluster = sources.read_cluster(assumed)
     line = ProgressLine()
     try:
-        again = None if snapshot is not None else partial(_again, connection, reading, assumed)
+        again = partial(_again, sources, assumed) if live else None
         report = audit(cluster, lambda what: line.show(f"auditing {what}"), parts=in_processes, again=again)
     finally:
         line.clear()
@@ -102,22 +101,14 @@ def command(
         write_output(junit_text(report), None)
     else:
         write_report(report_lines(report))
-    unread = snapshot is None and report_unread(cluster.info)
+    unread = live and report_unread(cluster.info)
     exit_with(found=unread or not report.is_well, undecided=False, unseen=report.unseen)
 
 
-def _again(connection: Connection, reading: Reading, assumed: Assumed, nodes: Collection[str]) -> Cluster:
+def _again(sources: Sources, assumed: Assumed, nodes: Collection[str]) -> Cluster:
     """The cluster a while later, of these nodes."""
     time.sleep(AGAIN)
-    if reading.chosen != "none":
-        named = {each.partition("=")[0]: each for each in reading.nodes}
-        reading = replace(reading, nodes=tuple(named.get(name, name) for name in nodes))
-    return _live(connection, reading, assumed)
-
-
-def _live(connection: Connection, reading: Reading, assumed: Assumed) -> Cluster:
-    from kproxy.cluster.snapshot.cluster import Cluster
-
-    if reading.chosen == "none":
-        report_note("no node is read without --via (exec, agent, netns or lab), so only the objects are looked at")
-    return Cluster(gather(connection, reading, reading.label(connection)).files, tell=report_note, assumed=assumed)
+    if sources.reading_of(sources.names[0]).chosen != "none":
+        named = {each.partition("=")[0]: each for each in sources.nodes}
+        sources = replace(sources, nodes=tuple(named.get(name, name) for name in nodes))
+    return sources.read_cluster(assumed)

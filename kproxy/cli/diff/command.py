@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.cluster_source import Connection, allocate_option, connection_options, endpoints_option, read_allocate
+from kproxy.cli.cluster_source import Connection, connection_options, object_options, read_allocate, with_options
 from kproxy.cli.diff.bound import MEMORY, Bound
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
@@ -36,7 +37,7 @@ MOST = 20
 @click.command("diff")
 @click.argument("one", metavar="A")
 @click.argument("other", metavar="[B]", required=False)
-@connection_options
+@connection_options(hidden=True)
 @click.option("-n", "--namespace", metavar="NS", help="Of manifests and clusters, only the Services of this namespace.")
 @click.option(
     "--without", metavar="REF", multiple=True,
@@ -49,16 +50,13 @@ MOST = 20
 @mode_option
 @click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
 @click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
-@feature_option
+@feature_option()
 @only_family_options
-@click.option(
-    "--variant", type=click.Choice(["nft", "legacy"]), help="With netns: only iptables' rules of this variant."
-)
+@click.option("--variant", hidden=True)
 @click.option(
     "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
 )
-@allocate_option
-@endpoints_option
+@partial(with_options, options=object_options())
 @assume_option
 @click.option(
     "--timeout", type=SecondsRange(min=0), metavar="SECONDS",
@@ -111,10 +109,10 @@ def command(
 
     \b
     A and B are each one of
-      FILE[,FILE...]                   one host's rules as iptables-save or nft
+      FILE[,FILE...][@NODE]            one host's rules as iptables-save or nft
                                        prints them, or scripts of nft -f, each
                                        recognised by its content; - for stdin
-      netns:NAME                       what a network namespace holds now
+      netns:NAME[@NODE]                what a network namespace holds now
       SNAPSHOT[@NODE]                  what a node of a snapshot had (archive or
                                        directory)
       lab:[NAME][@NODE]                what a node of a lab holds now
@@ -123,7 +121,7 @@ def command(
                                        and of folders need no `manifests:`; a
                                        snapshot's objects do
       cluster:[CONTEXT][@NODE]         the same from an API server's objects;
-                                       --kubeconfig and --context hold for both
+                                       cluster: alone is the current context
 
     \b
     Examples:
@@ -165,14 +163,14 @@ def command(
         raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
     if without and not rendered[1]:
         raise click.UsageError("--without goes with a B that is rendered, from manifests or a cluster")
-    if variant and Kind.NETNS not in kinds:
-        raise click.UsageError("--variant goes with netns")
+    if variant is not None:
+        raise click.UsageError("--variant is no more: of a namespace the rules of both variants of iptables count")
     asked = chosen_family(ipv4, ipv6)
     family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
-    common = Choices(configs[0], mode_a or mode, features, variant, connection, namespace, assumed=assumed,
+    common = Choices(configs[0], mode_a or mode, features, connection, namespace, assumed=assumed,
         allocate=read_allocate(allocate), endpoints=endpoints or 0, as_given=config_a != config_b,
     )  # fmt: skip
     sides = (

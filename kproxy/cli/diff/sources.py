@@ -46,7 +46,6 @@ class Choices:
     config: str | None = None
     mode: str | None = None
     features: Features | None = None
-    variant: str | None = None
     connection: Connection = field(default_factory=Connection)
     namespace: str | None = None
     without: tuple[str, ...] = ()
@@ -78,13 +77,10 @@ class SideInput:
         self._taken: KubeProxyConfiguration | None = None
         self._knows_config = True
         self.mode = ""
-        if self._name.kind is Kind.NETNS:
-            from kproxy.cli.trace.live import read_live_rules
-
-            self._files = read_live_rules(self._name.names[0], choices.variant, assumed=choices.assumed)
-        elif self._name.kind in (Kind.SNAPSHOT, Kind.LAB):
-            self._held = _node_of_snapshot(self._name, choices.reads)
-            self._files = _read_snapshot(self._name, *self._held, choices.assumed)
+        if self._name.kind in (Kind.NETNS, Kind.SNAPSHOT, Kind.LAB):
+            held = _node_of_snapshot(self._name, choices.reads)
+            self._held = None if self._name.kind is Kind.NETNS else held
+            self._files = _read_snapshot(self._name, *held, choices.assumed)
         elif not self._name.is_rendered:
             self._files = read_rule_files(self._name.names, self.label, assumed=choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
@@ -255,7 +251,7 @@ def _node_of_snapshot(source: SourceName, reads: Reads) -> tuple[Files, str]:
 
     (path,), node = source.names, source.node
     register_readers()
-    files = reads.live(source) if source.kind is Kind.LAB else reads.snapshot(path)
+    files = reads.snapshot(path) if source.kind is Kind.SNAPSHOT else reads.live(source)
     assert files is not None
     names = host_names(files)
     if not node and len(names) == 1:
@@ -275,6 +271,8 @@ def _read_snapshot(source: SourceName, files: Files, node: str, assumed: Assumed
 
     with working(f"reading {files.label}"):
         found = HostFacts(files, node, assumed=assumed).host_rules
+    if found is None and source.kind is Kind.NETNS:
+        raise InputError(f"{source.label}: no rules")
     if found is None:
         objects = f"{Kind.MANIFESTS}:{source.names[0]}@{node}"
         asked = f"; those that kube-proxy would program there are {objects}" if source.kind is Kind.SNAPSHOT else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,23 +12,24 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, cluster_source
+from kproxy.cli.cluster_source import ONLY_NAMESPACE
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
-from kproxy.cli.options import chosen_family, feature_option, only_family_options
+from kproxy.cli.options import chosen_family, config_option, feature_option, only_family_options
 from kproxy.cli.output import output_option, working, write_answer, write_files, write_report
+from kproxy.cli.sources import OBJECTS, Sources, sources
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
 from kproxy.cluster.hosts import read_host
+from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 from kproxy.netfilter import Family
 from kproxy.render import Features, Target, select_target
 
 
 @click.command("migrate")
-@cluster_source()
-@click.option("--config", "config_path", metavar="FILE", help="KubeProxyConfiguration. Default: the cluster's.")
-@click.option("--node", metavar="NAME", help="The node. Default: hostnameOverride, else the only Node.")
+@sources((*OBJECTS, Kind.RULES), ONLY_NAMESPACE)
+@config_option
 @click.option("--all-nodes", is_flag=True, help="Every Node; equal findings are one.")
 @click.option(
     "--to",
@@ -38,13 +39,6 @@ from kproxy.render import Features, Target, select_target
     help="The mode to switch to, from the other one.",
 )
 @click.option(
-    "--rules",
-    "rule_files",
-    metavar="FILE",
-    multiple=True,
-    help="What the node has now, from iptables-save, ip6tables-save or nft: other programs' rules count. Repeatable.",
-)
-@click.option(
     "--host",
     "host_path",
     metavar="FILE",
@@ -52,17 +46,15 @@ from kproxy.render import Features, Target, select_target
 )
 @assume_option
 @only_family_options
-@feature_option
+@feature_option()
 @output_option
 @click.option("--html", metavar="FILE", help="Write a page that shows it, with both ways of a packet and the map.")
 @click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
 def command(
-    source: ClusterSource,
+    sources: Sources,
     config_path: str | None,
-    node: str | None,
     all_nodes: bool,
     to: str,
-    rule_files: Sequence[str],
     host_path: str | None,
     assumed: Assumed,
     ipv4: bool,
@@ -77,25 +69,27 @@ def command(
     Renders both modes for this cluster and compares them completely: for all addresses, ports, protocols, marks and
     connection states. Each finding has the Services it concerns, a packet that shows it, and advice; what is none of
     the known differences is listed, too. The documentation has a guide: Upgrade or migrate kube-proxy.
+    A dump among the SOURCEs is what the node has now: rules of other programs in it count.
 
     Exit 0 nothing changes, 1 something does, 2 bad input, or it cannot be told.
 
     \b
     Examples:
-      kproxy migrate -f cluster.yaml --config kube-proxy.yaml
-      kproxy migrate -f cluster/ --config kube-proxy.yaml --all-nodes
-      kproxy migrate -f cluster.yaml --node worker-1 --to iptables
-      kproxy migrate --context prod --all-nodes
-      kproxy migrate -f cluster.yaml --node n1 --rules v4.save --rules host.nft
-      kproxy migrate -f cluster.yaml --node n1 --rules v4.save --host n1.yaml
-      kproxy migrate -f cluster.yaml --config kube-proxy.yaml --verify
-      kproxy migrate -f cluster.yaml --all-nodes --html switch.html
-      kproxy migrate -f cluster.yaml -o json | jq -r .findings[].reason
+      kproxy migrate cluster.yaml --config kube-proxy.yaml
+      kproxy migrate cluster/ --config kube-proxy.yaml --all-nodes
+      kproxy migrate cluster.yaml@worker-1 --to iptables
+      kproxy migrate cluster:prod --all-nodes
+      kproxy migrate cluster.yaml@n1 v4.save host.nft
+      kproxy migrate cluster.yaml@n1 v4.save --host n1.yaml
+      kproxy migrate cluster.yaml --config kube-proxy.yaml --verify
+      kproxy migrate cluster.yaml --all-nodes --html switch.html
+      kproxy migrate cluster.yaml -o json | jq -r .findings[].reason
     """
+    source, node, rule_files = sources.objects, sources.node, sources.dumps
     if node is not None and all_nodes:
         raise click.UsageError("--node and --all-nodes exclude each other")
     if rule_files and all_nodes:
-        raise click.UsageError("--rules are those of one node: --all-nodes and --rules exclude each other")
+        raise click.UsageError("a dump is of one node: --all-nodes and a dump exclude each other")
     if host_path is not None and (all_nodes or verify):
         raise click.UsageError("--host is one node's, and not of the namespaces that --verify makes: give it alone")
     host = None if host_path is None else read_host(host_path)

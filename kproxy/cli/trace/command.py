@@ -5,31 +5,35 @@ from __future__ import annotations
 import dataclasses
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, cluster_source
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, with_options
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
-from kproxy.cli.options import feature_option, mode_option, tell_unused_options
+from kproxy.cli.options import config_option, feature_option, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
+from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
-from kproxy.cli.trace.snapshot import snapshot_option, whole_cluster
-from kproxy.cli.trace.sources import FileSource, LiveSource, ManifestSource, Source
-from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Unseen
+from kproxy.cli.trace.sources import FileSource, ManifestSource, Source
+from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.motion import in_motion
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
-from kproxy.cluster.rules import read_ipsets
-from kproxy.dataplane import DataplaneError, IpSet
+from kproxy.cluster.rules import RuleKind, read_ipsets, recognise
+from kproxy.cluster.sources import Kind
+from kproxy.dataplane import DataplaneError, Host, IpSet
 from kproxy.dataplane.concrete.assumptions import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
@@ -38,81 +42,80 @@ from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.codec import UINT32
-from kproxy.render import Features, select_target
+from kproxy.render import Features, Target, select_target
 from kproxy.words import counted
 
 LIMITS = {"within": True, "above": False}
 _USED = ("v1/Pod",)
 
 
+def _hidden_options(function: Callable[..., object]) -> Callable[..., object]:
+    """Adds the options that --help does not show: those of older versions, and those that few need (documentation:
+    trace)."""
+    return with_options(
+        function,
+        [
+            _hidden("--ipset", "ipsets", multiple=True),
+            _hidden("--mode", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES])),
+            feature_option(hidden=True),
+            _hidden("--variant"),
+            _hidden("--local-ip", "local_ips", multiple=True),
+            _hidden("--src"),
+            _hidden("--dst"),
+            _hidden("--sport", type=click.IntRange(0, 65535)),
+            _hidden("--dport", type=click.IntRange(0, 65535)),
+            _hidden("--origin", type=click.Choice(["arriving", "local"])),
+            _hidden("--mark"),
+            _hidden("--ctmark"),
+            _hidden("--limit", type=click.Choice(list(LIMITS))),
+            _hidden("--pcap"),
+            _hidden("--paths", is_flag=True),
+        ],
+    )
+
+
+_hidden = partial(click.option, hidden=True)
+
+
 @click.command("trace")
-@click.option(
-    "--rules", metavar="FILE", multiple=True, help="A dump of iptables-save or nft, or an nft script; repeatable."
-)
-@click.option("--ipset", "ipsets", metavar="FILE", multiple=True, help="With --rules: what ipset save printed.")
-@cluster_source(NAMES_NAMESPACE, "Or those of these manifests' --node.", required=False, without=True)
-@click.option("--config", "config_path", metavar="FILE", help="Of a cluster: KubeProxyConfiguration.")
-@mode_option
-@click.option(
-    "--node", "nodes", metavar="NAME", multiple=True,
-    help="Of a cluster: the node. Default: hostnameOverride, else the only one. With --via as for kproxy collect.",
-)  # fmt: skip
-@feature_option
-@click.option(
-    "--netns", metavar="NAME", help="Or those of a network namespace, live.", shell_complete=names.network_namespaces
-)
-@snapshot_option
-@click.option("--variant", type=click.Choice(["nft", "legacy"]), help="With --netns: of both variants' rules, these.")
+@sources(EVERYTHING, NAMES_NAMESPACE, needs=EVERYTHING, via=True, without="")
+@config_option
 @click.option(
     "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )
-@click.option("--local-ip", "local_ips", metavar="IP", multiple=True, help="An address of the host's own; repeatable.")
-@click.option("--src", metavar="IP[:PORT]", help="Where the packet comes from.")
-@click.option("--dst", metavar="IP:PORT", help="Where it is sent to.")
-@click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --src.")
-@click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The port of --dst.")
 @click.option(
-    "--from", "sender", metavar="REF", help="Of a cluster, for --src: pod/NS/NAME or node/NAME.",
+    "--from", "sender", metavar="REF", help="Who sends: NAME of a Pod, pod/NS/NAME, node/NAME, IP[:PORT].",
     shell_complete=names.senders,
 )  # fmt: skip
 @click.option(
-    "--to", "receiver", metavar="REF", help="Of a cluster, for --dst: svc/NS/NAME:PORT, nodeport/...",
+    "--to", "receiver", metavar="REF", help="NAME of a Service, svc/NS/NAME:PORT, nodeport/..., pod/..., IP:PORT.",
     shell_complete=names.receivers,
 )  # fmt: skip
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
 @click.option("--in", "in_interface", metavar="IFACE", help="The interface it arrives on. Default: open.")
-@click.option("--origin", type=click.Choice(["arriving", "local"]), help="Whether it arrives or this host sends it.")
-@click.option("--mark", metavar="MARK", help="The packet's mark, 0x4000 say, or `open`. Default: 0.")
 @click.option(
     "--ctstate", metavar="STATE", help="NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED or open; DNAT, SNAT too."
 )
-@click.option("--ctmark", metavar="MARK", help="The connection's mark. Default: 0 of a new one, open of others.")
 @click.option(
-    "--expect", type=click.Choice(["ACCEPT", "DROP", "REJECT"]),
+    "--expect", type=click.Choice(["ACCEPT", "DROP", "REJECT"], case_sensitive=False),
     help="Exit 1 if another verdict is certain, 2 if this one is not certain.",
 )  # fmt: skip
-@click.option("--limit", type=click.Choice(list(LIMITS)), help="Decide matches on rates. Default: left open.")
 @click.option(
     "--assume", "assumed", metavar="EXPR=yes|no", multiple=True,
     help="Decide a match that is open: rpfilter=yes; or what was not seen: WHAT=empty, or complete.",
 )  # fmt: skip
 @click.option("--summary", is_flag=True, help="Outcomes without the way: one line a packet; in JSON no path.")
-@click.option("--pcap", metavar="FILE", help="Trace the packets of a capture.")
-@click.option("--packets", metavar="FILE", help="Trace packets given as JSON lines; - for stdin.")
-@click.option("--paths", is_flag=True, help="Keep outcomes apart that differ only in path.")
+@click.option("--packets", metavar="FILE", help="Trace the packets of JSON lines, - for stdin, or of a capture.")
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), help="Default: text.")
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture.")
+@_hidden_options
 def command(
-    rules: Sequence[str],
-    ipsets: Sequence[str],
-    source: ClusterSource,
+    sources: Sources,
     config_path: str | None,
     mode: str | None,
-    nodes: Sequence[str],
     features: Features,
-    netns: str | None,
-    snapshot: str | None,
     variant: str | None,
+    ipsets: Sequence[str],
     host_path: str | None,
     local_ips: Sequence[str],
     limit: str | None,
@@ -130,80 +133,69 @@ def command(
 ) -> None:
     """Trace a packet through a host's rules: where it goes, with which chance, by which rules, and what comes back.
 
-    Rules come from dumps (--rules), from manifests (-f) or a live cluster
-    (--kubeconfig, --context), from a namespace (--netns), or of all hosts from
-    a snapshot (SNAPSHOT), a lab (--lab) or a live cluster (--via). Of one host there may be several dumps: of both
-    variants of iptables, and of nftables. What is not known of the host stays
-    open, and an outcome that depends on it is INDETERMINATE.
+    SOURCE is where the rules come from: dumps of one host (iptables-save, nft, ipset save), manifests or
+    cluster:CONTEXT (what kube-proxy would write), netns:NAME, or a node of a snapshot or a lab (snap.tgz@NODE,
+    lab:NAME@NODE). A snapshot or a lab without @NODE is asked over all its hosts, cluster: with --via, too. What is not
+    known stays open, and an outcome that depends on it is INDETERMINATE.
 
-    In a snapshot the recorded rules decide. Its objects say who is called how,
-    and where Pods and nodes are: editing them changes no rule. What edited
-    objects would become is asked with -f.
+    With a dump the recorded rules decide; manifests beside it only say what names stand for. More options are in the
+    documentation: trace.
 
     \b
     Examples:
-      kproxy trace --rules dump.txt --src 10.0.0.9:4000 --dst 10.96.0.1:443
-      kproxy trace --rules ipt.save --rules nft.txt --dst 10.96.0.1:443 -o json
-      kproxy trace -f cluster.yaml --from pod/shop/cart-0 --to svc/shop/web:http
-      kproxy trace --context prod --node n1 --from node/n1 --to svc/shop/web
-      kproxy trace -f c.yaml --without pod/shop/web-0 --from node/n1 --to svc/web
-      kproxy trace s.tgz --from pod/shop/cart-0 --to svc/shop/web
-      kproxy trace --lab lab --from pod/shop/cart-0 --to svc/shop/web
-      kproxy trace --context prod --via exec --from node/n1 --to svc/shop/web
-      kproxy trace s.tgz --from node/n1 --to svc/web --html way.html
-      kproxy trace --netns node-1 --src 203.0.113.7 --dst 192.168.0.2:30080
-      kproxy trace --rules dump.txt --packets packets.jsonl > outcomes.jsonl
+      kproxy trace node.save --from 10.0.0.9:4000 --to web
+      kproxy trace ipt.save nft.txt --to 10.96.0.1:443 -o json
+      kproxy trace cluster.yaml --from cart-0 --to web.shop.svc.cluster.local:80
+      kproxy trace cluster:prod@n1 --from node/n1 --to svc/shop/web:http
+      kproxy trace cluster.yaml --without pod/shop/web-0 --from node/n1 --to web
+      kproxy trace snap.tgz --from pod/shop/cart-0 --to svc/shop/web
+      kproxy trace lab:lab --from cart-0 --to web --html way.html
+      kproxy trace netns:node-1 --from 203.0.113.7 --to 192.168.0.2:30080
+      kproxy trace node.save --packets packets.jsonl > outcomes.jsonl
+      kproxy trace node.save --to web --expect accept
     """
     gc.disable()  # many objects and next to no garbage
-    read_whole = whole_cluster(source, snapshot, nodes, fields)
-    node = next(iter(nodes), None)
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
-    if read_whole is not None:
-        from kproxy.cli.trace.journey import trace_hosts
-
-        _check_summary(summary, html)
-        ends = trace_hosts(read_whole, given, sport, output_format, html, live=snapshot is None, summary=summary)
-        if expect is not None:
-            raise click.exceptions.Exit(expected_exit(expect, ends))
+    if packets is not None and pcap is None and _is_capture(packets):
+        packets, pcap = None, packets
+    if variant is not None:
+        raise click.UsageError("--variant is no more: of a namespace the rules of both variants of iptables count")
+    _check_summary(summary, html)
+    if _is_whole(sources):
+        _trace_hosts(sources, given, sport, expect, output_format, html, summary=summary)
         return
-    cluster_given = source.is_given and not (_is_default(source) and (rules or netns is not None))
-    _check_usage(
-        rules,
-        ipsets,
-        cluster_given,
-        netns,
-        config_path or mode or source.namespace,
-        node,
-        features,
-        variant,
-        host_path,
-        local_ips,
-    )
+    on_host = not sources.dumps and (sources.netns is not None or not sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER})
+    on_host = on_host or (sources.reading.chosen != "none" and not sources.dumps)
+    rendering = (config_path, mode, features, sources.without, sources.allocate, sources.endpoints)
+    _check_usage(sources, ipsets, host_path, local_ips, rendering, on_host=on_host)
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
     many = [name for name, value in (("--pcap", pcap), ("--packets", packets)) if value is not None]
-    _check_packet(given, many, output_format, html, [*rules, *ipsets], packets, source.filenames)
+    _check_packet(given, many, output_format, html, packets, sources)
     empty, asserted = split_assumed(assumed)
     assumptions = _assumptions(asserted)
     host = read_host(host_path) if host_path is not None else None
     traced: Source
-    resolve: Callable[[Mapping[str, object]], Mapping[str, object]] = _refuse_names
-    if rules:
-        traced = FileSource(rules, host, local_ips, _sets(ipsets), empty)
-    elif netns is not None:
-        traced = LiveSource(netns, variant, host, empty)
+    if sources.dumps:
+        dumps, sets = _split_ipsets(sources.dumps, ipsets)
+        traced = FileSource(dumps, host, local_ips, sets, empty)
+        resolve = _names_of_dump(sources, traced)
+    elif on_host:
+        traced, resolve = _host_source(sources, host, empty)
     else:
         with working("reading the cluster"):
             objects: list[RawObject] = []
-            config, cluster = source.read(config_path, mode, narrow=False, objects=objects, used=_USED, node=node)
+            config, cluster = sources.objects.read(
+                config_path, mode, narrow=False, objects=objects, used=_USED, node=sources.node
+            )
         tell_unused_options(config.mode)
-        target = select_target(cluster.nodes, config, node)
-        lacking, config = source.lacking(cluster, empty).on_node(cluster, target, config, empty)
+        target = select_target(cluster.nodes, config, sources.node)
+        lacking, config = sources.objects.lacking(cluster, empty).on_node(cluster, target, config, empty)
         traced = ManifestSource(cluster, config, target, features, host, local_ips, empty, lacking)
-        names = Names(cluster, target, partial(_pods, source, objects), report_note, source.default_namespace())
-        resolve = names.resolve
-    _check_summary(summary, html)
+        resolve = Names(
+            cluster, target, partial(_pods, sources.objects, objects), report_note, _namespace(sources)
+        ).resolve
     asked = _asked(given, pcap, packets, resolve)
     if empty.decides(CONNECTION_MARK):
         asked = [each._replace(question=_without_connection_mark(each.question)) for each in asked]
@@ -219,11 +211,11 @@ def command(
         ]
 
     reports = answers()
-    if netns is not None:
+    if on_host and Kind.SNAPSHOT not in sources.kinds:
 
         def again() -> set[int]:
             nonlocal traced, reports
-            traced = LiveSource(netns, variant, host, empty)
+            traced, _ = _host_source(sources, host, empty)
             reports = answers()
             return _other_than(expect, reports)
 
@@ -251,6 +243,118 @@ def command(
         raise click.exceptions.Exit(_expected(expect, reports))
 
 
+def _is_capture(path: str) -> bool:
+    """Whether a file is a capture, by how it begins."""
+    if not Path(path).is_file():
+        return False
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(4) in _CAPTURES
+    return False
+
+
+def _is_whole(sources: Sources) -> bool:
+    """Whether the way over all hosts is asked for, and not what one of them does."""
+    if len(sources.names) != 1 or sources.names[0].node:
+        return False
+    kind, read = sources.names[0].kind, sources.reading_of(sources.names[0]).chosen
+    return (kind in (Kind.SNAPSHOT, Kind.LAB) and not sources.nodes) or (kind is Kind.CLUSTER and read != "none")
+
+
+def _trace_hosts(
+    sources: Sources,
+    given: Mapping[str, str],
+    sport: int | None,
+    expect: str | None,
+    shown: str | None,
+    html: str | None,
+    *,
+    summary: bool,
+) -> None:
+    context = click.get_current_context()
+    named = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if wrong := named & {each.name for each in context.command.params} & _OF_ONE_HOST:
+        (option, *_) = (each.opts[0] for each in context.command.params if each.name in wrong)
+        raise click.UsageError(
+            f"{option} goes with one host, as in {sources.names[0].text or 'cluster:'}@NODE; all hosts go with "
+            "--from, --to, --proto, --sport, -n, --summary, --expect, -o and --html only"
+        )
+    from kproxy.cli.trace.journey import trace_hosts
+
+    live = Kind.SNAPSHOT not in sources.kinds
+    ends = trace_hosts(
+        sources.read_cluster, given, sport, shown, html, live=live, summary=summary, namespace=sources.namespace or ""
+    )
+    if expect is not None:
+        raise click.exceptions.Exit(expected_exit(expect, ends))
+
+
+Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]
+
+
+def _namespace(sources: Sources) -> str:
+    """The namespace of names that say none: of -n, else of a live cluster's context; "" for the only one."""
+    if sources.namespace or Kind.CLUSTER not in sources.kinds:
+        return sources.namespace or ""
+    found = sources.objects.default_namespace()
+    return "" if found == "default" else found
+
+
+def _host_source(sources: Sources, host: Host | None, assumed: Assumed) -> tuple[Source, Resolve]:
+    """One host of a snapshot, of a lab, or a network namespace; and what names stand for there."""
+    from kproxy.cli.trace.host import HostSource
+
+    with working("reading the cluster"):
+        cluster = sources.read_cluster(assumed)
+    spaces = sources.of(Kind.NETNS)
+    name = sources.node or (spaces[0].names[0] if spaces else next(iter(cluster.hosts), ""))
+    nodes = {each.metadata.name: each for each in cluster.manifests.nodes}
+    label = spaces[0].label if spaces else f"node {name} of {cluster.label}"
+    target = Target(name, nodes.get(name))
+    known = Names(cluster.manifests, target, lambda: cluster.pods, report_note, sources.namespace or "")
+    return HostSource(cluster, name, label, host), known.resolve
+
+
+def _names_of_dump(sources: Sources, dump: FileSource) -> Resolve:
+    """What names stand for: the Services that rules know, or the objects that were given beside them."""
+
+    def resolve(fields: Mapping[str, object]) -> Mapping[str, object]:
+        if all(fields.get(end) is None for end in ("from", "to")):
+            return fields
+        if sources.has_objects:
+            objects: list[RawObject] = []
+            _, cluster = sources.objects.read(None, narrow=False, objects=objects, used=_USED, remark_config=False)
+            wanted = sources.node or (cluster.nodes[0].metadata.name if len(cluster.nodes) == 1 else "")
+            node = next((each for each in cluster.nodes if each.metadata.name == wanted), None)
+            pods = partial(_pods, sources.objects, objects)
+            return Names(cluster, Target(wanted, node), pods, report_note, _namespace(sources)).resolve(fields)
+        named = [fields[end] for end in ("from", "to") if fields.get(end) is not None]
+        known = Manifests() if all(map(_is_address, named)) else dump.services
+        try:
+            return Names(known, Target("", None), dict, report_note, sources.namespace or "").resolve(fields)
+        except DataplaneError as error:
+            raise DataplaneError(f"{error}{'' if all(map(_is_address, named)) else _RULES_ALONE}") from error
+
+    return resolve
+
+
+def _is_address(text: object) -> bool:
+    with suppress(DataplaneError):
+        parse_endpoint(str(text))
+        return True
+    return False
+
+
+def _split_ipsets(paths: Sequence[str], more: Sequence[str]) -> tuple[list[str], dict[str, IpSet]]:
+    """The files that have rules, and the contents of those that ipset save printed."""
+    found, sets = [], _sets(more)
+    for path in paths:
+        if len(paths) > 1 and Path(path).is_file() and recognise(read_text_of(path, rules=True)) is RuleKind.IPSET:
+            sets |= _sets([path])
+        else:
+            found.append(path)
+    return found, sets
+
+
 def _other_than(expect: str | None, reports: Sequence[Report | InputError]) -> set[int]:
     """Of which packets another verdict than the expected one is certain, by their places."""
     return {place for place, each in enumerate(reports) if expect is not None and _expected(expect, [each]) == 1}
@@ -272,11 +376,6 @@ def _told() -> frozenset[str]:
     context = click.get_current_context()
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     return frozenset(each.opts[0] for each in context.command.params if each.name in given)
-
-
-def _is_default(source: ClusterSource) -> bool:
-    """Whether nothing says that a cluster is meant but that kubectl runs us."""
-    return not source.filenames and not source.connection.given
 
 
 def _pods(source: ClusterSource, objects: Sequence[RawObject]) -> Mapping[str, Pod]:
@@ -346,35 +445,36 @@ _FIELDS = {
 _COMMON = ("in", "origin", "mark", "ctstate", "ctmark")
 
 
+_OF_ONE_HOST = {
+    "config_path", "mode", "features", "ipsets", "host_path", "local_ips", "dport", "in_interface", "origin", "mark",
+    "ctstate", "ctmark", "limit", "assumed", "pcap", "packets", "paths", "without", "allocate", "endpoints",
+}  # fmt: skip
+_RULES_ALONE = "; a dump names Services alone: give an address, or the cluster's objects beside it"
+_CAPTURES = frozenset(bytes.fromhex(each) for each in ("d4c3b2a1", "a1b2c3d4", "4d3cb2a1", "a1b23c4d", "0a0d0d0a"))
+"""How a capture begins: pcap in both orders of octets, with microseconds and nanoseconds; pcapng."""
+
+
 def _check_usage(
-    rules: Sequence[str],
+    sources: Sources,
     ipsets: Sequence[str],
-    cluster: bool,
-    netns: str | None,
-    config_path: str | None,
-    node: str | None,
-    features: Features,
-    variant: str | None,
     host_path: str | None,
     local_ips: Sequence[str],
+    rendering: tuple[object, ...],
+    *,
+    on_host: bool,
 ) -> None:
-    if rules and cluster:
+    """`rendering` is what says how rules are made of objects; `on_host`: the rules of a host are asked, no dump's."""
+    if sources.dumps and (sources.netns is not None or sources.of(Kind.LAB)):
+        raise click.UsageError(f"one source of rules expected, not {sources.label}")
+    if (on_host or sources.dumps) and any(each not in (None, (), 0, Features()) for each in rendering):
         raise click.UsageError(
-            "one source of rules expected, not --rules and a cluster (-f, --kubeconfig or --context); names for "
-            "recorded rules come from a snapshot (documentation: Snapshots)"
+            "--config, --mode, --feature, --without, --allocate and --assume-endpoints go with manifests or a cluster "
+            "alone: they say how rules are made of objects, and recorded rules are there"
         )
-    if sum((bool(rules), cluster, netns is not None)) != 1:
-        raise click.UsageError(
-            "one source of rules expected: --rules, -f, --kubeconfig (or --context), --netns, --snapshot or --lab"
-        )
-    if not cluster and (config_path or node or features != Features()):
-        raise click.UsageError("--config, -n, --mode, --node and --feature go with -f, --kubeconfig or --context")
-    if ipsets and not rules:
-        raise click.UsageError("--ipset goes with --rules")
-    if netns is None and variant is not None:
-        raise click.UsageError("--variant goes with --netns")
-    if local_ips and (host_path is not None or netns is not None):
-        raise click.UsageError("--local-ip is short for a host: it goes with neither --host nor --netns")
+    if ipsets and not sources.dumps:
+        raise click.UsageError("what ipset save prints goes with a dump")
+    if local_ips and (host_path is not None or on_host):
+        raise click.UsageError("--local-ip is short for a host: it goes with neither --host nor a host that was read")
     for text in local_ips:
         try:
             parse_ip(text)
@@ -387,20 +487,18 @@ def _check_packet(
     many: Sequence[str],
     output_format: str | None,
     html: str | None,
-    rules: Sequence[str],
     packets: str | None,
-    filenames: Sequence[str],
+    sources: Sources,
 ) -> None:
-    """`rules` are all files about the host's rules."""
     if len(many) > 1 or (packets is not None and given) or (many and set(given) - set(_COMMON)):
-        raise click.UsageError("one source of packets expected: options, --pcap or --packets")
+        raise click.UsageError("one source of packets expected: options or --packets")
     if not many and "dst" not in given and "to" not in given:
-        raise click.UsageError("a packet expected: --dst (or --to), --pcap or --packets")
+        raise click.UsageError("a packet expected: --to or --packets")
     if html is not None and many:
         raise click.UsageError("--html shows one packet, given by options")
     if packets is not None and output_format == "text":
         raise click.UsageError("--packets answers in JSON lines")
-    if [*rules, packets, *filenames].count("-") > 1:
+    if packets == "-" and any("-" in each.names for each in sources.names):
         raise click.UsageError("only one input can be standard input")
 
 
@@ -409,19 +507,11 @@ def _check_summary(summary: bool, html: str | None) -> None:
         raise click.UsageError("--summary leaves out the way, which --html shows: they exclude each other")
 
 
-def _refuse_names(fields: Mapping[str, object]) -> Mapping[str, object]:
-    for field in ("from", "to"):
-        if fields.get(field) is not None:
-            needed = "names need a cluster (-f, --kubeconfig or --context; for recorded rules a snapshot, --snapshot)"
-            raise DataplaneError(f"{field}: {needed}; addresses go with src and dst")
-    return fields
-
-
 def _asked(
     given: Mapping[str, str],
     pcap: str | None,
     packets: str | None,
-    resolve: Callable[[Mapping[str, object]], Mapping[str, object]],
+    resolve: Resolve,
 ) -> list[Asked]:
     if packets is not None:
         return read_packets(packets, resolve)

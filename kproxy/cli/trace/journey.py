@@ -1,5 +1,5 @@
-"""`kproxy trace --snapshot`, `--lab` and `--via`: a connection's whole way over all hosts, and the way of what comes
-back."""
+"""`kproxy trace` of a snapshot, a lab, or a cluster with --via: a connection's whole way over all hosts, and the way of
+what comes back."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def trace_hosts(
     *,
     live: bool,
     summary: bool = False,
+    namespace: str = "",
 ) -> Sequence[str]:
     """Reads a cluster, asks, and prints.
 
@@ -49,6 +50,7 @@ def trace_hosts(
         shown: `text`, `json` or `yaml`; None for text, or for nothing beside a page.
         html: the file of the page; None for none.
         summary: how each way ends, and not its hops.
+        namespace: of names that say none; "" for the only one that has such a name.
 
     Returns:
         What becomes of the packet on each way that may be, as a verdict.
@@ -65,7 +67,7 @@ def trace_hosts(
 
     def ask() -> tuple[KnownNetwork, PathQuestion, Sequence[Journey]]:
         network = KnownNetwork(read())
-        asked = read_question(network, sender, receiver, given.get("proto"))
+        asked = read_question(network, sender, receiver, given.get("proto"), namespace)
         ways = known_journeys(
             network, asked.client, asked.destination, asked.protocol, source=asked.source, source_port=sport
         )

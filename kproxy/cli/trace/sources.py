@@ -1,4 +1,4 @@
-"""Where `kproxy trace` takes its rules and its host from: a dump, manifests, or a live namespace.
+"""Where `kproxy trace` takes its rules and its host from: dumps, objects, or one host of a snapshot.
 
 A `Source` gives, for each family, an index of the rules, and for each packet what it meets. Whatever is slow is done
 when it is first asked for, and once.
@@ -22,11 +22,9 @@ from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restore
 from kproxy.cluster.evidence.unseen import (
     CONNECTION_MARK,
     IPSET,
-    NFTABLES,
     POLICY_ROUTING,
     ROUTES,
     SYSCTLS,
-    VARIANTS,
     Assumed,
     Unseen,
     not_looked_at,
@@ -47,7 +45,6 @@ from kproxy.dataplane.query.spec import Question
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
-from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables.codec import UINT32
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Features, Target
@@ -122,6 +119,13 @@ class FileSource:
         return unseen_by(question, self._rules, self._host, self.label, self._assumed)
 
     @cached_property
+    def services(self) -> Manifests:
+        """The Services that the rules know."""
+        from kproxy.cluster.recorded import RecordedServices
+
+        return RecordedServices(self._rules).manifests
+
+    @cached_property
     def _rules(self) -> HostRules:
         sets = {*self._sets, *(() if self._host is None else self._host.sets)}
         more = ipvs_of_devices(self.label, None if self._host is None else self._host.interfaces)
@@ -148,11 +152,16 @@ def unseen_by(
     found = [each for each in rules.unseen if each.is_met_by(family)]
     if host is None:
         found += [not_looked_at(label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-    entry = question.connection
-    if entry.mark_known != UINT32 and restores_connection_marks(rules, family):
-        why = "rules restore it, and what earlier packets of the connection left there is not known (--ctmark)"
-        found.append(suspect(label, family, CONNECTION_MARK, why))
-    return assumed.left(found)
+    return (*assumed.left(found), *open_mark(question, rules, label, assumed))
+
+
+def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed) -> tuple[Unseen, ...]:
+    """The mark of the packet's connection, if rules restore it and it is not given."""
+    family = question.packet.family
+    if question.connection.mark_known == UINT32 or not restores_connection_marks(rules, family):
+        return ()
+    why = "rules restore it, and what earlier packets of the connection left there is not known (--ctmark)"
+    return assumed.left((suspect(label, family, CONNECTION_MARK, why),))
 
 
 def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
@@ -262,48 +271,3 @@ class ManifestSource:
         opened = open_rules(rules.iptables, family, self._suspected)
         opened = open_services(opened, family, self._cluster, self._lacking)
         return index_ruleset(opened, note_of(rendered), nftables=native, family=family)
-
-
-class LiveSource:
-    """What a network namespace holds now."""
-
-    def __init__(self, netns: str, variant: str | None, host: Host | None, assumed: Assumed) -> None:
-        self._assumed = assumed
-        self._netns = netns
-        self._variant = variant
-        self._given = host
-        self._indexes: dict[Family, Index] = {}
-
-    @property
-    def label(self) -> str:
-        return f"namespace {self._netns}"
-
-    def index(self, family: Family) -> Index:
-        if family not in self._indexes:
-            self._indexes[family] = self._rules.index(family)
-        return self._indexes[family]
-
-    def around(self, question: Question) -> Surroundings:
-        found = Surroundings.known(self._host)
-        return dataclasses.replace(found, assumptions=self._rules.assumptions())
-
-    def unseen(self, question: Question) -> tuple[Unseen, ...]:
-        found = unseen_by(question, self._rules, self._host, self.label, self._assumed)
-        if self._variant is None:
-            return found
-        other = VARIANTS[Variant(self._variant).other]
-        return (*found, *(not_looked_at(self.label, None, what) for what in (other, NFTABLES)))
-
-    @cached_property
-    def _rules(self) -> HostRules:
-        from kproxy.cli.trace.live import read_live_rules
-
-        more = ipvs_of_devices(self.label, self._host.interfaces)
-        return read_live_rules(self._netns, self._variant, assumed=self._assumed, more=more)
-
-    @cached_property
-    def _host(self) -> Host:
-        from kproxy.cli.trace.live import read_host_facts, read_live_sets
-
-        host = self._given if self._given is not None else read_host_facts(self._netns)
-        return with_sets(host, read_live_sets(self._netns))

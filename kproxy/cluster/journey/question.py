@@ -1,8 +1,8 @@
 """A connection by names, over a whole cluster: who asks, and what is asked.
 
-from   pod/NS/NAME, node/NAME, host/NAME (a host of the snapshot beside the nodes), IP
-to     svc/, lb/, externalip/[NS/]NAME[:PORT], nodeport/[NS/]NAME[:PORT][@NODE], pod/[NS/]NAME:PORT, node/NAME:PORT,
-       IP:PORT
+from   pod/[NS/]NAME, node/NAME, host/NAME (a host of the snapshot beside the nodes), NAME, IP
+to     NAME[:PORT], svc/, lb/, externalip/[NS/]NAME[:PORT], nodeport/[NS/]NAME[:PORT][@NODE], pod/[NS/]NAME:PORT,
+       node/NAME:PORT, IP:PORT
 
 An IP is the Pod's, the node's or the host's that has it; any other is outside of the cluster. A node port is asked at
 the asking node's own address, or at that of @NODE, which has to be said where who asks is on no node.
@@ -11,6 +11,7 @@ the asking node's own address, or at that of @NODE, which has to be said where w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -35,17 +36,31 @@ class PathQuestion:
     protocol: str
 
 
-def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str | None) -> PathQuestion:
+def read_question(
+    network: KnownNetwork, sender: str, receiver: str, proto: str | None, namespace: str = ""
+) -> PathQuestion:
     """Reads the two ends.
 
     Args:
         proto: None for that of the Service's port, or tcp.
+        namespace: of names that say none; "" for the only one that has such a name.
 
     Raises:
         InputError: a name stands for nothing, or the ends have no family in common.
     """
     cluster = network.cluster
     nodes = {node.metadata.name: node for node in cluster.manifests.nodes}
+
+    def names_at(name: str) -> Names:
+        target = Target(name, nodes.get(name))
+        return Names(
+            cluster.manifests, target, lambda: cluster.pods, lambda _for_who_looks_at_one_node: None, namespace
+        )
+
+    try:
+        sender = _full(network, names_at(""), sender)
+    except PacketError as error:
+        raise InputError(f"--{error}") from error
     client = _client(network, sender)
     home = cluster.pods[client.removeprefix(POD)].node if client.startswith(POD) else client
     receiver, _, at = receiver.partition("@")
@@ -54,8 +69,7 @@ def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str 
     if receiver.startswith("nodeport/") and not at and home not in nodes:
         example = f"{receiver}@{next(iter(nodes), 'NODE')}"
         raise InputError(f"--to: a node port is asked at a node: say at which, as in {example}")
-    target = Target(at or home, nodes.get(at or home))
-    names = Names(cluster.manifests, target, lambda: cluster.pods, lambda _for_who_looks_at_one_node: None)
+    names = names_at(at or home)
     fields: dict[str, object] = {"to": receiver, "proto": proto}
     if sender.startswith(("pod/", "node/")):
         fields["from"] = sender
@@ -77,13 +91,22 @@ def read_question(network: KnownNetwork, sender: str, receiver: str, proto: str 
     return PathQuestion(client, chosen, str(destination), protocol)
 
 
+def _full(network: KnownNetwork, names: Names, sender: str) -> str:
+    """Who sends, with the kind and the namespace that the name leaves out. Raises PacketError."""
+    with suppress(DataplaneError):
+        parse_endpoint(sender)
+        return sender
+    if sender in network.cluster.hosts:
+        return f"node/{sender}"
+    return sender if sender.startswith(("node/", "host/")) else names.full("from", sender)
+
+
 def _client(network: KnownNetwork, sender: str) -> str:
     """The host that sends."""
     kind, slash, rest = sender.partition("/")
     cluster = network.cluster
     if kind == "pod" and slash:
         key = rest.partition(":")[0]
-        key = key if "/" in key else f"default/{key}"
         pod = cluster.pods.get(key)
         if pod is not None and pod.host_network:
             return pod.node

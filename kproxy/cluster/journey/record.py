@@ -1,4 +1,4 @@
-"""Journeys as data for programs: `kproxy trace --snapshot -o json`."""
+"""Journeys as data for programs: `kproxy trace SNAPSHOT -o json`."""
 
 from __future__ import annotations
 

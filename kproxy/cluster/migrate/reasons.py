@@ -193,7 +193,7 @@ REASONS: Final = (
             "Have the host's firewall accept node ports and the Pods' traffic.",
             "Only nodes with a host firewall are concerned. Have it accept, forwarded and on INPUT, the node ports "
             "(30000-32767 by default), health-check node ports and traffic to the pods' network.",
-            without_dump=("Give the node's dump with --rules to see whether its rules do.",),
+            without_dump=("Give the node's dump beside the manifests to see whether its rules do.",),
         ),
         to_iptables=Advice("act", "See what the host's firewall lets in then: look at the packets below."),
         firewall=True,

@@ -98,7 +98,7 @@ class Way(JourneyRecord, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, rename={"client": "from"}):
-    """What `kproxy trace --snapshot -o json` prints, and what would settle what is open. `ways` is how many there are;
+    """What `kproxy trace SNAPSHOT -o json` prints, and what would settle what is open. `ways` is how many there are;
     of very many the likeliest are listed."""
 
     revision: int

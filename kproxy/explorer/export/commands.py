@@ -88,7 +88,7 @@ def journeys_page(network: KnownNetwork, question: PathQuestion, found: Sequence
     """A connection's ways over all hosts of a cluster, with the map; of a large one only what is on the ways.
 
     Args:
-        text: the ways as `kproxy trace --snapshot` prints them.
+        text: the ways as `kproxy trace SNAPSHOT` prints them.
     """
     cluster = network.cluster
     doors = Doors(cluster.manifests.services)

@@ -25,7 +25,7 @@ from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, page_with
-from kproxy.explorer.sources.source import AGAINST
+from kproxy.explorer.sources.source import AGAINST, CLUSTER, LAB, Source
 from kproxy.explorer.state import Explorer
 from kproxy.family import join_host_port
 
@@ -49,12 +49,21 @@ def export_page(explorer: Explorer) -> str:
     return page_with(export_data(explorer))
 
 
+def _named(source: Source) -> str:
+    """A source as the command line names it."""
+    if source.kind == CLUSTER:
+        return f"cluster:{'' if '://' in source.label else source.label}"
+    if source.kind == LAB:
+        return f"lab:{source.label.removeprefix('lab ')}"
+    return source.label.replace(", ", " ").replace("standard input", "-")
+
+
 def export_data(explorer: Explorer) -> dict[str, object]:
     """What the file holds, by the names of the endpoints that answer it."""
     model, work = explorer.model, Work(_SECONDS)
-    command = f"kproxy explore {explorer.source.label}"
+    command = f"kproxy explore {_named(explorer.source)}"
     if explorer.against is not None:
-        command += f" --against {explorer.against.label}"
+        command += f" --against {_named(explorer.against)}"
     missing = [
         "Questions other than those listed, what-if, comparisons of changed copies and the rules that did not match "
         f"need the server: {command}"

@@ -82,8 +82,10 @@ def test_a_service_that_is_not_there(kproxy: Run) -> None:
     assert "Service default/nope is not among the 5 Services of the cluster: default/" in done.stderr
 
 
-def test_a_service_of_another_namespace_is_named(kproxy: Run) -> None:
+def test_a_name_alone_is_that_of_the_only_such_service(kproxy: Run) -> None:
     done = kproxy("explain", *scenario("minikube"), "--service", "kube-dns")
+    assert done.stdout.startswith("Service kube-system/kube-dns on node minikube")
+    done = kproxy("explain", *scenario("minikube"), "--service", "kube-dns", "-n", "default")
     assert done.returncode == 2
     assert done.stderr.endswith("Services of the cluster: kube-system/kube-dns\n")
 
@@ -157,4 +159,4 @@ def test_the_page_holds_what_is_printed(kproxy: Run, tmp_path: Path) -> None:
     assert held["start"]["path"] == "service/default/crd-array-watchers"
     assert "-j DNAT --to-destination 10.244.0.37:8080" in re.sub(r"<script.*", "", text, flags=re.DOTALL), "as text"
     both = kproxy(*asked, "--html", tmp_path / "web.html", "-o", "json")
-    assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
+    assert (both.returncode, "--html shows one Service" in both.stderr) == (2, True)

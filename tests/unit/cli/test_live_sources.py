@@ -153,7 +153,7 @@ def test_diff_and_golden(kproxy: Run, files: tuple[str, ...], live: tuple[str, .
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("-f", "x.yaml"), 2, "-f reads manifests, --kubeconfig a live cluster: one of both expected"),
+        (("-f", "x.yaml"), 2, "--kubeconfig names a live cluster, and x.yaml is manifests"),
         (("--context", "nowhere"), 2, 'context "nowhere" does not exist'),
         (("--as", "bob"), 1, "services is forbidden"),
         (("--node", "n3"), 2, "'n3' is not among the Nodes"),
@@ -244,7 +244,7 @@ def test_explain_asks_the_cluster_of_the_environment(
 def test_no_cluster_is_a_usage_error(kproxy: Run) -> None:
     done = kproxy("render")
     assert done.returncode == 2
-    assert "a cluster expected: manifests (-f PATH), or --kubeconfig FILE or --context NAME" in done.stderr
+    assert "a source expected: manifests, a snapshot, lab:NAME or cluster:CONTEXT" in done.stderr
 
 
 def test_collect_takes_kubectls_flags(kproxy: Run, cluster: Api, tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def test_what_manifests_lack_is_said(kproxy: Run, monkeypatch: pytest.MonkeyPatc
     assert "no clusterIP" not in done.stderr
     assert "shop/web has no endpoints" in done.stdout
     done = kproxy("render", "--context", "x", "--allocate", "10.96.0.0/12")
-    assert (done.returncode, "--allocate goes with -f" in done.stderr) == (2, True)
+    assert (done.returncode, "--allocate goes with manifests" in done.stderr) == (2, True)
     done = kproxy("render", "-f", "-", "--allocate", "10.96.0.1/12", stdin=text)
     assert (done.returncode, "Invalid value for --allocate" in done.stderr) == (2, True)
 

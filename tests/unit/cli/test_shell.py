@@ -69,6 +69,8 @@ def test_names_of_contexts_and_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "labs" / "old").mkdir(parents=True)
     assert offered("lab status --name") == ["old"]
     assert offered("trace --lab") == ["old"]
+    assert offered("trace", "lab:") == ["lab:old"]
+    assert offered("render", "cluster:") == ["cluster:prod"]
 
 
 def test_names_of_a_live_cluster_and_of_a_labs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ def test_every_command_has_a_manual_page_that_can_be_formatted() -> None:
         assert requests <= {".TH", ".SH", ".PP", ".TP", ".nf", ".fi"}, name
         assert "\b" not in text
     trace = pages["kproxy-trace.1"]
-    assert "\\-\\-snapshot" in trace
+    assert "\\-\\-expect" in trace
     assert trace.index(".SH OPTIONS") < trace.index(".SH EXAMPLES")
 
 

@@ -48,7 +48,7 @@ def test_manifests_in_nftables_mode(kproxy: Run) -> None:
     ]
     done = kproxy("trace", "--rules", RULES, *POD, "--dst", WATCHERS, "--mode", "nftables")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--mode, --node and --feature go with -f" in done.stderr
+    assert "--mode, --feature, --without, --allocate" in done.stderr
 
 
 def brief(found: list[dict[str, Any]]) -> list[tuple[object, ...]]:
@@ -273,13 +273,15 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((*POD, "--dst", WATCHERS), "one source of rules expected"),
-        (("--rules", RULES, *MANIFESTS, *POD, "--dst", WATCHERS), "recorded rules come from a snapshot"),
+        ((*POD, "--dst", WATCHERS), "a source expected: a dump of rules, manifests, a snapshot"),
+        (("--rules", RULES, *MANIFESTS, *POD, "--dst", WATCHERS), "how rules are made of objects, and recorded rules"),
+        (
+            ("cluster:", MINI / "cluster.yaml", "--to", "kubernetes"),
+            "one of both expected, manifests or a live cluster",
+        ),
         (("--rules", RULES, "--netns", "kp-x", *POD, "--dst", WATCHERS), "one source of rules expected"),
         (("--rules", RULES), "a packet expected"),
-        (("--rules", RULES, "--node", "n", *POD, "--dst", WATCHERS), "go with -f"),
-        (("--rules", RULES, "-n", "shop", *POD, "--dst", WATCHERS), "go with -f"),
-        (("--rules", RULES, "--variant", "nft", *POD, "--dst", WATCHERS), "--variant goes with --netns"),
+        (("--rules", RULES, "--variant", "nft", *POD, "--dst", WATCHERS), "--variant is no more"),
         (("--rules", RULES, *NODE, "--host", "h", *POD, "--dst", WATCHERS), "--local-ip is short for a host"),
         (("--rules", RULES, "--local-ip", "nope", *POD, "--dst", WATCHERS), "nope"),
         (("--rules", RULES, *POD, "--dst", "10.0.0.1"), "dst: IP:PORT expected for protocol tcp"),
@@ -298,7 +300,7 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
         (("--rules", RULES, *POD, "--dst", WATCHERS, "--ctstate", "OLD"), "ctstate: one of NEW"),
         (("--rules", RULES, *POD, "--dst", WATCHERS, "--origin", "local"), "origin local comes in by no interface"),
         (("--rules", RULES, "--src", "10.0.0.1", "--in", "a-name-far-too-long", "--dst", WATCHERS), "in: an interface"),
-        (("--rules", RULES, *POD, "--to", "svc/default/x"), "names need a cluster"),
+        (("--rules", RULES, *POD, "--to", "svc/default/x"), "Service default/x is not in the cluster: default/"),
         (("--rules", RULES, "--packets", "p", *POD), "one source of packets expected"),
         (("--rules", RULES, "--packets", "p", "--pcap", "q"), "one source of packets expected"),
         (("--rules", "-", "--packets", "-"), "only one input can be standard input"),

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kproxy.cli.trace import live
+from kproxy.cli.sources import Sources
 from kproxy.cli.trace.command import command
 from kproxy.cli.trace.text import grouped_reasons
-from kproxy.cluster.rules import HostRules, read_rule_file
-from kproxy.dataplane import Host
+from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support import paths
 from tests.support.cli import Run
 
@@ -109,7 +108,7 @@ def test_hints_and_assumptions(kproxy: Run, native: Path, tmp_path: Path) -> Non
         (("--rules", NFT, "--packets", ""), "the name of a file expected, not an empty one"),
         (("--rules", NFT, "--pcap", ""), "the name of a file expected, not an empty one"),
         (("--rules", NFT, "--packets", "", *PACKET), "one source of packets expected"),
-        (PACKET, "-f, --kubeconfig (or --context), --netns, --snapshot or --lab"),
+        (PACKET, "a source expected: a dump of rules, manifests, a snapshot, netns:NAME, lab:NAME"),
         (("--rules", NFT, "--dst", "10.0.0.1:80", "--dport", "81"), "differ"),
         (("--rules", NFT, "--dst", "10.0.0.1", "--sport", "81"), "--sport goes with --src"),
     ],
@@ -227,16 +226,16 @@ def test_a_live_answer_other_than_expected_is_asked_again(
     texts = [DROP, later, later]
     waits: list[float] = []
 
-    def rules(*_args: object, **_more: object) -> HostRules:
-        return HostRules([read_rule_file(texts.pop(0), "n")], live=True)
+    def files(_sources: object) -> MemoryFiles:
+        addresses = b'[{"ifname": "eth0", "ifindex": 2, "addr_info": [{"local": "192.168.0.2", "prefixlen": 24}]}]'
+        rules = texts.pop(0).encode()
+        return MemoryFiles("namespace n", {"nodes/n/iptables-save": rules, "nodes/n/ip-addr.json": addresses})
 
-    monkeypatch.setattr(live, "read_live_rules", rules)
-    monkeypatch.setattr(live, "read_host_facts", lambda _netns: Host.simple(["192.168.0.2"]))
-    monkeypatch.setattr(live, "read_live_sets", lambda _netns: {})
+    monkeypatch.setattr(Sources, "files", property(files))
     monkeypatch.setattr("time.sleep", waits.append)
-    packet = ("--src", "198.51.100.9", "--dst", "192.168.0.2:80", "--origin", "arriving")
+    packet = ("--from", "198.51.100.9", "--to", "192.168.0.2:80", "--assume", "complete")
     try:
-        done = CliRunner().invoke(command, ["--netns", "n", *packet, "--expect", "ACCEPT", "--summary"])
+        done = CliRunner().invoke(command, ["netns:n", *packet, "--expect", "accept", "--summary"])
     finally:
         gc.enable()
     assert (done.exit_code, len(waits)) == (code, read - 1), done.output

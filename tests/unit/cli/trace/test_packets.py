@@ -77,7 +77,7 @@ def test_answers_are_questions_again(kproxy: Run) -> None:
         ('{"dst": "10.0.0.1:80", "proto": 700}', "proto: a number from 1 to 255"),
         ('{"dst": "10.0.0.1:80", "recent": "x"}', "recent: a list of names expected"),
         ('{"dst": "10.0.0.1:80", "tcpFlags": "X"}', "tcpFlags: flags of FIN"),
-        ('{"to": "svc/x", "src": "10.0.0.1"}', "names need a cluster"),
+        ('{"to": "svc/x", "src": "10.0.0.1"}', "Service default/x is not in the cluster"),
     ],
 )
 def test_a_bad_line_is_an_error_and_nothing_is_printed(kproxy: Run, tmp_path: Path, line: str, words: str) -> None:

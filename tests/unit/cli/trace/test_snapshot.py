@@ -1,4 +1,4 @@
-"""`kproxy trace --snapshot`: text, JSON, and what does not go together."""
+"""`kproxy trace SNAPSHOT`: text, JSON, and what does not go together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from click.testing import CliRunner, Result
 
-from kproxy.cli.trace import snapshot as live
+from kproxy.cli import sources as live
 from kproxy.cli.trace.command import command
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.errors import InputError
@@ -84,10 +84,22 @@ def test_a_snapshot_is_an_argument_or_an_option(snapshot: Path) -> None:
     finally:
         gc.enable()
     assert (done.exit_code, done.output) == (0, run(snapshot, *ASKED).output)
-    twice = run(snapshot, str(snapshot), *ASKED)
-    assert (twice.exit_code, "given twice, as SNAPSHOT and as --snapshot" in twice.output) == (2, True)
-    rules = run(snapshot / "nodes" / "n1" / "iptables-save", *ASKED)
-    assert "not a snapshot, which is a directory or an archive: a host's rules go with --rules" in str(rules.exception)
+
+
+def test_one_host_of_a_snapshot(snapshot: Path) -> None:
+    """Its recorded rules alone; names are those of the objects, which may leave out kind and namespace."""
+    for source in ([f"{snapshot}@n1"], [str(snapshot), "--node", "n1"]):
+        try:
+            done = CliRunner().invoke(command, [*source, "--from", "cart-0", "--to", "web:http", "--summary"])
+        finally:
+            gc.enable()
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith("tcp 10.244.1.9 → 10.96.0.7:80: 50% ACCEPT 10.244.1.9 → 10.244.1.5:8080")
+    gone = CliRunner().invoke(command, [f"{snapshot}@n9", *ASKED])
+    assert "no files of node n9: there is n1, n2" in str(gone.exception)
+    assert run(snapshot, "--from", "cart-0", "--to", "web:http", "--summary").output == (
+        run(snapshot, *ASKED, "--summary").output
+    )
 
 
 def test_a_way_that_ends_too_early_says_where_it_was_to_go(snapshot: Path) -> None:
@@ -112,12 +124,12 @@ def test_an_expected_verdict_is_that_of_how_the_way_ends(snapshot: Path) -> None
     ("arguments", "message"),
     [
         (("--from", "pod/shop/cart-0"), "a way over all hosts needs --from and --to"),
-        ((*ASKED, "--netns", "x"), "--snapshot goes with --from, --to,"),
+        ((*ASKED, "--in", "eth0"), "--in goes with one host, as in"),
         ((*ASKED, "--html", "x.html", "--summary"), "--summary leaves out the way"),
         ((*ASKED, "--src", "10.0.0.1"), "--from and --src exclude each other"),
-        ((*ASKED, "--lab", "x"), "--snapshot and --lab exclude each other"),
+        ((*ASKED, "--lab", "x"), "one of both expected, manifests or a live cluster"),
         ((*ASKED, "--selector", "a=b"), "--selector goes with --via exec"),
-        ((*ASKED, "--context", "c"), "--snapshot goes with --from, --to,"),
+        ((*ASKED, "--context", "c"), "--context names a live cluster"),
         (("--from", "pod/shop/none", "--to", "svc/shop/web"), "--from: pod shop/none is not in the snapshot"),
     ],
 )
@@ -177,8 +189,8 @@ def test_addresses_stand_for_those_who_have_them(snapshot: Path) -> None:
         (("--agent-url", "http://h"), "--agent-url goes with --via agent"),
         (("--via", "netns"), "--via netns needs --node"),
         (("--lab", "nosuch"), "there is no lab 'nosuch'"),
-        (("--lab", "nosuch", "--netns", "n1"), "--lab goes with --from, --to,"),
-        (("--via", "exec", "--context", "c", "--mode", "nftables"), "--via goes with --from, --to,"),
+        (("--lab", "nosuch", "--mark", "1"), "--mark goes with one host"),
+        (("--via", "exec", "--context", "c", "--mode", "nftables"), "--mode goes with one host"),
     ],
 )
 def test_a_live_cluster_is_named_as_a_whole(arguments: tuple[str, ...], message: str) -> None:

@@ -347,7 +347,7 @@ def test_a_service_that_no_rule_knows_is_lost() -> None:
     [
         ("pod/shop/none", "svc/shop/web", "--from: pod shop/none is not in the snapshot"),
         ("node/n9", "svc/shop/web", "--from: node n9 is not in the snapshot: n1, n2"),
-        ("hello", "svc/shop/web", "--from: pod/NS/NAME, node/NAME, host/NAME or an address expected"),
+        ("hello", "svc/shop/web", "--from: a reference such as pod/NS/NAME, a name or an address expected"),
         ("pod/shop/cart-0", "svc/shop/none", "--to: Service shop/none"),
         ("pod/shop/cart-0", "svc/shop/web:nope", "--to: Service shop/web has no port 'nope'"),
         ("pod/shop/cart-0", "nodeport/shop/web@n9", "--to: node n9 is not in the snapshot"),

@@ -1,0 +1,389 @@
+"""SOURCE: where a command takes rules and objects from, in the grammar of `kproxy.cluster.sources`.
+
+`sources` adds the argument to a command, with -f, -n and the older options, which are hidden and mean the same. What
+was named is grouped: dumps of one node are one host's rules, manifests are one cluster.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from kproxy.api.octets import read_octets
+from kproxy.cli import names as known_names
+from kproxy.cli.cluster_source import (
+    ClusterSource,
+    Connection,
+    connection_flags,
+    has_usual,
+    is_plugin,
+    object_options,
+    read_allocate,
+    take_connection,
+    with_options,
+)
+from kproxy.cli.live_snapshot import Reading, gather, reading_options
+from kproxy.cli.output import report_note
+from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed
+from kproxy.cluster.sources import Kind, SourceName, read_name
+from kproxy.errors import InputError
+
+if TYPE_CHECKING:
+    from kproxy.cluster.allocate import Network
+    from kproxy.cluster.rules import HostRules
+    from kproxy.cluster.snapshot.cluster import Cluster
+    from kproxy.cluster.snapshot.files import Files
+    from kproxy.collect.collect import Collected
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+FILES_HELP: Final = "Manifests, as SOURCE may be; repeatable."
+_START: Final = 4096
+"""Bytes of a file that tell what it is."""
+_FILES: Final = (Kind.MANIFESTS, Kind.SNAPSHOT)
+OBJECTS: Final = (Kind.MANIFESTS, Kind.SNAPSHOT, Kind.LAB, Kind.CLUSTER)
+"""What has the objects of a cluster."""
+EVERYTHING: Final = tuple(Kind)
+_BOTH: Final = "manifests or a live cluster"
+_WORDS: Final[Mapping[Kind, str]] = {
+    Kind.RULES: "a dump of rules",
+    Kind.MANIFESTS: "manifests",
+    Kind.SNAPSHOT: "a snapshot",
+    Kind.NETNS: "netns:NAME",
+    Kind.LAB: "lab:NAME",
+    Kind.CLUSTER: "cluster:CONTEXT",
+}
+_ALIASES: Final[Mapping[str, tuple[str, Kind]]] = {
+    "filenames": ("-f", Kind.MANIFESTS),
+    "rules": ("--rules", Kind.RULES),
+    "snapshot": ("--snapshot", Kind.SNAPSHOT),
+    "lab": ("--lab", Kind.LAB),
+    "netns": ("--netns", Kind.NETNS),
+}
+"""The options that name a source: what the command calls them, how they are spelled, and what they name."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a command was given to read.
+
+    Attributes:
+        names: all that was named, by whatever option; a live cluster by its name or by kubectl's flags.
+        takes: the kinds that the command reads.
+        connection: of a live cluster.
+        nodes: of --node, which may be NAME=NAMESPACE where namespaces are read. namespace: of -n.
+        reading: how the nodes of a live cluster are read.
+        allocate, endpoints, without: see `ClusterSource`.
+        config: the file of kube-proxy's configuration on the nodes of dumps.
+    """
+
+    names: tuple[SourceName, ...]
+    takes: Collection[Kind] = EVERYTHING
+    connection: Connection = field(default_factory=Connection)
+    nodes: tuple[str, ...] = ()
+    namespace: str | None = None
+    reading: Reading = field(default_factory=Reading)
+    allocate: tuple[Network, ...] = ()
+    endpoints: int = 0
+    without: tuple[str, ...] = ()
+    config: str | None = None
+
+    def of(self, *kinds: Kind) -> tuple[SourceName, ...]:
+        """What was named of these kinds."""
+        return tuple(each for each in self.names if each.kind in kinds)
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(each.kind for each in self.names)
+
+    @property
+    def dumps(self) -> tuple[str, ...]:
+        """The files of rules."""
+        return tuple(path for each in self.of(Kind.RULES) for path in each.names)
+
+    @property
+    def netns(self) -> str | None:
+        """The one network namespace that was named."""
+        return next((each.names[0] for each in self.of(Kind.NETNS)), None)
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether any of them has the objects of a cluster."""
+        return not self.kinds.isdisjoint(OBJECTS)
+
+    @property
+    def node(self) -> str | None:
+        """The node that @NODE or --node names, None if none does. Raises click.UsageError: they name several."""
+        found = list(dict.fromkeys((*(each.node for each in self.names if each.node), *self.nodes)))
+        if len(found) > 1:
+            raise click.UsageError(f"one node expected, not {' and '.join(found)}")
+        return found[0] if found else None
+
+    @property
+    def node_of_dumps(self) -> str | None:
+        """The node of dumps that do not name theirs: that of --node, or of the objects."""
+        named = (*self.nodes, *(each.node for each in self.of(*OBJECTS) if each.node))
+        return next(iter(named), None)
+
+    @property
+    def label(self) -> str:
+        """What messages call all of it."""
+        return ", ".join(dict.fromkeys(each.label or self.connection_of(each).label for each in self.names))
+
+    def connection_of(self, name: SourceName) -> Connection:
+        """The API server of a lab or a cluster. Raises KproxyError: there is no such lab."""
+        if name.kind is Kind.LAB:
+            return Connection(lab_kubeconfig(name.names[0]))
+        return replace(self.connection, context=name.names[0] or self.connection.context)
+
+    @cached_property
+    def objects(self) -> ClusterSource:
+        """Whoever has the objects, for kube-proxy's rules to be made of them. Raises KproxyError: there is no lab of
+        that name."""
+        live = self.of(Kind.LAB, Kind.CLUSTER)
+        connection = self.connection_of(live[0]) if live else self.connection
+        files = tuple(path for each in self.of(*_FILES) for path in each.names)
+        return ClusterSource(
+            files, connection, self.namespace, bool(live), allocate=self.allocate, endpoints=self.endpoints,
+            without=self.without,
+        )  # fmt: skip
+
+    @property
+    def files(self) -> Files:
+        """All that was named as one snapshot: read, gathered live, or put together of dumps and objects. Raises
+        KproxyError: it cannot be read. click.UsageError: it does not go together."""
+        from kproxy.cli.together import together
+        from kproxy.cluster.snapshot.files import open_files
+
+        (first, *rest) = self.names
+        for kind in (Kind.SNAPSHOT, Kind.NETNS):
+            if len(found := self.of(kind)) > 1:
+                raise click.UsageError(f"one {kind} expected, not {found[0].text} and {found[1].text}")
+        if rest or first.kind in (Kind.RULES, Kind.MANIFESTS):
+            return together(
+                self.names, self.label, lambda name: self.gather(name).files, self.node_of_dumps, self.config
+            )
+        return open_files(first.names[0]) if first.kind is Kind.SNAPSHOT else self.gather(first).files
+
+    def gather(self, name: SourceName, label: str = "") -> Collected:
+        """A live source as a snapshot in memory; errors are those of `live_snapshot.gather`."""
+        reading, connection = self.reading_of(name), Connection()
+        if name.kind is Kind.CLUSTER:
+            connection = self.connection_of(name)
+        elif name.kind is Kind.NETNS:
+            from kproxy.linux.namespace import Namespace
+
+            with Namespace.named(name.names[0]):  # an error says that it is not there
+                return gather(connection, reading, name.label, lambda _progress: None)
+        return gather(connection, reading, label or name.label or reading.label(connection))
+
+    def reading_of(self, name: SourceName) -> Reading:
+        """How a live source's nodes are read: as its name says, and as the options do."""
+        nodes = self.nodes or ((name.node,) if name.node else ())
+        if name.kind is Kind.LAB:
+            return replace(self.reading, via=self.reading.via or "lab", lab=name.names[0] or "lab", nodes=nodes)
+        if name.kind is Kind.NETNS:
+            (netns,) = name.names
+            return replace(self.reading, via="netns", nodes=tuple(f"{node}={netns}" for node in nodes or (netns,)))
+        found = replace(self.reading, nodes=self.nodes)
+        return found if found.chosen == "none" else replace(found, nodes=nodes)
+
+    def host_rules(self, assumed: Assumed = NOTHING) -> HostRules:
+        """The rules of one host, of dumps or a network namespace. Raises KproxyError: they cannot be read."""
+        if self.netns is None:
+            return read_rule_files(self.dumps, ", ".join(map(text_label, self.dumps)), assumed=assumed)
+        found = next(iter(replace(self, names=self.of(Kind.NETNS)).read_cluster(assumed).hosts.values())).host_rules
+        if found is None:
+            raise InputError(f"{self.of(Kind.NETNS)[0].label}: no rules")
+        return found
+
+    def read_cluster(self, assumed: Assumed = NOTHING) -> Cluster:
+        """The same as a cluster. Raises as `files`, and what `Cluster` raises."""
+        from kproxy.cluster.snapshot.cluster import Cluster
+
+        return Cluster(self.files, tell=report_note, assumed=assumed)
+
+    def check(self, needs: Collection[Kind]) -> None:
+        """Raises click.UsageError: the command does not read such a source, several do not go together, or none of
+        those is there that it `needs`."""
+        expected = _listed(self.takes)
+        wrong = next((each for each in self.names if each.kind not in self.takes), None)
+        if wrong is not None:
+            raise click.UsageError(f"{wrong.text} is {_WORDS[wrong.kind]}: this command reads {expected}")
+        if needs and self.kinds.isdisjoint(needs):
+            raise click.UsageError(f"a source expected: {_listed(needs)}")
+        live = list(dict.fromkeys(self.of(Kind.CLUSTER, Kind.LAB)))
+        others = [*live[1:], *(self.of(*_FILES) if live else ())]
+        if others:
+            first, other = (each.text or self.connection.given[0] for each in (live[0], others[0]))
+            raise click.UsageError(f"{first} and {other}: one of both expected, {_BOTH}")
+        if self.connection.given and not self.of(Kind.CLUSTER):
+            option, name = self.connection.given[0], live[0] if live else self.names[0]
+            raise click.UsageError(
+                f"{option} names a live cluster, and {name.text} is {_WORDS[name.kind]}: {_BOTH} expected"
+            )
+        if self.reading.given:
+            for reading in [self.reading_of(each) for each in live] or [self.reading]:
+                reading.check(self.connection)
+            if not live:
+                raise click.UsageError(f"{self.reading.given[0]} goes with a live cluster, as in cluster:")
+        if [path for each in self.names for path in each.names].count("-") > 1:
+            raise click.UsageError("only one input can be standard input")
+        given = (
+            (
+                self.allocate,
+                "--allocate",
+                self.of(Kind.MANIFESTS),
+                "manifests: an API server has allocated what it has",
+            ),
+            (self.endpoints, "--assume-endpoints", self.of(*_FILES), "manifests: a live cluster has its own endpoints"),
+            (self.without, "--without", self.of(*OBJECTS), "objects: manifests, a snapshot or a cluster"),
+        )
+        for value, option, goes, words in given:
+            if value and not goes:
+                raise click.UsageError(f"{option} goes with {words}")
+
+
+def _listed(kinds: Collection[Kind]) -> str:
+    *most, last = (_WORDS[kind] for kind in Kind if kind in kinds)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def lab_kubeconfig(name: str) -> str:
+    """The kubeconfig of a lab. Raises KproxyError: there is none of that name."""
+    from kproxy.extras import require
+
+    require("lab", "lab:NAME")
+    from kproxy.lab.state import open_lab
+
+    return str(open_lab(name or "lab")[0].kubeconfig)
+
+
+def _stdin_kind(takes: Collection[Kind]) -> Kind:
+    """What `-` is. Where a command reads both, it is looked at; whoever reads it next gets it from its beginning."""
+    if Kind.RULES not in takes or Kind.MANIFESTS not in takes:
+        return Kind.RULES if Kind.RULES in takes else Kind.MANIFESTS
+    try:
+        data = read_octets("-")
+    except (OSError, ValueError) as error:
+        raise InputError(f"standard input: {error}") from error
+    from kproxy.cluster.rules import RuleKind, recognise
+
+    sys.stdin = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+    found = recognise(data.decode("utf-8", "replace"))
+    if found is RuleKind.NFT_JSON and not b"".join(data[:200].split()).startswith(b'{"nftables"'):
+        return Kind.MANIFESTS
+    return Kind.MANIFESTS if found is None and data.strip() else Kind.RULES
+
+
+def read_source(text: str, takes: Collection[Kind] = EVERYTHING) -> SourceName:
+    """What a user names. A file that does not say what it is, is what the command reads. Raises InputError: the name
+    cannot be used."""
+    found = read_name(text)
+    if found.names == ("-",):
+        return found._replace(kind=_stdin_kind(takes))
+    is_file = found.kind in (Kind.RULES, Kind.MANIFESTS) and found.kind not in takes
+    other = next((kind for kind in (*_FILES, Kind.RULES) if kind in takes), None)
+    if is_file and other is not None and not _is_dump(found.names[0]):
+        return found._replace(kind=other, names=(text,) if other is Kind.SNAPSHOT else found.names)
+    return found
+
+
+def _is_dump(path: str) -> bool:
+    """Whether a file has rules, by how it begins."""
+    from kproxy.cluster.rules import recognise
+
+    if not Path(path).is_file():
+        return False
+    with suppress(OSError), open(path, "rb") as file:
+        return recognise(file.read(_START).decode("utf-8", "replace")) is not None
+    return False
+
+
+def _take(values: dict[str, Any], takes: Collection[Kind]) -> list[SourceName]:
+    """What the argument and the options of a command name, in this order."""
+    found = [read_source(text, takes) for text in values.pop("sources", ())]
+    for name, (_, kind) in _ALIASES.items():
+        given = values.pop(name, None)
+        for text in () if given is None else given if isinstance(given, tuple) else (given,):
+            if not text:
+                raise InputError("the name of a file expected, not an empty one")
+            each = SourceName(text, kind, (text,))
+            if each not in found or kind in (Kind.RULES, Kind.MANIFESTS):
+                found.append(each)
+    return found
+
+
+def _options(takes: Collection[Kind], namespace: str | None, *, via: bool, without: str | None) -> list[Any]:
+    """The options of a command's sources: -f, -n, --via and --without as --help has them, and hidden ones."""
+    found: list[Any] = []
+    if Kind.MANIFESTS in takes:
+        found.append(click.option("-f", "--filename", "filenames", metavar="PATH", multiple=True, help=FILES_HELP))
+    if namespace is not None:
+        found.append(
+            click.option("-n", "--namespace", metavar="NS", help=namespace, shell_complete=known_names.namespaces)
+        )
+    found += reading_options() if via else []
+    if without is not None:
+        found.append(click.option("--without", metavar="REF", multiple=True, help=without, hidden=not without))
+    for name, (spelled, kind) in _ALIASES.items():
+        if kind in takes and name != "filenames":
+            complete = {"lab": known_names.labs, "netns": known_names.network_namespaces}.get(name)
+            found.append(click.option(spelled, name, multiple=kind is Kind.RULES, hidden=True, shell_complete=complete))
+    found.append(click.option("--node", "nodes", multiple=True, shell_complete=known_names.nodes, hidden=True))
+    found += object_options() if Kind.MANIFESTS in takes else []
+    return found + (connection_flags() if Kind.CLUSTER in takes else [])
+
+
+def sources(
+    takes: Collection[Kind] = OBJECTS,
+    namespace: str | None = None,
+    *,
+    needs: Collection[Kind] = OBJECTS,
+    usual: bool = False,
+    without: str | None = None,
+    via: bool = False,
+) -> Callable[[Command], Command]:
+    """Adds SOURCE and the options that name one, and gives the command `sources`, checked.
+
+    Args:
+        namespace: the help of -n; None for a command without it.
+        needs: the kinds of which one at least has to be there; none for a command that can do without.
+        usual: where nothing is named it is the cluster of $KUBECONFIG or ~/.kube/config.
+        without: the help of --without, "" for a hidden one; None for a command without it.
+        via: whether nodes of a live cluster may be read.
+    """
+
+    def add(function: Command) -> Command:
+        @wraps(function)
+        def with_sources(**values: Any) -> object:
+            found = _take(values, takes)
+            connection = take_connection(values) if Kind.CLUSTER in takes else Connection()
+            nodes = tuple(values.pop("nodes"))
+            reading = Reading.taken_from(values, ())
+            named = not {each.kind for each in found}.isdisjoint((Kind.LAB, Kind.CLUSTER, *_FILES))
+            of_environment = not found and (is_plugin() or (usual and has_usual()))
+            if Kind.CLUSTER in takes and not named and (connection.given or reading.given or of_environment):
+                found.append(SourceName("", Kind.CLUSTER, (connection.context or "",)))
+            given = Sources(
+                tuple(found), takes, connection, nodes, values.pop("namespace", None), reading,
+                read_allocate(values.pop("allocate", None)), values.pop("endpoints", None) or 0,
+                tuple(values.pop("without", ())),
+            )  # fmt: skip
+            given.check(needs)
+            return function(sources=given, **values)
+
+        command = with_options(with_sources, _options(takes, namespace, via=via, without=without))
+        argument = click.argument("sources", metavar="[SOURCE]...", nargs=-1, shell_complete=known_names.sources)
+        return argument(command)  # type: ignore[return-value]
+
+    return add
