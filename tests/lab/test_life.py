@@ -192,7 +192,7 @@ def kubeconfig_of_sudo(lab: Lab) -> None:
 
 def _as(user: int, lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Everything is imported and looked for before root is given up: where the interpreter lives, nobody may read.
-    modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.env"
+    modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.which"
     become = f"os.setgroups([]); os.setgid({user}); os.setuid({user})"
     code = f"import os, {modules}; {LOOKED_FOR}; {become}; {CODE}"
     command = [sys.executable, "-c", code, *lab.command(*arguments)[3:]]
@@ -280,7 +280,7 @@ def test_without_vxlan_and_without_programs(tmp_path: Path) -> None:
 def test_without_root(tmp_path: Path) -> None:
     """As nobody: one line, exit 1, nothing made."""
     # Everything is imported and looked for before root is given up: where the interpreter lives, nobody may read.
-    modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.up, kproxy.cli.lab.down"
+    modules = "kproxy.__main__, kproxy.cli.main, kproxy.cli.lab.command, kproxy.cli.lab.up, kproxy.cli.lab.change"
     code = f"import os, {modules}; {LOOKED_FOR}; os.getuid() or os.setuid(65534); {CODE}"
     lab = Lab(fresh_name(), tmp_path / "labs")
     environment = {**lab.environment, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -43,7 +43,7 @@ _COMMANDS = [
     for name in (
         *("apply", "cleanup", "diff.command", "drift", "explain", "get", "golden", "migrate.command", "migrate.text"),
         *("overlay", "render", "run.command", "trace.command"),
-        *(f"lab.{each}" for each in ("exec", "fail", "node", "probe", "status", "trace", "up", "down", "view")),
+        *(f"lab.{each}" for each in ("change", "exec", "probe", "status", "trace", "up", "view")),
     )
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")

@@ -24,6 +24,13 @@ SUBCOMMANDS: Final = {
     "down": "Take everything away.",
 }
 
+TOGETHER: Final = {
+    "list": ("which", "list_command"),
+    "env": ("which", "env"),
+    **{name: ("change", name) for name in ("node", "fail", "heal", "down")},
+}
+"""Commands that share a module: its name, and theirs in it."""
+
 
 class LabGroup(SuggestingGroup):
     """The subcommands, imported when used."""
@@ -34,8 +41,8 @@ class LabGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUBCOMMANDS:
             return None
-        module = "fail" if cmd_name == "heal" else cmd_name
-        return load_command(f"lab.{module}", "kproxy lab", "lab", "heal" if cmd_name == "heal" else "command")
+        module, name = TOGETHER.get(cmd_name, (cmd_name, "command"))
+        return load_command(f"lab.{module}", "kproxy lab", "lab", name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

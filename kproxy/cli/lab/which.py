@@ -1,15 +1,27 @@
-"""`kproxy lab list`."""
+"""`kproxy lab list` and `kproxy lab env`: which labs there are, and how to speak to one."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import click
 import msgspec
 
-from kproxy.cli.output import output_option, report_note, table_lines, terminal_width, write_answer, write_report
+from kproxy.cli.lab.common import name_option
+from kproxy.cli.output import (
+    output_option,
+    report_note,
+    table_lines,
+    terminal_width,
+    write_answer,
+    write_output,
+    write_report,
+)
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.down import all_labs
+from kproxy.lab.spec import check_name
 from kproxy.lab.state import LabDirectory, lab_root
 
 
@@ -27,7 +39,7 @@ class _Lab(msgspec.Struct, rename="camel"):
 
 @click.command("list")
 @output_option
-def command(output_format: str) -> None:
+def list_command(output_format: str) -> None:
     """Show which labs there are on this machine.
 
     \b
@@ -62,3 +74,22 @@ def _read(lab: LabDirectory) -> _Lab:
     return _Lab(
         lab.name, record.phase, len(record.nodes), spec.ip_family, spec.mode, str(lab.kubeconfig), str(lab.path)
     )
+
+
+@click.command("env")
+@name_option
+def env(name: str) -> None:
+    """Print the line that makes kubectl, and `kproxy get`, speak to the lab.
+
+    The kubeconfig belongs to the user who made the lab: root, or the one who ran `sudo kproxy lab up`.
+
+    \b
+    Examples:
+      eval "$(kproxy lab env)"
+      kubectl get nodes -o wide
+    """
+    lab = LabDirectory(check_name(name))
+    lab.running()
+    if not os.access(lab.kubeconfig, os.R_OK):
+        raise LabError(f"{lab.kubeconfig}: only root, and the user who made the lab by sudo, can read it")
+    write_output(f"export KUBECONFIG={shlex.quote(str(lab.kubeconfig))}\n", None)
