@@ -189,7 +189,7 @@ def make_snapshot(nodes: int, services: int, endpoints: int, path: Path) -> None
 
 def measure(path: str) -> Measured:
     """Audits a snapshot as the command does: in as many processes as there are processors, if it is large."""
-    from kproxy.cli.audit.processes import in_processes
+    from kproxy.cli.processes import in_processes
     from kproxy.cluster.audit.audit import audit
     from kproxy.cluster.snapshot.cluster import read_snapshot
 

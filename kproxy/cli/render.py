@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
-import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,16 +23,8 @@ from kproxy.cli.options import (
     mode_option,
     tell_unused_options,
 )
-from kproxy.cli.output import (
-    OutputError,
-    ProgressLine,
-    check_is_file,
-    report_note,
-    working,
-    write_files,
-    write_output,
-    write_page,
-)
+from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
+from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.errors import InputError
@@ -214,48 +203,30 @@ def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | N
         raise InputError(f"there is no chain {chain!r}{f' in table {table}' if table else ''}")
 
 
-_inherited: tuple[Manifests, KubeProxyConfiguration, Features, Path, str] | None = None
-"""What forked workers render from: handed over by memory, since a cluster is slow to pickle."""
-
-
 def _render_all_nodes(
     cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path, nft: str
 ) -> None:
-    global _inherited
     if not cluster.nodes:
         raise InputError("--all-nodes: the cluster has no Node")
-    jobs = [(index, family) for index in range(len(cluster.nodes)) for family in IPFamily]
+    jobs = [(node, family) for node in cluster.nodes for family in IPFamily]
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging:
-            _inherited = (cluster, config, features, Path(staging), nft)
-            with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as workers:
-                names = list(_with_progress(workers.map(_render_one, jobs), len(jobs)))
+        with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging, working("rendering"):
+
+            def render(number: int) -> str:
+                node, family = jobs[number]
+                name, target = file_name(node, family, config.mode), Target(node.metadata.name, node)
+                if config.mode == MODE_NFTABLES:
+                    text = _render_table(cluster, config, features, target, family).save_text(nft)
+                else:
+                    text = _render(cluster, config, features, target, family).save_text
+                write_files({Path(staging) / name: text})
+                return name
+
+            names = in_processes(render, range(len(jobs)), name="render")
             if any((directory / name).is_dir() for name in names):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             for name in names:
                 os.replace(Path(staging) / name, directory / name)
     except OSError as error:
         raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error
-
-
-def _render_one(job: tuple[int, IPFamily]) -> str:
-    assert _inherited is not None
-    cluster, config, features, staging, nft = _inherited
-    node, family = cluster.nodes[job[0]], job[1]
-    name = file_name(node, family, config.mode)
-    target = Target(node.metadata.name, node)
-    if config.mode == MODE_NFTABLES:
-        text = _render_table(cluster, config, features, target, family).save_text(nft)
-    else:
-        text = _render(cluster, config, features, target, family).save_text
-    write_files({staging / name: text})
-    return name
-
-
-def _with_progress(results: Iterable[str], count: int) -> Iterator[str]:
-    line = ProgressLine()
-    for number, name in enumerate(results, 1):
-        line.show(f"rendering: {number} of {count}")
-        yield name
-    line.clear()

@@ -161,8 +161,8 @@ class Sources:
     def files(self) -> Files:
         """All that was named as one snapshot: read, gathered live, or put together of dumps and objects. Raises
         KproxyError: it cannot be read. click.UsageError: it does not go together."""
-        from kproxy.cli.together import together
         from kproxy.cluster.snapshot.files import open_files
+        from kproxy.cluster.together import together
 
         (first, *rest) = self.names
         for kind in (Kind.SNAPSHOT, Kind.NETNS):

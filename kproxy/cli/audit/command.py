@@ -70,8 +70,8 @@ def command(
       kproxy audit cluster: --node n1=kp-a --node n2=kp-b
     """
     from kproxy.cli.audit.junit import junit_text
-    from kproxy.cli.audit.processes import in_processes
     from kproxy.cli.audit.text import report_lines
+    from kproxy.cli.processes import in_processes
     from kproxy.cluster.audit.audit import audit
 
     live = len(sources.names) == 1 and not sources.kinds.isdisjoint((Kind.LAB, Kind.CLUSTER, Kind.NETNS))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from kproxy.cli.audit.processes import ProcessError, in_processes
+from kproxy.cli.processes import ProcessError, in_processes
 from kproxy.cluster.audit.audit import Part, _ranges, audit
 from kproxy.cluster.audit.node import States
 from kproxy.cluster.snapshot.cluster import Cluster

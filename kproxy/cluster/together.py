@@ -1,4 +1,4 @@
-"""Dumps, manifests and live sources that a command was given together, as a snapshot in memory: of each node what its
+"""Dumps, manifests and live sources that were named together, as a snapshot in memory: of each node what its
 dumps say, of the cluster what the objects say."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.manifests import SUFFIXES, load_contents, read_files
 from kproxy.api.octets import read_octets
-from kproxy.cli.text_files import read_text_of, text_label
+from kproxy.cluster.inputs import named_file, read_text
 from kproxy.cluster.rules import RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import object_contents
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, open_files
@@ -47,7 +47,7 @@ def together(
     for host, paths in dumps.items():
         found.update((host_file(host, name), data) for name, data in _rule_files(paths))
         if config is not None:
-            found[host_file(host, CONFIGZ)] = read_text_of(config).encode()
+            found[host_file(host, CONFIGZ)] = read_text(named_file(config)).encode()
     return MemoryFiles(label, found)
 
 
@@ -79,8 +79,8 @@ def _rule_files(paths: list[str]) -> Iterator[tuple[str, bytes]]:
     the same."""
     taken: dict[str, str] = {}
     for path in paths:
-        text = read_text_of(path, rules=True)
-        label = text_label(path)
+        text = read_text(path if path == "-" else named_file(path), rules=True)
+        label = "standard input" if path == "-" else path
         if recognise(text) is RuleKind.IPSET:
             read_ipsets(text, label)
             name = IPSETS
