@@ -12,14 +12,12 @@ import click
 from kproxy.cli.cluster_source import Connection
 from kproxy.cli.output import report_error, report_note
 from kproxy.cluster.motion import AGAIN, TIMES
-from kproxy.cluster.sources import Kind, SourceName, register
 from kproxy.errors import InputError
 from kproxy.extras import require
 from kproxy.words import counted
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
-    from kproxy.cluster.snapshot.files import Files
     from kproxy.cluster.snapshot.info import SnapshotInfo
     from kproxy.collect.collect import Collected
     from kproxy.collect.nodes import NodeReader
@@ -162,26 +160,6 @@ def gather(connection: Connection, reading: Reading, label: str, tell: Tell = re
         raise click.exceptions.Exit(1) from error
     finally:
         client.close()
-
-
-def _read(name: SourceName) -> Files:
-    """A live source as a snapshot: a namespace, a lab's nodes, or a cluster's objects."""
-    via = {Kind.NETNS: "netns", Kind.LAB: "lab"}.get(name.kind, "none")
-    (which,) = name.names
-    if name.kind is Kind.CLUSTER:
-        return gather(Connection(context=which or None), Reading(via), name.label).files
-    node = name.node
-    if name.kind is Kind.NETNS:
-        node = f"{node or which}={which}"
-    return gather(
-        Connection(), Reading(via, which if via == "lab" else None, (node,) if node else ()), name.label
-    ).files
-
-
-def register_readers() -> None:
-    """Makes live sources readable by their names."""
-    for kind in (Kind.NETNS, Kind.LAB, Kind.CLUSTER):
-        register(kind, _read)
 
 
 def report_unread(info: SnapshotInfo) -> bool:

@@ -34,7 +34,7 @@ from kproxy.cli.live_snapshot import Reading, gather, reading_options
 from kproxy.cli.output import report_note
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
-from kproxy.cluster.sources import Kind, SourceName, read_name
+from kproxy.cluster.sources import Kind, SourceName, read_name, register
 from kproxy.errors import InputError
 
 if TYPE_CHECKING:
@@ -251,6 +251,12 @@ class Sources:
         for value, option, goes, words in given:
             if value and not goes:
                 raise click.UsageError(f"{option} goes with {words}")
+
+
+def register_readers() -> None:
+    """Makes live sources readable by their names alone."""
+    for kind in (Kind.NETNS, Kind.LAB, Kind.CLUSTER):
+        register(kind, lambda name: Sources((name,)).gather(name).files)
 
 
 def _listed(kinds: Collection[Kind]) -> str:

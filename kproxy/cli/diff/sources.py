@@ -12,8 +12,8 @@ from msgspec import structs
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
-from kproxy.cli.live_snapshot import register_readers
 from kproxy.cli.output import report_note, working
+from kproxy.cli.sources import register_readers
 from kproxy.cli.text_files import read_rule_files
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
