@@ -6,7 +6,7 @@ What rules do not tell (Pods, nodes, selectors, endpoints that are not used) is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,41 +15,33 @@ from kproxy.api.types.core import LoadBalancerIngress, ServiceSpec
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
+from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT, doors_told
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import format_address
-from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.nftables.effects import FAMILIES
 from kproxy.netfilter.nftables.ruleset import Table
-from kproxy.netfilter.nftables.value import Verdict
 from kproxy.netfilter.text import destination_of, endpoint_of, owner_of, service_of, split_save, target_of
 from kproxy.render.explain import EndpointExplanation, Explanation, RuleExplanation, ServicePortExplanation
 from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.nftables.names import TABLE
 
-_CLUSTER_IP, _EXTERNAL_IP, _BALANCER_IP = "ClusterIP", "external IP", "load-balancer IP"
-_BY_COMMENT: Final = {
-    " cluster IP": _CLUSTER_IP,
-    " external IP": _EXTERNAL_IP,
-    " loadbalancer IP": _BALANCER_IP,
-}
-_EXTERNAL_CHAIN: Final = "KUBE-EXTERNAL-SERVICES"
 _CHOICE: Final = re.compile(r"\d+ : ([0-9a-f.:]+) \. (\d+)")
 """An endpoint in the map by which a rule chooses one."""
 
 
+_WORDS: Final = {
+    CLUSTER_IP: "ClusterIP",
+    EXTERNAL_IP: "external IP",
+    LOAD_BALANCER_IP: "load-balancer IP",
+    NODE_PORT: "node port",
+}
+
+
 @dataclass
 class _Port:
-    """One port of a Service in one family: where it answers (what kind of address, which, which port), by which rules,
-    and where these translate to."""
+    """By which rules one port of a Service is served in one family, and where these translate to."""
 
-    name: str
-    protocol: str
-    answers: dict[tuple[str, str, int], None] = field(default_factory=dict)
     rules: list[RuleExplanation] = field(default_factory=list)
     endpoints: dict[str, None] = field(default_factory=dict)
-
-
-_Ports = dict[tuple[Family, str, str], _Port]
 
 
 class RecordedServices:
@@ -60,20 +52,21 @@ class RecordedServices:
     """
 
     def __init__(self, rules: HostRules) -> None:
-        self._ports: _Ports = {}
+        self._doors = doors_told(rules)
+        self._ports: dict[tuple[Family, str, str], _Port] = {}
         for file in rules.files:
             if file.iptables is not None:
                 self._read_save(file.text.replace("\r\n", "\n"), file.iptables.ruleset.family or Family.IPV4)
-            else:
-                lines = file.text.splitlines()
-                for table in () if rules.nftables is None else rules.nftables.tables:
-                    if table.name == TABLE and table.family.value in FAMILIES:
-                        self._read_table(table, lines, FAMILIES[table.family.value])
+                continue
+            lines = file.text.splitlines()
+            for table in () if rules.nftables is None else rules.nftables.tables:
+                if table.name == TABLE and table.family.value in FAMILIES:
+                    self._read_table(table, lines, FAMILIES[table.family.value])
 
     @property
     def keys(self) -> list[str]:
         """All Services, as `namespace/name`, in order."""
-        return sorted({_service(port.name) for port in self._ports.values()})
+        return sorted({door.service for door in self._doors})
 
     @property
     def manifests(self) -> Manifests:
@@ -82,42 +75,46 @@ class RecordedServices:
 
     def families(self, key: str) -> list[Family]:
         """The families in which rules know a Service."""
-        return sorted({family for (family, _, _), port in self._ports.items() if _service(port.name) == key}, key=str)
+        return sorted({door.family for door in self._doors if door.service == key}, key=lambda each: each.version)
 
     def explain(self, key: str, family: Family, where: str) -> Explanation:
         """What rules do for a Service. `where` is what the host is called."""
-        mine = (port for (of, _, _), port in self._ports.items() if of is family and _service(port.name) == key)
-        ports = [_explained(port) for port in sorted(mine, key=lambda port: (port.name, port.protocol))]
+        ports: dict[tuple[str, str], list[str]] = {}
+        for door in self._doors:
+            if (door.service, door.family) == (key, family):
+                name = f"{key}{door.port and f':{door.port}'}"
+                at = f" {door.address} port" if door.address else ""
+                ports.setdefault((name, door.protocol), []).append(f"{_WORDS[door.kind]}{at} {door.number}")
         notes = ("from rules alone: endpoints that get no traffic, and where endpoints are, is not known",)
-        return Explanation(key, where, family.value, "", notes, tuple(ports))
+        explained = tuple(self._explained(family, *port, facts) for port, facts in ports.items())
+        return Explanation(key, where, family.value, "", notes, explained)
+
+    def _explained(self, family: Family, name: str, protocol: str, facts: list[str]) -> ServicePortExplanation:
+        port = self._port(family, name, protocol)
+        more = [] if port.endpoints else ["no rule translates to an endpoint"]
+        ends = tuple(EndpointExplanation(each, "", False, "in the rules", ("rules",), "") for each in port.endpoints)
+        return ServicePortExplanation(name, protocol, (*facts, *more), ends, tuple(port.rules))
 
     def _object(self, key: str) -> Service:
-        namespace, _, name = key.partition("/")
-        found: dict[str, dict[str, None]] = {_CLUSTER_IP: {}, _EXTERNAL_IP: {}, _BALANCER_IP: {}}
-        ports: dict[tuple[str, str], ServicePort] = {}
-        for port in self._ports.values():
-            if _service(port.name) != key:
-                continue
-            numbers = {number for _, address, number in port.answers if address}
-            node_port = next((number for _, address, number in port.answers if not address), 0)
-            for kind, address, _ in port.answers:
-                if address:
-                    found[kind][address] = None
-            _, _, label = port.name.partition(":")
-            before = ports.get((label, port.protocol))
-            number = next(iter(sorted(numbers)), 0) or (before.port if before is not None else 0)
-            node_port = node_port or (before.node_port if before is not None else 0)
-            ports[label, port.protocol] = ServicePort(number, label, port.protocol.upper(), node_port=node_port)
-        own = tuple(found[_CLUSTER_IP])
+        found: dict[str, dict[str, None]] = {}
+        ports: dict[tuple[str, str], dict[bool, int]] = {}
+        for door in (each for each in self._doors if each.service == key):
+            found.setdefault(door.kind, {})[door.address] = None
+            ports.setdefault((door.port, door.protocol), {})[door.kind == NODE_PORT] = door.number
+        own = tuple(found.get(CLUSTER_IP, ()))
         spec = ServiceSpec(
-            cluster_ip=own[0] if own else "", cluster_ips=own, ports=tuple(ports.values()),
-            external_ips=tuple(found[_EXTERNAL_IP]),
+            cluster_ip=own[0] if own else "", cluster_ips=own, external_ips=tuple(found.get(EXTERNAL_IP, ())),
+            ports=tuple(
+                ServicePort(numbers.get(False, 0), name, protocol, node_port=numbers.get(True, 0))
+                for (name, protocol), numbers in ports.items()
+            ),
         )  # fmt: skip
-        ingress = tuple(LoadBalancerIngress(ip) for ip in found[_BALANCER_IP])
+        ingress = tuple(LoadBalancerIngress(ip) for ip in found.get(LOAD_BALANCER_IP, ()))
+        namespace, _, name = key.partition("/")
         return Service(ObjectMeta(name, namespace), spec, ingress)
 
     def _port(self, family: Family, name: str, protocol: str) -> _Port:
-        return self._ports.setdefault((family, name, protocol), _Port(name, protocol))
+        return self._ports.setdefault((family, name, protocol.upper()), _Port())
 
     # --- iptables ---
 
@@ -132,14 +129,9 @@ class RecordedServices:
                     name, to = service_of(rule), destination_of(rule)
                     if not name or to is None:
                         continue
-                    kind = next((kind for word, kind in _BY_COMMENT.items() if word in rule), "")
-                    if not kind:
-                        kind = _EXTERNAL_IP if chain == _EXTERNAL_CHAIN else _CLUSTER_IP
+                    reason = f"to {target_of(rule)}"
                     port = self._port(family, name, to.protocol)
-                    port.answers.setdefault((kind if to.address else "node port", to.address, to.port))
-                    port.rules.append(
-                        RuleExplanation(table, chain, number, f"-A {chain} {rule}", _reason(to.address, kind))
-                    )
+                    port.rules.append(RuleExplanation(table, chain, number, f"-A {chain} {rule}", reason))
                     owners.setdefault((table, target_of(rule)), (name, to.protocol))
             self._read_own_chains(table, {name: held.rules for name, held in chains.items()}, owners, family)
 
@@ -169,26 +161,6 @@ class RecordedServices:
     # --- nftables ---
 
     def _read_table(self, table: Table, lines: list[str], family: Family) -> None:
-        own = {key for held in table.sets if held.name == "cluster-ips" for key in _values(held.elements)}
-        for held in table.sets:
-            if held.name not in ("service-ips", "service-nodeports", "no-endpoint-services", "no-endpoint-nodeports"):
-                continue
-            for each in held.elements:
-                if not isinstance(each.key, tuple) or not isinstance(each.data, Verdict):
-                    continue
-                *address, protocol, number = each.key
-                owner = owner_of(each.data.chain or "")
-                name = each.comment if owner is None else owner.service_port
-                if not name or not isinstance(protocol, int) or not isinstance(number, int):
-                    continue
-                text = format_address(address[0], family) if address and isinstance(address[0], int) else ""
-                kind = _CLUSTER_IP if address and address[0] in own else _EXTERNAL_IP
-                port = self._port(family, name, str(protocol_name(protocol)))
-                port.answers.setdefault((kind if text else "node port", text, number))
-                shown = " . ".join(filter(None, (text, port.protocol, str(number))))
-                verdict = f"{each.data.kind} {each.data.chain or ''}".strip()
-                reason = _reason(text, kind)
-                port.rules.append(RuleExplanation(table.name, held.name, 0, f"{shown} : {verdict}", reason))
         for chain in table.chains:
             owner = owner_of(chain.name)
             if owner is None:
@@ -203,27 +175,3 @@ class RecordedServices:
                 for host, to in _CHOICE.findall(text) if " dnat " in text else ():
                     port.endpoints.setdefault(f"[{host}]:{to}" if ":" in host else f"{host}:{to}")
                 port.rules.append(RuleExplanation(table.name, chain.name, number, text, owner.kind))
-
-
-def _values(elements: object) -> Iterator[object]:
-    for each in elements if isinstance(elements, tuple) else ():
-        yield each.key
-
-
-def _service(name: str) -> str:
-    """The Service of a ServicePort's name."""
-    return name.partition(":")[0]
-
-
-def _reason(address: str, kind: str) -> str:
-    return kind if address else "node port"
-
-
-def _explained(port: _Port) -> ServicePortExplanation:
-    facts = []
-    for kind, address, number in port.answers:
-        facts.append(f"{kind} {address} port {number}" if address else f"node port {number}")
-    if not port.endpoints:
-        facts.append("no rule translates to an endpoint")
-    endpoints = tuple(EndpointExplanation(each, "", False, "in the rules", ("rules",), "") for each in port.endpoints)
-    return ServicePortExplanation(port.name, port.protocol.upper(), tuple(facts), endpoints, tuple(port.rules))

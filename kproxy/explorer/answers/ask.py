@@ -20,6 +20,7 @@ from kproxy.cluster.journey.record import (
     journey_record,
     missing_on_the_way,
 )
+from kproxy.cluster.services_in_rules import CLUSTER_IP
 from kproxy.dataplane import ACCEPT, INDETERMINATE, REJECT, DataplaneError, Packet
 from kproxy.dataplane.model.packet import LOCAL, parse_endpoint
 from kproxy.dataplane.query.report import Reported, report
@@ -33,7 +34,6 @@ from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, family_named
 from kproxy.explorer.model.owners import Doors
-from kproxy.explorer.model.services_in_rules import CLUSTER_IP
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address

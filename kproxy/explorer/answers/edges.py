@@ -14,6 +14,8 @@ import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.cluster.services_in_rules import Door as ToldDoor
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.clients import Client
@@ -22,8 +24,6 @@ from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView, Unre
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door, refuses_as_kube_proxy
-from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
-from kproxy.explorer.model.services_in_rules import Door as ToldDoor
 from kproxy.family import host_of, join_host_port
 from kproxy.netfilter import Family
 from kproxy.services.endpoints import Endpoint

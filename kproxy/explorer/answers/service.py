@@ -13,6 +13,7 @@ import msgspec
 
 from kproxy.api.types.core import Service
 from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out, shares_of, state_of, whose, why_not
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
@@ -23,7 +24,6 @@ from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, 
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door
-from kproxy.explorer.model.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.explorer.page import encode
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family

@@ -21,6 +21,7 @@ from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit, Edited, EditedFiles, EditError, Object, by_key, edit
 from kproxy.cluster.journey.known import KnownNetwork, known_journeys
 from kproxy.cluster.journey.path import Journey, one_of
+from kproxy.cluster.services_in_rules import Door, doors_told, endpoints_told
 from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_object
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
@@ -39,7 +40,6 @@ from kproxy.explorer.model.clients import Client, clients_of
 from kproxy.explorer.model.map_data import DrawnMap, EdgeView
 from kproxy.explorer.model.owners import Doors, Owners
 from kproxy.explorer.model.rule_chances import Asked, NodeRules, RuleChances, asked_of
-from kproxy.explorer.model.services_in_rules import Door, doors_told, endpoints_told
 from kproxy.explorer.sources.rendering import RenderedCluster, Rendering
 from kproxy.explorer.sources.source import SourceState
 from kproxy.family import host_of
