@@ -14,7 +14,7 @@ import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 from kproxy.apiserver.controllers.base import Worker
 from kproxy.lab.controllers.runtime import Reconciler, Said, Tables, Write, follow, status_writes
@@ -29,7 +29,6 @@ from kproxy.linux.process import run
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Parameters = ParamSpec("Parameters")
 
 _CHECK: Final = 0.5
 """Seconds between health checks."""
@@ -154,14 +153,12 @@ class Routes:
             nodes = [own for own, answers in zip(nodes, healthy, strict=True) if answers]
         return nodes[0] if nodes else None
 
-    def _in_thread(
-        self, call: Callable[Parameters, T], *arguments: Parameters.args, **more: Parameters.kwargs
-    ) -> Awaitable[T]:
+    def _in_thread(self, call: Callable[..., T], *arguments: object) -> Awaitable[T]:
         """Calls in a thread that is in the fabric's namespace."""
 
         def inside() -> T:
             with Namespace.named(self._fabric) as fabric:
-                return fabric.call(call, *arguments, **more)
+                return fabric.call(call, *arguments)
 
         return asyncio.get_running_loop().run_in_executor(self._pool, inside)
 

@@ -2,10 +2,10 @@
 
     reconcile(key, tables) -> writes
 
-They run in the API server's process, on one work queue: a table's event queues the keys that it concerns, and a
-function reads the tables as they are when its key's turn comes. Its writes are made at once and in their order, with
-nothing in between, so no decision is ever stale, and the next function sees them: there is no cache to wait for. A
-write that is refused puts the key back with a growing delay.
+They run in the API server's process, each with a work queue: a table's event queues the keys that it concerns, and a
+function reads the tables as they are when its key's turn comes. Its writes are made at once and in their order, and the
+next function sees them: there is no cache to wait for, and no decision is stale. Only where a webhook is asked may
+another write come between; its event brings the key back, as a refusal does, with a growing delay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,8 @@ from kproxy.lab.resources import EVENTS, PODS, Json, Object, controller_of, now
 
 log = logging.getLogger(__name__)
 
+_TOGETHER: Final = 0.02
+"""Seconds from an event to its key's turn: events that come together are looked at once."""
 _LONGEST_WAIT: Final = 30.0
 """Seconds until a key whose writes are refused is tried again, at most; the first wait is a hundredth of a second."""
 
@@ -182,35 +185,36 @@ class Runtime:
         self._registry = registry
         self._catalog = catalog
         self._tables = tables
-        self._reconcilers = {each.component: each for each in reconcilers}
-        self._worker: Worker[tuple[str, str]] = Worker("lab controllers", self._sync)
+        # A queue for each, so that a webhook that does not answer keeps none but its own from working.
+        self._workers = {each: Worker(each.component, partial(self._sync, each)) for each in reconcilers}
         self._failures: Counter[tuple[str, str]] = Counter()
         self._correlators: dict[str, Correlator] = {}
 
     def start(self) -> None:
         """Follows the tables, and looks once at all that is there."""
-        for each in self._reconcilers.values():
+        for each, worker in self._workers.items():
             for resource, keys in each.follows:
-                follow(self._tables, resource, keys, lambda key, name=each.component: self._worker.add((name, key)))  # type: ignore[misc]
-        self._worker.start()
+                follow(self._tables, resource, keys, partial(worker.add_after, delay=_TOGETHER))
+            worker.start()
 
     async def stop(self) -> None:
-        await self._worker.stop()
+        for worker in self._workers.values():
+            await worker.stop()
 
-    async def _sync(self, work: tuple[str, str]) -> None:
-        component, key = work
+    async def _sync(self, reconciler: Reconciler, key: str) -> None:
+        component, worker, work = reconciler.component, self._workers[reconciler], (reconciler.component, key)
         # All writes of this turn are on disk with the last one; without a pause the loop would serve nobody else.
         done: asyncio.Future[None] | None = None
         try:
-            for write in list(self._reconcilers[component].reconcile(key, self._tables)):
+            for write in list(reconciler.reconcile(key, self._tables)):
                 if isinstance(write, Again):
-                    self._worker.add_after(work, write.seconds)
+                    worker.add_after(key, write.seconds)
                 else:
                     done = await self._make(component, write) or done
         except ApiError as error:
             if error.code not in (404, 409):
                 log.warning("%s %s: %s", component, key, error)
-            self._worker.add_after(work, min(_LONGEST_WAIT, 0.01 * 2.0 ** self._failures[work]))
+            worker.add_after(key, min(_LONGEST_WAIT, 0.01 * 2.0 ** self._failures[work]))
             self._failures[work] = min(self._failures[work] + 1, 20)
         else:
             self._failures.pop(work, None)
@@ -221,10 +225,11 @@ class Runtime:
         if isinstance(write, Said):
             await self._say(component, write)
             return None
-        if isinstance(write, Bind):
-            return self._bind(write)
-        resource = self._catalog.builtin(write.resource.group, write.resource.plural)
+        kind = PODS if isinstance(write, Bind) else write.resource
+        resource = self._catalog.builtin(kind.group, kind.plural)
         options, user = Options(field_manager=component), account_user("kube-system", component)
+        if isinstance(write, Bind):
+            return await self._bind(write, resource, user)
         if isinstance(write, Create):
             return await self._create(component, resource, write, options, user)
         meta = write.item["metadata"]
@@ -257,16 +262,15 @@ class Runtime:
             await self._say(component, write.said, name=made.value["metadata"]["name"])
         return made.done
 
-    def _bind(self, write: Bind) -> asyncio.Future[None] | None:
+    async def _bind(self, write: Bind, resource: Any, user: User) -> asyncio.Future[None] | None:
         meta, table = write.pod["metadata"], self._tables.table(PODS)
-        entry = table.head(f"{meta['namespace']}/{meta['name']}")
-        if entry is None:
-            return None
-        value = entry.value
-        binding = {"target": {"kind": "Node", "name": write.node}}
-        return None if bind(value, binding, timestamp(self._registry.now())) else self._put(table, entry, value)
-
-    def _put(self, table: Table, entry: Entry, value: Json) -> asyncio.Future[None]:
+        namespace, name, target = meta["namespace"], meta["name"], {"kind": "Node", "name": write.node}
+        binding: Json = {"metadata": {"name": name, "namespace": namespace}, "target": target}
+        await self._registry.admit(resource, namespace, name, "binding", binding, None, user, [])
+        entry = table.head(f"{namespace}/{name}")
+        value = entry.value if entry is not None else {}
+        if entry is None or bind(value, binding, timestamp(self._registry.now())):
+            return None  # it has gone, or has a node: its event says so
         return self._registry.store.put(table, entry.key, value)[1]
 
     # --- Events ---

@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 class Workers(ABC):
     """`start` after the informers were made; `stop` ends the workers."""
 
-    name = "kubelet"
     workers = 1
 
     def __init__(self) -> None:
@@ -36,7 +35,7 @@ class Workers(ABC):
 
     def start(self) -> None:
         for number in range(self.workers):
-            thread = threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
+            thread = threading.Thread(target=self._work, name=f"kubelet-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -54,13 +53,13 @@ class Workers(ABC):
             except ApiError as error:
                 # A conflict means that the object has changed: its event brings the key back, but not always sooner.
                 if error.code not in (404, 409):
-                    log.warning("%s %s: %s", self.name, key, error)
+                    log.warning("%s: %s", key, error)
                 self.queue.add_rate_limited(key)
             except TransportError as error:
-                log.info("%s %s: %s", self.name, key, error)
+                log.info("%s: %s", key, error)
                 self.queue.add_rate_limited(key)
             except Exception:
-                log.exception("%s %s", self.name, key)
+                log.exception("%s", key)
                 self.queue.add_rate_limited(key)
             else:
                 self.queue.forget(key)
