@@ -217,6 +217,10 @@ class Names:
 
     def _service_addresses(self, kind: str, key: str, service: Service) -> tuple[str, ...]:
         if kind == "nodeport":
+            if not self._target.node_name:
+                raise PacketError(
+                    "to", f"nodeport/{key} is asked at a node: give its address and the node port, IP:PORT"
+                )
             if self._target.node is None:
                 raise PacketError("to", f"the address of node {self._target.node_name} is not in the cluster")
             return _internal(self._target.node)

@@ -80,7 +80,7 @@ class RecordedServices:
     def explain(self, key: str, family: Family, where: str) -> Explanation:
         """What rules do for a Service. `where` is what the host is called."""
         ports: dict[tuple[str, str], list[str]] = {}
-        for door in self._doors:
+        for door in sorted(self._doors, key=lambda each: list(_WORDS).index(each.kind)):
             if (door.service, door.family) == (key, family):
                 name = f"{key}{door.port and f':{door.port}'}"
                 at = f" {door.address} port" if door.address else ""

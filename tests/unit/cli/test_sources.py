@@ -59,6 +59,8 @@ def test_objects_beside_a_dump_say_what_names_stand_for(kproxy: Run) -> None:
     assert "tcp 192.168.49.2 → 10.96.0.1:443: 100% ACCEPT" in done.stdout
     done = kproxy("trace", DUMP, "--from", "cart-0", "--to", "kubernetes")
     assert (done.returncode, "give an address, or the cluster's objects beside it" in done.stderr) == (2, True)
+    done = kproxy("trace", DUMP, "--to", "nodeport/crd-array-watcher")
+    assert (done.returncode, "is asked at a node: give its address and the node port" in done.stderr) == (2, True)
 
 
 def test_a_name_of_several_is_an_error_that_lists_them(kproxy: Run, tmp_path: Path) -> None:
