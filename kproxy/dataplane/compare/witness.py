@@ -223,9 +223,10 @@ class _Told:
         loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
         chosen = []  # addresses of the host's own: their interface, whether it is the packet's own, that, and any
         known_source = any(level in read.values for level in variables.levels["translated_src"])
-        if not moved and origin == "local" and (loops or KEPT in answers) and known_source:
-            # What MASQUERADE takes for a packet to this host itself.
-            chosen.append(("own", KEPT, src, variables.translated_src))
+        if not moved and known_source and (loops or KEPT in answers or origin == "arriving"):
+            # What MASQUERADE takes for a packet to this host itself, or of another host's as chains of EGRESS see it.
+            out = variables.interfaces.names[read.get(variables.out_interface)] if origin == "arriving" else ""
+            chosen.append((out or "own", KEPT, src, variables.translated_src))
         redirected = any(item.text.startswith("REDIRECT") for item in self.destinations)
         if state.fresh and origin == "arriving" and (redirected or KEPT_DESTINATION in answers):
             chosen.append((packet.in_interface or "", KEPT_DESTINATION, dst, variables.translated_dst))

@@ -34,9 +34,10 @@ def state(variables: Variables, names: frozenset[str], stage: Stage) -> Node:
         return TRUE
     result = FALSE
     if stage.tracked:
-        for name, level in (("DNAT", variables.dnat), ("SNAT", variables.snat)):
-            # The first packet's connection is not translated before the nat tables have translated it.
-            if name in names and not (stage.fresh and (stage.phase == BEFORE or (name == "SNAT" and not stage.looped))):
+        # The first packet's connection is not translated before the nat tables have translated it.
+        translated = not stage.fresh or stage.phase != BEFORE, not stage.fresh or stage.looped or stage.source_done
+        for name, level, done in zip(("DNAT", "SNAT"), (variables.dnat, variables.snat), translated, strict=True):
+            if name in names and done:
                 result = diagrams.either(result, diagrams.equals(level, 1))
     return result
 

@@ -31,6 +31,7 @@ class Stage:
         phase: `BEFORE` or `AFTER` the translation of the destination.
         input, output: whether the packet has an input and an output interface here.
         looped: whether this is the way back in.
+        source_done: whether the nat chains that translate sources are behind.
     """
 
     hook: str
@@ -42,6 +43,7 @@ class Stage:
     input: bool
     output: bool
     looped: bool = False
+    source_done: bool = False
 
 
 class FreeVariable(NamedTuple):

@@ -192,7 +192,8 @@ class PathFunctions:
             early = segment is Segment.UNTRACKED or base.hook is Hook.INGRESS
             table = "nat" if base.type is ChainType.NAT else "raw" if early else "filter"
         hook = base.hook
-        stage_key = (hook, table, state, phase, way.local, way.looped)
+        source_done = segment is Segment.AFTER_NAT and hook in (Hook.INPUT, Hook.POSTROUTING, Hook.EGRESS)
+        stage_key = (hook, table, state, phase, way.local, way.looped, source_done)
         stage = self._stages.get(stage_key)
         if stage is None:
             stage = self._stages[stage_key] = Stage(
@@ -206,6 +207,7 @@ class PathFunctions:
                 or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not way.local),
                 output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
                 looped=way.looped,
+                source_done=source_done,
             )
         key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
         found = self._continuations.get(key)
