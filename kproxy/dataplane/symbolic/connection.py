@@ -35,7 +35,7 @@ def state(variables: Variables, names: frozenset[str], stage: Stage) -> Node:
     result = FALSE
     if stage.tracked:
         # The first packet's connection is not translated before the nat tables have translated it.
-        translated = not stage.fresh or stage.phase != BEFORE, not stage.fresh or stage.looped or stage.source_done
+        translated = not stage.fresh or stage.phase != BEFORE, not stage.fresh or stage.source_done
         for name, level, done in zip(("DNAT", "SNAT"), (variables.dnat, variables.snat), translated, strict=True):
             if name in names and done:
                 result = diagrams.either(result, diagrams.equals(level, 1))

@@ -78,7 +78,7 @@ class Listed(NamedTuple):
 def moment(side: str, stage: Stage) -> str:
     """When the packet has the address that a list is asked for."""
     if side == "source":
-        return LOOPED if stage.looped else BEFORE
+        return LOOPED if stage.source_done else BEFORE
     return stage.phase
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import cache
 from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
@@ -94,7 +95,7 @@ class PathFunctions:
         self._translation = effects.translation
         self._evaluator = evaluator
         self._features = features
-        self._stages: dict[tuple[object, ...], Stage] = {}
+        self._stage = cache(Stage)  # one object for each, since they are compared by identity
         self._continuations: dict[tuple[object, ...], Continuation] = {}
         self._end = outcomes.sure(Outcome(ACCEPT))
         self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
@@ -192,23 +193,14 @@ class PathFunctions:
             early = segment is Segment.UNTRACKED or base.hook is Hook.INGRESS
             table = "nat" if base.type is ChainType.NAT else "raw" if early else "filter"
         hook = base.hook
-        source_done = segment is Segment.AFTER_NAT and hook in (Hook.INPUT, Hook.POSTROUTING, Hook.EGRESS)
-        stage_key = (hook, table, state, phase, way.local, way.looped, source_done)
-        stage = self._stages.get(stage_key)
-        if stage is None:
-            stage = self._stages[stage_key] = Stage(
-                hook.value,
-                table,
-                state.ctstate,
-                state.tracked,
-                state.fresh,
-                phase,
-                input=hook in (Hook.INGRESS, Hook.PREROUTING, Hook.INPUT, Hook.FORWARD)
-                or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not way.local),
-                output=hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
-                looped=way.looped,
-                source_done=source_done,
-            )
+        stage = self._stage(
+            hook.value, table, state.ctstate, state.tracked, state.fresh, phase,
+            hook in (Hook.INGRESS, Hook.PREROUTING, Hook.INPUT, Hook.FORWARD)
+            or (hook in (Hook.POSTROUTING, Hook.EGRESS) and not way.local),
+            hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
+            way.looped,
+            way.looped or (segment is Segment.AFTER_NAT and hook in (Hook.INPUT, Hook.POSTROUTING, Hook.EGRESS)),
+        )  # fmt: skip
         key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
         found = self._continuations.get(key)
         if found is None:
@@ -281,7 +273,7 @@ class PathFunctions:
         """A hook whose NAT core translates sources."""
         diagrams, variables, state = self._diagrams, self._variables, way.state
         after = self._segment(way, hook, Segment.AFTER_NAT, end)
-        same = self._translation.same_source(after) if way.local else after  # of a packet that keeps its source
+        same = self._translation.same_source(after)  # of a packet that keeps its source
         if state.fresh:
             node = self._nat(way, hook, diagrams.restrict(same, ((variables.snat, 0),)), after)
         elif state.tracked:
