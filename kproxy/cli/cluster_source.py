@@ -202,7 +202,7 @@ class ClusterSource:
         for remark in () if self.is_live else remark_no_slices(cluster, ", or say --assume-endpoints N"):
             report_note(remark)
         if self.without:
-            from kproxy.cluster.removals import manifests_without
+            from kproxy.cluster.edits import manifests_without
 
             cluster = manifests_without(cluster, seen, self.without, self.default_namespace())
         if narrow and self.namespace:

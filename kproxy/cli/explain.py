@@ -33,8 +33,8 @@ from kproxy.cli.output import (
 from kproxy.cli.sources import EVERYTHING, OBJECTS, Sources, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
-from kproxy.cluster.recorded import RecordedServices
 from kproxy.cluster.rendered import render_node
+from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.netfilter import Family

@@ -5,18 +5,20 @@ that a copy is checked as any manifests are.
 from __future__ import annotations
 
 import copy
+import ipaddress
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
+from kproxy.api import Endpoints, EndpointSlice, Manifests, Node, Service
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.snapshot.cluster import value_of_object
+from kproxy.cluster.snapshot.cluster import kind_of_object, value_of_object
 from kproxy.cluster.snapshot.files import Files, MemoryFiles
 from kproxy.cluster.snapshot.layout import NODES, OBJECTS
 from kproxy.errors import InputError
@@ -32,6 +34,10 @@ _POLICIES: Final = {
     "sessionAffinity": ("None", "ClientIP"),
 }
 _CONDITIONS: Final = ("ready", "serving", "terminating")
+_GONE: Final[dict[str, bool | str]] = {"ready": False, "serving": False}
+_EDITED: Final = frozenset({"Service", "EndpointSlice", "Endpoints", "Node"})
+"""The kinds that edits look at and that count in a cluster."""
+_Value = TypeVar("_Value", Service, EndpointSlice, Endpoints, Node)
 
 
 class EditError(InputError):
@@ -290,3 +296,68 @@ _CHANGES: Final = {
     "apply": _apply,
     "mode": _mode,
 }
+
+
+# --- what is gone of a cluster: --without ---
+
+
+def manifests_without(
+    cluster: Manifests, objects: Sequence[RawObject], refs: Sequence[str], namespace: str
+) -> Manifests:
+    """A cluster without what `refs` name. What they do not touch stays as it was read.
+
+    A Pod's endpoints, or those of an address, are there and not ready, as while it is deleted; a node is gone with its
+    Pods and their endpoints, a Service with its EndpointSlices.
+
+    Args:
+        cluster: EndpointSlices that mirror Endpoints included.
+        objects: what it was read from.
+        namespace: of names that say none.
+
+    Raises:
+        InputError: there is no such thing.
+    """
+    found = by_key(each for each in objects if kind_of_object(each) in _EDITED)
+    edits = [_removal(ref, namespace) for ref in refs]
+    for ref, each in zip(refs, edits, strict=True):
+        try:
+            edit(found, [each])
+        except EditError as error:
+            raise InputError(f"--without {ref}: {str(error).partition(': ')[2]}") from error
+    edited = edit(found, edits).objects
+    changed = [value for key, value in edited.items() if value is not found[key]]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": changed})
+    loaded = load_contents({f"without {', '.join(refs)}": text.encode()}) if changed else Manifests()
+
+    def kept(kind: str, values: Sequence[_Value], new: Sequence[_Value]) -> tuple[_Value, ...]:
+        """Those that are there still. What mirrors Endpoints is nobody's object, and is made again."""
+        instead = {each.metadata.key: each for each in new}
+        namespaces = ("" if kind == "Node" else each.metadata.namespace for each in values)
+        keys = ((kind, namespace, each.metadata.name) for namespace, each in zip(namespaces, values, strict=True))
+        return tuple(
+            instead.get(each.metadata.key, each) for key, each in zip(keys, values, strict=True) if key in edited
+        )
+
+    return replace(
+        cluster,
+        services=kept("Service", cluster.services, loaded.services),
+        endpoint_slices=kept("EndpointSlice", cluster.endpoint_slices, loaded.endpoint_slices),
+        endpoints=kept("Endpoints", cluster.endpoints, loaded.endpoints),
+        nodes=kept("Node", cluster.nodes, loaded.nodes),
+    ).with_mirrored_slices()
+
+
+def _removal(ref: str, namespace: str) -> Edit:
+    """The edit that a reference asks for. Raises InputError."""
+    kind, _, name = ref.partition("/")
+    if kind == "node" and name:
+        return Edit("drop-node", node=name)
+    if kind in ("pod", "svc") and name:
+        name = name if "/" in name else f"{namespace}/{name}"
+        return Edit("endpoint", pod=name, set=_GONE) if kind == "pod" else Edit("delete", service=name)
+    try:
+        return Edit("endpoint", address=str(ipaddress.ip_address(ref)), set=_GONE)
+    except ValueError:
+        raise InputError(
+            f"--without {ref}: pod/NS/NAME, node/NAME, svc/NS/NAME or the address of an endpoint expected"
+        ) from None

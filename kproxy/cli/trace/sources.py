@@ -121,7 +121,7 @@ class FileSource:
     @cached_property
     def services(self) -> Manifests:
         """The Services that the rules know."""
-        from kproxy.cluster.recorded import RecordedServices
+        from kproxy.cluster.services_in_rules import RecordedServices
 
         return RecordedServices(self._rules).manifests
 

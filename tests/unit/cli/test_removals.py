@@ -10,7 +10,7 @@ import pytest
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.load.manifests import load_contents
 from kproxy.api.load.reader import RawObject
-from kproxy.cluster.removals import manifests_without
+from kproxy.cluster.edits import manifests_without
 from kproxy.cluster.snapshot.cluster import value_of_object
 from tests.support.cli import Run
 from tests.support.paths import ROOT
