@@ -32,11 +32,9 @@ class Http(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         super().connection_made(transport)
         self.logger = log
-        self.app_state = {
-            **self.app_state,
-            "peer_certificate": transport.get_extra_info("ssl_object").getpeercert(binary_form=True),
-            "abort": transport.abort,
-        }
+        tls = transport.get_extra_info("ssl_object")  # the explorer's page comes without
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        self.app_state = {**self.app_state, "peer_certificate": certificate, "abort": transport.abort}
         self._start_timer()
 
     def _start_timer(self) -> None:

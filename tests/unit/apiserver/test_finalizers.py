@@ -1,8 +1,7 @@
-"""Names of finalizers: which kinds want a slash in them, who is only warned, what none may have."""
+"""Names of finalizers: which kinds want a slash in them, what none may have."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,13 +9,8 @@ import pytest
 from tests.support.apiserver.server import Api
 
 MERGE_PATCH = "application/merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
 BARE = "resources-finalizer.argocd.argoproj.io"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ADVICE = (
-    "prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer "
-    "writers"
-)
 
 
 def _crd(plural: str) -> dict[str, Any]:
@@ -84,25 +78,3 @@ def test_kinds_that_want_a_slash(shared: Api, path: str, body: dict[str, Any]) -
     status, answer = shared("POST", path, _named(body, "orphan", "foregroundDeletion"))
     assert status == 422
     assert "finalizer orphan and foregroundDeletion cannot be both set" in answer["message"]
-
-
-def test_custom_resources_are_warned_of_what_they_add(shared: Api) -> None:
-    shared.ok("POST", CRDS, _crd("kiwis"))
-    path = "/apis/example.org/v1/kiwis"
-
-    def warnings(method: str, path: str, finalizers: list[str], media: str = "application/json") -> list[str]:
-        metadata = {"name": "k", "finalizers": finalizers}
-        body = {"apiVersion": "example.org/v1", "kind": "Kiwis", "metadata": metadata}
-        data = json.dumps(body).encode()
-        response = shared.raw(method, path, data, Content_Type=media)
-        assert response.status < 300, response.read()
-        return response.headers.get_all("Warning") or []
-
-    bare = [f'299 - "metadata.finalizers: \\"{name}\\": {ADVICE}"' for name in ("a.example.org", "b")]
-    made = warnings("POST", path, ["b", "a.example.org", "orphan", "example.org/c"])
-    assert made == bare
-    assert warnings("PATCH", f"{path}/k", ["b", "a.example.org"], MERGE_PATCH) == []
-    assert warnings("PATCH", f"{path}/k", ["b"], MERGE_PATCH) == []
-    applied = warnings("PATCH", f"{path}/k?fieldManager=m&force=true", ["a.example.org"], APPLY_PATCH)
-    assert applied == bare[:1]
-    assert shared("GET", f"{path}/k")[1]["metadata"]["finalizers"] == ["b", "a.example.org"]

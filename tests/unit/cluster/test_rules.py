@@ -65,7 +65,7 @@ def test_all_files_together() -> None:
     [
         ((LEGACY, LEGACY), "file0 and file1 are both rules of iptables-legacy for IPv4"),
         ((NATIVE, NATIVE), "file0 and file1 are both rules of nftables"),
-        (("create x hash:ip\n",), "--ipset"),
+        (("create x hash:ip\n",), "takes that beside a dump"),
         (("table ip x {\n",), "file0"),
         (("table ip x {\n chain c {\n jump nowhere\n }\n}\n",), "nowhere"),
     ],

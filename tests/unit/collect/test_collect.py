@@ -57,7 +57,7 @@ def test_a_node_that_fails_is_named_and_the_rest_is_kept() -> None:
         (("--via", "netns", "--node", "../x"), "NAME or NAME=NAMESPACE expected"),
         (("--via", "none", "--node", "n"), "--node goes with"),
         (("--lab", "x", "--via", "none"), "--lab goes with --via lab"),
-        (("--lab", "x", "--context", "c"), "a lab has its own kubeconfig"),
+        (("--lab", "x", "--context", "c"), "manifests or a live cluster expected"),
         (("--lab", "nosuch"), "there is no lab"),
         (("--from", "s"), "--from goes with --redact"),
         (("--redact-map", "m"), "--redact-map goes with --redact"),
