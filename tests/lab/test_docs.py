@@ -17,6 +17,6 @@ def test_lessons(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     lab = Lab(fresh_name(), tmp_path / "labs")
     monkeypatch.setenv("KPROXY_LAB_DIR", str(lab.root))
     try:
-        run_page(page, tmp_path, {"--name class": f"--name {lab.name}", "--lab class": f"--lab {lab.name}"})
+        run_page(page, tmp_path, {"--name class": f"--name {lab.name}", "lab:class": f"lab:{lab.name}"})
     finally:
         lab.call("down")
