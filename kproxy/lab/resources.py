@@ -15,8 +15,6 @@ Object = Mapping[str, Any]
 
 PODS: Final = dynamic_resource("", "v1", "pods", True)
 NODES: Final = dynamic_resource("", "v1", "nodes", False)
-CONFIG_MAPS: Final = dynamic_resource("", "v1", "configmaps", True)
-SECRETS: Final = dynamic_resource("", "v1", "secrets", True)
 SERVICES: Final = dynamic_resource("", "v1", "services", True)
 NAMESPACES: Final = dynamic_resource("", "v1", "namespaces", False)
 EVENTS: Final = dynamic_resource("", "v1", "events", True)

@@ -18,15 +18,14 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from kproxy.apiserver.kubelet import CLOSE, ENDED, HEADER, MAX_FRAME, RESIZE, STDERR, STDIN, STDOUT, ExecRequest, frame
 from kproxy.lab.kubelet.environment import PATH
-from kproxy.linux.isolation import Mount, isolate
+from kproxy.linux.isolation import isolate
 from kproxy.linux.namespace import Namespace
 
 _PIECE: Final = 32768
@@ -106,15 +105,9 @@ class Command:
     """A command that runs."""
 
     def __init__(
-        self,
-        asked: ExecRequest,
-        netns: str,
-        environment: Mapping[str, str],
-        hostname: str,
-        files: Mapping[str, str],
-        volumes: Sequence[Mount] = (),
+        self, asked: ExecRequest, netns: str, environment: Mapping[str, str], hostname: str, files: Mapping[str, str]
     ) -> None:
-        """Starts it; it sees `files` in place of this machine's, and `volumes` besides.
+        """Starts it; it sees `files` in place of this machine's.
 
         Raises:
             FileNotFoundError: there is no such program.
@@ -125,7 +118,7 @@ class Command:
         words = list(asked.command)
         options: dict[str, Any] = {"env": dict(environment), "cwd": "/"}
         with Namespace.named(netns) as inside:
-            inside.call(partial(isolate, hostname, files, volumes=volumes))
+            inside.call(isolate, hostname, files)
             options["executable"] = inside.call(_program, words[0], environment.get("PATH"))
             if asked.tty:
                 self._terminal, slave = pty.openpty()

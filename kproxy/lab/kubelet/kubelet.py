@@ -28,7 +28,7 @@ from kproxy.lab.errors import LabError
 from kproxy.lab.events import NORMAL, WARNING, Recorder
 from kproxy.lab.kubelet.cni import CniError, NetworkList
 from kproxy.lab.kubelet.echo import EchoServers, Identity
-from kproxy.lab.kubelet.environment import MissingError, with_values
+from kproxy.lab.kubelet.environment import not_given
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import (
     all_containers_of,
@@ -41,14 +41,13 @@ from kproxy.lab.kubelet.podspec import (
     pod_words,
     pre_stop,
     serves_dns,
+    volumes_of,
 )
 from kproxy.lab.kubelet.probes import Prober, Target
 from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
 from kproxy.lab.kubelet.tasks import Tasks
-from kproxy.lab.kubelet.values import Values
-from kproxy.lab.kubelet.volumes import not_mounted, remove_volumes, write_volumes
 from kproxy.lab.kubelet.workers import ObjectHandler, Workers
 from kproxy.lab.resources import (
     FAILED,
@@ -85,8 +84,6 @@ class Kubelet(Workers):
         self.client = client
         self.recorder = Recorder(client, "kubelet", plan.name)
         self._families = spec.families
-        self._directory = directory
-        self._values = Values(client)
         self._plan = plan
         self.servers = EchoServers()
         self._prober = Prober(self._probed, self._unhealthy, self._not_executed)
@@ -94,12 +91,12 @@ class Kubelet(Workers):
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
         self.sandboxes = Sandboxes(spec, plan, network, directory)
-        self.streams = Streams(directory, self._find, self._values, self._logs)
+        self.streams = Streams(directory, self._find, self._logs)
         self._started: dict[str, str] = {}
         """When the servers of a pod started, as a timestamp."""
         self._restarts: dict[str, int] = {}
         self._given: dict[str, Object] = {}
-        """Pods that run commands, with the values that these were given when they were started."""
+        """Pods that run commands, with the addresses that they had when these were started."""
         self._ended: set[str] = set()
         """Pods that have come to their end by themselves; their informer may still show them running."""
         self._killing: set[str] = set()
@@ -170,11 +167,12 @@ class Kubelet(Workers):
             self.tasks.signal(uid, signal.SIGKILL)
         else:
             if uid not in self._given:
-                addressed = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
-                self._given[uid] = self._with_values(addressed, sandbox)
-                self._say_left_out(pod, "VolumesNotMounted", "volumes that a lab has not", not_mounted(pod))
+                self._given[uid] = {**pod, "status": {**(pod.get("status") or {}), **self._addresses(sandbox)}}
+                self._say_left_out(pod, "VolumesNotMounted", "a lab has no volumes", volumes_of(pod))
+                text = "no command gets values of ConfigMaps and Secrets"
+                self._say_left_out(pod, "ValuesNotGiven", text, not_given(pod))
             given, files = self._given[uid], self.sandboxes.files(uid)
-            self._say_started(pod, self.tasks.run(given, sandbox.netns, files, self._directory))
+            self._say_started(pod, self.tasks.run(given, sandbox.netns, files))
             if uid not in self._started and self.tasks.is_initialized(pod):
                 self._started[uid] = timestamp(now())
                 self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
@@ -182,23 +180,6 @@ class Kubelet(Workers):
             self._ended.add(uid)
             self._tear_down(uid)
         return self.tasks.left(uid)
-
-    def _with_values(self, pod: Object, sandbox: Sandbox) -> Json:
-        """The pod with the values of ConfigMaps and Secrets in its environment, its volumes written. Raises
-        MissingError."""
-        try:
-            write_volumes(pod, self._directory, partial(self._values.contents, pod))
-        except MissingError as error:
-            self._report(pod, sandbox, str(error))
-            self.recorder.event(pod, "Pod", "FailedMount", f"MountVolume.SetUp failed: {error}", type=WARNING)
-            raise
-        try:
-            return with_values(pod, partial(self._values.texts, pod))
-        except MissingError as error:
-            self._report(pod, sandbox, str(error))
-            for _name, part in event_parts(pod):
-                self.recorder.event(pod, "Pod", "Failed", f"Error: {error}", type=WARNING, part=part)
-            raise
 
     def _addresses(self, sandbox: Sandbox) -> Json:
         own = {"podIP": sandbox.addresses[0], "podIPs": [{"ip": address} for address in sandbox.addresses]}
@@ -361,7 +342,6 @@ class Kubelet(Workers):
         if self.sandboxes.get(uid) is None:
             return
         self.sandboxes.remove(uid)
-        remove_volumes(self._directory, uid)
         self._started.pop(uid, None)
         self._restarts.pop(uid, None)
         self._given.pop(uid, None)

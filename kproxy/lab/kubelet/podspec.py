@@ -54,6 +54,12 @@ def words_of(container: Object) -> list[str]:
     return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 
+def volumes_of(pod: Object) -> list[str]:
+    """The volumes of a pod, which a lab has not, in words: `data (emptyDir)`."""
+    volumes = pod["spec"].get("volumes") or ()
+    return [f"{each['name']} ({next((kind for kind in each if kind != 'name'), 'emptyDir')})" for each in volumes]
+
+
 def event_parts(pod: Object) -> list[tuple[str, str]]:
     """The containers' names, and what events call them; those that run before not among them."""
     names = [str(item["name"]) for item in containers_of(pod)]

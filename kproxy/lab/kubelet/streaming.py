@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,11 +17,9 @@ import msgspec
 
 from kproxy.apiserver.kubelet import STARTED, STDOUT, ExecRequest, KubeletRequest, LogRequest
 from kproxy.lab.kubelet.commands import Client, Command, failure
-from kproxy.lab.kubelet.environment import environment, with_values
+from kproxy.lab.kubelet.environment import environment
 from kproxy.lab.kubelet.logs import Line, PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of
-from kproxy.lab.kubelet.values import Values
-from kproxy.lab.kubelet.volumes import volume_mounts, write_volumes
 from kproxy.lab.resources import Object
 from kproxy.linux.errors import LinuxError
 
@@ -45,19 +42,10 @@ class RunningPod(NamedTuple):
 
 
 class Streams:
-    """Answers the API server. `find` gives the pod of a uid, None if this node has none; `values` those of
-    ConfigMaps and Secrets."""
+    """Answers the API server. `find` gives the pod of a uid, None if this node has none."""
 
-    def __init__(
-        self,
-        directory: Path,
-        find: Callable[[str], RunningPod | None],
-        values: Values,
-        logs: PodLogs,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, find: Callable[[str], RunningPod | None], logs: PodLogs) -> None:
         self._find = find
-        self._values = values
         self._logs = logs
         self._lock = threading.Lock()
         self._commands: dict[str, set[Command]] = {}
@@ -108,12 +96,8 @@ class Streams:
             return
         client.send(STARTED)
         try:
-            pod = with_values(found.pod, partial(self._values.texts, found.pod), strict=False)
-            values = environment(pod, asked.container, terminal=asked.tty)
-            write_volumes(found.pod, self._directory, partial(self._values.contents, found.pod), strict=False)
-            container = next(each for each in containers_of(pod) if each["name"] == asked.container)
-            volumes = volume_mounts(pod, container, self._directory, values)
-            command = Command(asked, found.netns, values, hostname_of(found.pod), found.files, volumes)
+            values = environment(found.pod, asked.container, terminal=asked.tty)
+            command = Command(asked, found.netns, values, hostname_of(found.pod), found.files)
         except (OSError, LinuxError, ValueError) as error:
             client.end(failure(f"error executing command in container: {error}"))
             return

@@ -4,7 +4,7 @@ init containers run before, one after another.
 No image is there, so nothing is known of what a container would run by itself. A pod whose restartPolicy is Always has
 echo servers (`echo`). In one whose restartPolicy is OnFailure or Never, `command` and `args` are really executed: in
 the pod's network, by this machine's programs, as root. Its files are this machine's and cannot be written, but for an
-empty /tmp and the pod's volumes: a manifest from somewhere shall not do harm here. A container of a Job without a
+empty /tmp: a manifest from somewhere shall not do harm here. A container of a Job without a
 command ends at once.
 
 A command is asked to end by SIGTERM, and killed with all that it started when it ends or its time is over.
@@ -20,18 +20,16 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import IO, Final
 
 from kproxy.lab.kubelet.environment import environment, expand
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of, init_containers_of, words_of
 from kproxy.lab.kubelet.status import Ended, TaskState
-from kproxy.lab.kubelet.volumes import volume_mounts
 from kproxy.lab.resources import Object, now, timestamp
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.isolation import Mount, isolate
+from kproxy.linux.isolation import isolate
 from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)
@@ -82,13 +80,9 @@ class Tasks:
         self._lock = threading.Lock()
         self._tasks: dict[str, dict[str, Task]] = {}
 
-    def run(self, pod: Object, netns: str, files: Mapping[str, str], directory: Path) -> list[str]:
-        """Starts what is to be started now, the first time or again; the names of those containers.
-
-        Args:
-            files: are seen by the commands in place of this machine's.
-            directory: the node's, with the pod's volumes.
-        """
+    def run(self, pod: Object, netns: str, files: Mapping[str, str]) -> list[str]:
+        """Starts what is to be started now, the first time or again; the names of those containers. `files` are seen by
+        the commands in place of this machine's."""
         uid = str(pod["metadata"]["uid"])
         policy = str(pod["spec"].get("restartPolicy", "Always"))
         begun = []
@@ -99,7 +93,7 @@ class Tasks:
             first = init_containers_of(pod)
             for number, container in enumerate((*first, *containers_of(pod))):
                 name = str(container["name"])
-                if self._start_due(pod, container, tasks, netns, files, directory):
+                if self._start_due(pod, container, tasks, netns, files):
                     begun.append(name)
                 if number < len(first) and not tasks[name].succeeded:
                     break
@@ -147,18 +141,15 @@ class Tasks:
             self.forget(uid)
 
     def _start_due(
-        self, pod: Object, container: Object, tasks: Mapping[str, Task], netns: str, files: Mapping[str, str],
-        directory: Path,
-    ) -> bool:  # fmt: skip
+        self, pod: Object, container: Object, tasks: Mapping[str, Task], netns: str, files: Mapping[str, str]
+    ) -> bool:
         task = tasks[str(container["name"])]
         if task.process is not None or not (task.ended is None or _is_due(task)):
             return False
-        self._start(pod, container, task, netns, files, directory)
+        self._start(pod, container, task, netns, files)
         return True
 
-    def _start(
-        self, pod: Object, container: Object, task: Task, netns: str, files: Mapping[str, str], directory: Path
-    ) -> None:
+    def _start(self, pod: Object, container: Object, task: Task, netns: str, files: Mapping[str, str]) -> None:
         name, uid = str(container["name"]), str(pod["metadata"]["uid"])
         policy = str(pod["spec"].get("restartPolicy", "Always"))
         if task.ended is not None:
@@ -172,8 +163,7 @@ class Tasks:
             task.end(Ended(0, "Completed", text, task.started, task.started), policy)
             return
         try:
-            volumes = volume_mounts(pod, container, directory, values)
-            task.process = _spawn(words, values, str(container.get("workingDir") or "/"), pod, netns, files, volumes)
+            task.process = _spawn(words, values, str(container.get("workingDir") or "/"), pod, netns, files)
         except (OSError, LinuxError) as error:
             self._logs.add(uid, 0, f"{name}: {error}", time.time(), name)
             task.end(Ended(_START_ERROR, "StartError", str(error), task.started, task.started), policy)
@@ -229,12 +219,11 @@ def _is_due(task: Task) -> bool:
 
 
 def _spawn(
-    words: list[str], values: dict[str, str], directory: str, pod: Object, netns: str, files: Mapping[str, str],
-    volumes: Sequence[Mount],
-) -> subprocess.Popen[bytes]:  # fmt: skip
+    words: list[str], values: dict[str, str], directory: str, pod: Object, netns: str, files: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     def start() -> subprocess.Popen[bytes]:
-        isolate(hostname_of(pod), files, read_only=True, volumes=volumes)
-        program = shutil.which(words[0], path=values.get("PATH"))  # which may be in a volume
+        isolate(hostname_of(pod), files, read_only=True)
+        program = shutil.which(words[0], path=values.get("PATH"))
         if program is None:
             raise FileNotFoundError(f'exec: "{words[0]}": executable file not found in $PATH')
         return subprocess.Popen(

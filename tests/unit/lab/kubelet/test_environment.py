@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from kproxy.lab.kubelet.environment import MissingError, environment, expand, field_of, with_values
+from kproxy.lab.kubelet.environment import environment, expand, field_of, not_given
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a/b": "c"}, "annotations": {"x": "y"}},
@@ -25,43 +23,18 @@ def test_fields_of_the_pod() -> None:
     assert {path: field_of(POD, path) for path in wanted} == wanted
 
 
-def test_values_of_config_maps_and_secrets() -> None:
-    """As the kubelet reads them: envFrom first, a prefix, no references in what comes from elsewhere."""
-    there = {("ConfigMap", "c"): {"A": "1", "B": "$(A)"}, ("Secret", "s"): {"k": "geheim", "A": "2"}}
-    container = {
-        "name": "a", "envFrom": [
-            {"configMapRef": {"name": "c"}, "prefix": "P_"}, {"secretRef": {"name": "s"}},
-            {"configMapRef": {"name": "gone", "optional": True}},
-        ],
-        "env": [
-            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "B"}}},
-            {"name": "URL", "value": "db:$(k)"},
-            {"name": "NO", "valueFrom": {"secretKeyRef": {"name": "s", "key": "x", "optional": True}}},
-        ],
-    }  # fmt: skip
-    pod = {**POD, "spec": {"containers": [container]}}
-    found = environment(with_values(pod, lambda kind, name: there.get((kind, name))), "a")
-    wanted = {"P_A": "1", "P_B": "$(A)", "k": "geheim", "A": "$(A)", "URL": "db:geheim"}
-    assert {name: found.get(name) for name in (*wanted, "NO")} == {**wanted, "NO": None}
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ({"configMapKeyRef": {"name": "c", "key": "x"}}, 'configmap "c" not found'),
-        ({"secretKeyRef": {"name": "s", "key": "x"}}, "couldn't find key x in Secret n/s"),
-    ],
-)
-def test_a_value_that_is_missing(source: dict[str, Any], message: str) -> None:
-    pod = {**POD, "spec": {"containers": [{"name": "a", "env": [{"name": "V", "valueFrom": source}]}]}}
-
-    def read(kind: str, _name: str) -> dict[str, str] | None:
-        return {} if kind == "Secret" else None
-
-    with pytest.raises(MissingError) as raised:
-        with_values(pod, read)
-    assert str(raised.value) == message
-    assert "V" not in environment(with_values(pod, read, strict=False), "a")
+def test_what_no_command_gets_is_named() -> None:
+    own = [
+        {"name": "A", "value": "1"},
+        {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    containers = [{"name": "a", "envFrom": [{"configMapRef": {"name": "c"}}], "env": own}, {"name": "b", "env": own}]
+    assert not_given({**POD, "spec": {"containers": containers}}) == [
+        "envFrom (configMapRef)",
+        "PASSWORD (secretKeyRef)",
+    ]
+    assert not_given(POD) == []
 
 
 def test_values_and_references() -> None:
