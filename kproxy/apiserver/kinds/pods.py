@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, show
-from kproxy.api.validation.names import check_dns_label
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
@@ -68,11 +67,6 @@ class PodStrategy(Strategy):
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         value["status"] = old.get("status") or {}
         _tolerate_lost_nodes(value["spec"])
-
-    def warnings(self, value: Json, old: Json | None) -> list[str]:
-        wrong = check_dns_label(value["metadata"].get("name", "")) if old is None else ()
-        text = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
-        return [f"metadata.name: {text}: [{' '.join(wrong)}]"] if wrong else []
 
     def validate(self, value: Json) -> list[FieldError]:
         return list(pod_spec_errors(value["spec"], "spec"))

@@ -24,12 +24,14 @@ from kproxy.apiserver.kinds.printers.table import (
     name_of,
     parse_time,
     selector_text,
+    spec_of,
+    template_of,
 )  # fmt: skip
 from kproxy.family import join_host_port
 
 
 def _external_ip(value: Json) -> str:
-    spec = value["spec"]
+    spec = spec_of(value)
     external = spec.get("externalIPs") or []
     match spec.get("type"):
         case "ExternalName":
@@ -42,7 +44,7 @@ def _external_ip(value: Json) -> str:
 
 
 def _service(value: Json, now: datetime) -> list[Cell]:
-    spec = value["spec"]
+    spec = spec_of(value)
     ports = [
         f"{port.get('port')}:{port['nodePort']}/{port.get('protocol')}"
         if port.get("nodePort")
@@ -60,7 +62,7 @@ def _endpoints(value: Json, now: datetime) -> list[Cell]:
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         for port in ports:
-            found += [join_host_port(ip, port["port"]) for ip in addresses]
+            found += [join_host_port(ip, port.get("port", 0)) for ip in addresses]
         if not ports:
             found += addresses
     return [name_of(value), join(found, 3), age_of(value, now)]
@@ -90,29 +92,29 @@ def _deployment(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
     return [
         name_of(value),
-        f"{status.get('readyReplicas', 0)}/{value['spec'].get('replicas', 0)}",
+        f"{status.get('readyReplicas', 0)}/{spec_of(value).get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
         age_of(value, now),
         *images(value),
-        selector_text(value["spec"].get("selector")),
+        selector_text(spec_of(value).get("selector")),
     ]
 
 
 def _replica_set(value: Json, now: datetime) -> list[Cell]:
     status = value.get("status") or {}
-    numbers = [value["spec"].get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name_of(value), *numbers, age_of(value, now), *images(value), selector_text(value["spec"].get("selector"))]
+    numbers = [spec_of(value).get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [name_of(value), *numbers, age_of(value, now), *images(value), selector_text(spec_of(value).get("selector"))]
 
 
 def _replication_controller(value: Json, now: datetime) -> list[Cell]:
-    spec, status = value["spec"], value.get("status") or {}
+    spec, status = spec_of(value), value.get("status") or {}
     numbers = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
     return [name_of(value), *numbers, age_of(value, now), *images(value), labels_text(spec.get("selector"))]
 
 
 def _stateful_set(value: Json, now: datetime) -> list[Cell]:
-    ready, wanted = (value.get("status") or {}).get("readyReplicas", 0), value["spec"].get("replicas", 0)
+    ready, wanted = (value.get("status") or {}).get("readyReplicas", 0), spec_of(value).get("replicas", 0)
     return [name_of(value), f"{ready}/{wanted}", age_of(value, now), *images(value)]
 
 
@@ -121,13 +123,13 @@ def _daemon_set(value: Json, now: datetime) -> list[Cell]:
     fields = (
         "desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable",
     )  # fmt: skip
-    nodes = labels_text(value["spec"]["template"]["spec"].get("nodeSelector"))
-    selector = selector_text(value["spec"].get("selector"))
+    nodes = labels_text(template_of(value).get("nodeSelector"))
+    selector = selector_text(spec_of(value).get("selector"))
     return [name_of(value), *(status.get(f, 0) for f in fields), nodes, age_of(value, now), *images(value), selector]
 
 
 def _pod(value: Json, now: datetime) -> list[Cell]:
-    spec, status = value["spec"], value.get("status") or {}
+    spec, status = spec_of(value), value.get("status") or {}
     states = status.get("containerStatuses") or []
     ready = sum(bool(each.get("ready")) for each in states)
     restarts = sum(each.get("restartCount", 0) for each in states)
@@ -153,7 +155,7 @@ def _node(value: Json, now: datetime) -> list[Cell]:
     info = status.get("nodeInfo") or {}
     ready = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), None)
     state = "Unknown" if ready is None else ("Ready" if ready.get("status") == "True" else "NotReady")
-    if value["spec"].get("unschedulable"):
+    if spec_of(value).get("unschedulable"):
         state += ",SchedulingDisabled"
     labels = metadata_of(value).get("labels") or {}
     prefix = "node-role.kubernetes.io/"
@@ -188,11 +190,11 @@ def _event(value: Json, now: datetime) -> list[Cell]:
 
 
 def _lease(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), (value.get("spec") or {}).get("holderIdentity", ""), age_of(value, now)]
+    return [name_of(value), spec_of(value).get("holderIdentity", ""), age_of(value, now)]
 
 
 def _policy(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), selector_text(value["spec"].get("podSelector")), age_of(value, now)]
+    return [name_of(value), selector_text(spec_of(value).get("podSelector")), age_of(value, now)]
 
 
 def _binding(value: Json, now: datetime) -> list[Cell]:
@@ -211,11 +213,11 @@ def _binding(value: Json, now: datetime) -> list[Cell]:
 
 
 def _service_cidr(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), ",".join(value["spec"].get("cidrs") or ()), age_of(value, now)]
+    return [name_of(value), ",".join(spec_of(value).get("cidrs") or ()), age_of(value, now)]
 
 
 def _ip_address(value: Json, now: datetime) -> list[Cell]:
-    parent = (value.get("spec") or {}).get("parentRef") or {}
+    parent = spec_of(value).get("parentRef") or {}
     parts = [parent.get("resource"), parent.get("group"), parent.get("namespace"), parent.get("name")]
     return [name_of(value), "/".join(part for part in parts if part), age_of(value, now)]
 
@@ -228,7 +230,7 @@ _JOB_STATES: Final = (
 
 
 def _job(value: Json, now: datetime) -> list[Cell]:
-    spec, status = value["spec"], value.get("status") or {}
+    spec, status = spec_of(value), value.get("status") or {}
     succeeded, parallelism = status.get("succeeded", 0), spec.get("parallelism") or 0
     if spec.get("completions") is not None:
         done = f"{succeeded}/{spec['completions']}"
@@ -250,7 +252,12 @@ _BINDING: Final = columns("Name Role Age Users::1 Groups::1 ServiceAccounts::1",
 
 def _scale(value: Json, now: datetime) -> list[Cell]:
     """Of the subresource; the second number is that of all replicas, whatever the column's name says."""
-    return [name_of(value), value["spec"].get("replicas", 0), value["status"].get("replicas", 0), age_of(value, now)]
+    return [
+        name_of(value),
+        spec_of(value).get("replicas", 0),
+        (value.get("status") or {}).get("replicas", 0),
+        age_of(value, now),
+    ]
 
 
 PRINTERS: Final[dict[str, Columns]] = {

@@ -95,6 +95,18 @@ def metadata_of(value: Json) -> Json:
     return found
 
 
+def spec_of(value: Json) -> Json:
+    """An object's spec; a kind that is only held to its schema may have none."""
+    found: Json = value.get("spec") or {}
+    return found
+
+
+def template_of(value: Json) -> Json:
+    """The Pod's spec in an object's template, empty if there is none."""
+    found: Json = (spec_of(value).get("template") or {}).get("spec") or {}
+    return found
+
+
 def name_of(value: Json) -> str:
     return str(metadata_of(value).get("name", ""))
 
@@ -144,7 +156,7 @@ def selector_text(selector: Any) -> str:
 
 def images(value: Json) -> list[str]:
     """Names and images of a pod template's containers, for `-o wide`."""
-    containers = value["spec"]["template"]["spec"].get("containers") or ()
+    containers = template_of(value).get("containers") or ()
     return [
         ",".join(each.get("name", "") for each in containers),
         ",".join(each.get("image", "") for each in containers),

@@ -8,14 +8,9 @@ from urllib.parse import urlsplit
 
 from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, repeats, required
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.stored.row import Stored, indented
+from kproxy.apiserver.kinds.stored.row import Stored
 from kproxy.apiserver.kinds.strategy import Context, path_name
 
-_MATCH: Final = """
-    namespaceSelector                  selector
-    objectSelector                     selector
-    matchPolicy                        one-of Exact Equivalent
-"""
 _WEBHOOK: Final = """
     webhooks[].name                    needed; subdomain
     webhooks[].failurePolicy           one-of Fail Ignore
@@ -30,7 +25,10 @@ _WEBHOOK: Final = """
     webhooks[].rules[].apiVersions     needed
     webhooks[].rules[].resources       needed
     webhooks[].rules[].scope           one-of * Cluster Namespaced
-""" + indented(_MATCH, "webhooks[]")
+    webhooks[].namespaceSelector       selector
+    webhooks[].objectSelector          selector
+    webhooks[].matchPolicy             one-of Exact Equivalent
+"""
 _WEBHOOK_DEFAULTS: Final = """
     webhooks[].failurePolicy           "Fail"
     webhooks[].matchPolicy             "Equivalent"
@@ -40,43 +38,6 @@ _WEBHOOK_DEFAULTS: Final = """
     webhooks[].rules[].scope           "*"
     webhooks[].clientConfig.service.port  443
 """
-_POLICY: Final = """
-    spec.failurePolicy                 one-of Fail Ignore
-    spec.paramKind.apiVersion          needed
-    spec.paramKind.kind                needed
-    spec.matchConstraints              set
-    spec.matchConstraints.resourceRules          needed
-    spec.matchConstraints.resourceRules[].operations   needed
-    spec.matchConstraints.resourceRules[].operations[] one-of * CONNECT CREATE DELETE UPDATE
-    spec.matchConstraints.resourceRules[].apiGroups    needed
-    spec.matchConstraints.resourceRules[].apiVersions  needed
-    spec.matchConstraints.resourceRules[].resources    needed
-    spec.matchConditions               at-most 64; unique name
-    spec.matchConditions[].name        needed; qualified
-    spec.matchConditions[].expression  needed
-    spec.variables                     unique name
-    spec.variables[].name              needed
-    spec.variables[].expression        needed
-""" + indented(_MATCH, "spec.matchConstraints")
-_POLICY_DEFAULTS: Final = """
-    spec.failurePolicy                           "Fail"
-    spec.matchConstraints.matchPolicy            "Equivalent"
-    spec.matchConstraints.namespaceSelector      {}
-    spec.matchConstraints.objectSelector         {}
-    spec.matchConstraints.resourceRules[].scope  "*"
-"""
-_POLICY_BINDING: Final = """
-    spec.policyName                    needed; subdomain
-    spec.paramRef.parameterNotFoundAction  needed; one-of Allow Deny
-    spec.paramRef.selector             selector
-""" + indented(_MATCH, "spec.matchResources")
-_BINDING_DEFAULTS: Final = """
-    spec.matchResources.matchPolicy            "Equivalent"
-    spec.matchResources.namespaceSelector      {}
-    spec.matchResources.objectSelector         {}
-    spec.matchResources.resourceRules[].scope  "*"
-"""
-
 
 _HTTPS: Final = "; desired format: https://host[/path]"
 _NO_CONDITIONS: Final = "kproxy's API server does not evaluate CEL: narrow the rules, or let the webhook decide"
@@ -127,22 +88,6 @@ def _client_errors(config: Json, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.url", shown, why)
 
 
-def _policy_errors(value: Json) -> Iterator[FieldError]:
-    spec = value["spec"]
-    if not spec.get("validations") and not spec.get("auditAnnotations"):
-        yield required("spec.validations", "validations or auditAnnotations must contain at least one item")
-
-
-def _mutation_errors(value: Json) -> Iterator[FieldError]:
-    spec = value["spec"]
-    if not spec.get("mutations"):
-        yield required("spec.mutations", "mutations must contain at least one item")
-    for index, each in enumerate(spec.get("mutations") or ()):
-        wanted = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(each.get("patchType"))
-        if wanted is not None and not each.get(wanted):
-            yield required(f"spec.mutations[{index}].{wanted}")
-
-
 def _begin_api_service(value: Json, context: Context) -> None:
     if value["spec"].get("service") is None:
         condition = {"type": "Available", "status": "True", "lastTransitionTime": context.now, "reason": "Local",
@@ -153,7 +98,6 @@ def _begin_api_service(value: Json, context: Context) -> None:
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _EXTENSIONS: Final = ("api-extensions",)
-_NOT_EVALUATED: Final = "{} is stored, but kproxy's API server does not evaluate it"
 _NO_QUEUES: Final = "{} is stored, but kproxy's API server does not queue requests by it"
 
 ROWS: Final = (
@@ -166,29 +110,16 @@ ROWS: Final = (
     Stored(_ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
            categories=_EXTENSIONS, generation=("webhooks",), rules=_WEBHOOK, defaults=_WEBHOOK_DEFAULTS,
            errors=_webhook_errors),
-    Stored(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False, status={},
-           categories=_EXTENSIONS, generation=("spec",), defaults=_POLICY_DEFAULTS, errors=_policy_errors,
-           rules=_POLICY + """
-        spec.validations[].expression        needed
-        spec.auditAnnotations[].key          needed; qualified
-        spec.auditAnnotations[].valueExpression  needed
-    """, unenforced=_NOT_EVALUATED.format("ValidatingAdmissionPolicy")),
-    Stored(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", namespaced=False,
-           categories=_EXTENSIONS, generation=("spec",), defaults=_BINDING_DEFAULTS, rules=_POLICY_BINDING + """
-        spec.validationActions               needed; unique
-        spec.validationActions[]             one-of Audit Deny Warn
-    """, unenforced=_NOT_EVALUATED.format("ValidatingAdmissionPolicyBinding")),
-    Stored(_ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", namespaced=False,
-           categories=_EXTENSIONS, generation=("spec",), defaults=_POLICY_DEFAULTS, errors=_mutation_errors,
-           rules=_POLICY + """
-        spec.reinvocationPolicy              needed; one-of IfNeeded Never
-        spec.mutations[].patchType           needed; one-of ApplyConfiguration JSONPatch
-        spec.mutations[].jsonPatch.expression           needed
-        spec.mutations[].applyConfiguration.expression  needed
-    """, unenforced=_NOT_EVALUATED.format("MutatingAdmissionPolicy")),
-    Stored(_ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", namespaced=False,
-           categories=_EXTENSIONS, generation=("spec",), defaults=_BINDING_DEFAULTS, rules=_POLICY_BINDING,
-           unenforced=_NOT_EVALUATED.format("MutatingAdmissionPolicyBinding")),
+    *(
+        Stored(_ADMISSION, kind, plural, namespaced=False, status=status, categories=_EXTENSIONS, generation=("spec",),
+               unenforced=f"{kind} is stored, but kproxy's API server does not evaluate it")
+        for kind, plural, status in (
+            ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", {}),
+            ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", None),
+            ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", None),
+            ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", None),
+        )
+    ),
     Stored(_FLOW, "FlowSchema", "flowschemas", namespaced=False, status={}, generation=("spec",), check_name=path_name,
            defaults="spec.matchingPrecedence  1000",
            unenforced=_NO_QUEUES.format("FlowSchema")),

@@ -116,8 +116,3 @@ def _at(value: Json, path: str) -> Any:
     for part in path.split("."):
         item = item.get(part) if isinstance(item, dict) else None
     return item
-
-
-def indented(table: str, path: str) -> str:
-    """A table's lines for what is at a path."""
-    return "\n".join(f"{path}.{line.strip()}" for line in table.splitlines() if line.strip())

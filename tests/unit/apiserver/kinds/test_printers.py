@@ -196,3 +196,10 @@ def test_custom_resources_without_columns_show_their_age() -> None:
     columns = custom_columns([])
     assert [each["name"] for each in columns.definitions] == ["Name", "Age"]
     assert columns.row({"metadata": META}, NOW) == ["n", "2m"]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("value", [{"metadata": {}}, {"metadata": {}, "spec": {}, "status": {}}])
+def test_no_field_is_assumed(kind: str, value: Any) -> None:
+    """A kind that is held to its schema alone may lack any field."""
+    assert len(KINDS[kind].row(value, NOW)) == len(KINDS[kind].definitions)

@@ -11,7 +11,6 @@ import pytest
 from tests.support.apiserver.server import Api
 
 Json = dict[str, Any]
-_POD: Json = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 def warned(api: Api, method: str, path: str, body: Json, media: str = "application/json") -> tuple[int, list[str]]:
@@ -37,16 +36,6 @@ SERVICES = [
 def test_what_is_odd_in_a_service_is_warned_of(spec: Json, texts: list[str], shared: Api) -> None:
     path = "/api/v1/namespaces/default/services?dryRun=All"
     assert warned(shared, "POST", path, {"metadata": {"name": "x"}, "spec": spec}) == (201, texts)
-
-
-def test_names_that_make_odd_host_names_are_warned_of_once(api: Api) -> None:
-    path = "/api/v1/namespaces/default/pods"
-    status, texts = warned(api, "POST", path, {**_POD, "metadata": {"name": "a.b"}})
-    assert (status, len(texts)) == (201, 1)
-    assert texts[0].startswith("metadata.name: this is used in the Pod's hostname, which can result in surprising")
-    merge = "application/merge-patch+json"
-    assert warned(api, "PATCH", f"{path}/a.b", {"metadata": {"labels": {"x": "y"}}}, merge) == (200, [])
-    assert warned(api, "PATCH", f"{path}/a.b/status", {"status": {"message": "x"}}, merge) == (200, [])
 
 
 def test_warnings_stand_beside_refusals_that_come_after_validation(shared: Api) -> None:

@@ -84,7 +84,6 @@ REFUSED = [
     (sample("MutatingWebhookConfiguration", webhooks__0__sideEffects="Some"), 'Unsupported value: "Some"'),
     (sample("MutatingWebhookConfiguration", webhooks__0__timeoutSeconds=31), "must be between 1 and 30 seconds"),
     (sample("ValidatingWebhookConfiguration", webhooks__0__name="x"), "at least three segments"),
-    (sample("ValidatingAdmissionPolicy", spec__validations=None), "must contain at least one item"),
     (sample("PodDisruptionBudget", spec__minAvailable=1, spec__maxUnavailable=1), "cannot be both set"),
 ]
 
