@@ -27,7 +27,7 @@ _APISERVER: Final = (
     "wsproto",
     "prometheus_client",
 )
-_LAB: Final = tuple(dict.fromkeys((*_AGENT, *_APISERVER, *_PCAP)))
+_LAB: Final = tuple(dict.fromkeys((*_AGENT, *_APISERVER, *_PCAP, "dns")))
 _ZSTD: Final = ("zstandard",)
 
 EXTRAS: Final = {

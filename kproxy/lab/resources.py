@@ -45,6 +45,9 @@ RENEW_SECONDS: Final = 2.0
 
 DNS_NAMESPACE: Final = "kube-system"
 DNS_SERVICE: Final = "kube-dns"
+DNS_PORT: Final = 53
+ZONE: Final = "cluster.local"
+"""The domain of the cluster's names."""
 SERVES: Final = "lab.kproxy.io/serves"
 """The annotation of a pod that serves something else than echoes: `dns`."""
 DNS: Final = "dns"

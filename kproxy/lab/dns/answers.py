@@ -1,4 +1,4 @@
-"""What cluster DNS answers, from Services and EndpointSlices: values only.
+"""What cluster DNS answers, from Services and EndpointSlices: values, and the bytes of messages. No I/O.
 
 The specification is kubernetes/dns docs/specification.md; where it leaves something open, as CoreDNS's kubernetes
 plugin does with `pods insecure` and `ttl 30`, which is kubeadm's Corefile: names of pods by their addresses in
@@ -9,33 +9,35 @@ called by its address with dashes. Names outside of the cluster are refused, for
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
-from kproxy.lab.dns.message import (
-    AAAA,
-    CNAME,
-    NOERROR,
-    NS,
-    NXDOMAIN,
-    PTR,
-    REFUSED,
-    SOA,
-    SRV,
-    TXT,
-    A,
-    Answer,
-    Record,
-)
-from kproxy.lab.resources import Object
+import dns.message
+import dns.name
+import dns.opcode
+import dns.rcode
+import dns.rdata
+import dns.rdatatype
+from dns.exception import DNSException
+from dns.flags import Flag
+from dns.rcode import NOERROR, NXDOMAIN, REFUSED, Rcode
+from dns.rdataclass import IN
+from dns.rdatatype import AAAA, CNAME, NS, PTR, SOA, SRV, TXT, A, RdataType
+from dns.reversename import to_address
 
-ZONE: Final = "cluster.local"
-TTL: Final = 30
+from kproxy.lab.resources import ZONE, Object
+
 _ORIGIN: Final = f"ns.dns.{ZONE}"
+TTL: Final = 30
+"""Seconds that every record holds."""
 _SCHEMA: Final = "1.1.0"
 """The version of the specification, which `dns-version.cluster.local` says."""
 _REVERSE: Final = ("in-addr.arpa", "ip6.arpa")
 _MAX_CHAIN: Final = 8
+_MAX_UDP: Final = 512
+"""Bytes of an answer over UDP, if the query does not say more."""
+_MAX_TCP: Final = 65535
+_EDNS_SIZE: Final = 1232
 _KINDS: Final = {4: A, 6: AAAA}
 
 
@@ -56,6 +58,26 @@ class Objects(Protocol):
         """Those of cluster DNS itself."""
 
 
+class Record(NamedTuple):
+    """A resource record: its name without the last dot, its type, and its data as in a zone's file."""
+
+    name: str
+    kind: RdataType
+    data: str
+
+
+class Answer(NamedTuple):
+    """What is answered to a question."""
+
+    rcode: Rcode
+    answers: tuple[Record, ...] = ()
+    authority: tuple[Record, ...] = ()
+    additional: tuple[Record, ...] = ()
+
+
+_SOA: Final = Record(ZONE, SOA, f"{_ORIGIN}. hostmaster.{ZONE}. 1 7200 1800 86400 {TTL}")
+
+
 class Host(NamedTuple):
     """An address and a port behind a name; `name` is the host's own, for SRV."""
 
@@ -64,7 +86,7 @@ class Host(NamedTuple):
     port: int
 
 
-def resolve(name: str, kind: int, objects: Objects) -> Answer:
+def resolve(name: str, kind: RdataType, objects: Objects) -> Answer:
     """The answer to a question; `name` without the last dot, in any case."""
     wanted = name.lower()
     if wanted.endswith(tuple(f".{zone}" for zone in _REVERSE)):
@@ -74,22 +96,18 @@ def resolve(name: str, kind: int, objects: Objects) -> Answer:
     records, more, exists = _forward(name, kind, objects)
     if records:
         return Answer(NOERROR, tuple(records), (), tuple(more))
-    return Answer(NOERROR if exists else NXDOMAIN, (), (_soa(),))
+    return Answer(NOERROR if exists else NXDOMAIN, (), (_SOA,))
 
 
-def _soa() -> Record:
-    return Record(ZONE, SOA, TTL, (_ORIGIN, f"hostmaster.{ZONE}", 1, 7200, 1800, 86400, TTL))
-
-
-def _forward(name: str, kind: int, objects: Objects) -> tuple[list[Record], list[Record], bool]:
+def _forward(name: str, kind: RdataType, objects: Objects) -> tuple[list[Record], list[Record], bool]:
     """Records, those beside them, and whether the name exists."""
     labels = name.lower().removesuffix(ZONE).rstrip(".").split(".") if name.lower() != ZONE else []
     match labels:
         case []:
-            own = {SOA: _soa(), NS: Record(ZONE, NS, TTL, _ORIGIN)}
+            own = {SOA: _SOA, NS: Record(ZONE, NS, f"{_ORIGIN}.")}
             return [own[kind]] if kind in own else [], [], True
         case ["dns-version"]:
-            return [Record(name, TXT, TTL, _SCHEMA)] if kind == TXT else [], [], True
+            return [Record(name, TXT, _SCHEMA)] if kind == TXT else [], [], True
         case ["dns"] | ["svc"] | ["pod"]:
             return [], [], True
         case ["ns", "dns"]:
@@ -105,7 +123,7 @@ def _forward(name: str, kind: int, objects: Objects) -> tuple[list[Record], list
 
 
 def _of_service(
-    name: str, kind: int, labels: list[str], namespace: str, objects: Objects
+    name: str, kind: RdataType, labels: list[str], namespace: str, objects: Objects
 ) -> tuple[list[Record], list[Record], bool]:
     *inner, service_name = labels
     service = objects.service(namespace, service_name)
@@ -135,16 +153,16 @@ def _of_service(
     if kind == SRV:
         targets = list(dict.fromkeys((host.name, host.port) for host in hosts if host.port))
         weight = max(1, 100 // max(1, len(targets)))
-        records = [Record(name, SRV, TTL, (0, weight, number, target)) for target, number in targets]
+        records = [Record(name, SRV, f"0 {weight} {number} {target}.") for target, number in targets]
         pairs = dict.fromkeys((host.name, host.address) for host in hosts)
         return records, [_address(target, address) for target, address in pairs], True
     return _addresses(name, kind, [host.address for host in hosts]), [], True
 
 
-def _alias(name: str, kind: int, target: str, objects: Objects) -> tuple[list[Record], list[Record], bool]:
+def _alias(name: str, kind: RdataType, target: str, objects: Objects) -> tuple[list[Record], list[Record], bool]:
     """An ExternalName: the alias, and what it leads to inside of the cluster."""
     target = target.rstrip(".")
-    records = [Record(name, CNAME, TTL, target)]
+    records = [Record(name, CNAME, f"{target}.")]
     if kind not in (A, AAAA):
         return records if kind == CNAME else [], [], True
     seen = {name.lower()}
@@ -155,7 +173,7 @@ def _alias(name: str, kind: int, target: str, objects: Objects) -> tuple[list[Re
         if not step:
             return [*records, *_forward(target, kind, objects)[0]], [], True
         records += step
-        target = str(step[0].data)
+        target = step[0].data.rstrip(".")
     return records, [], True
 
 
@@ -200,20 +218,21 @@ def _matches(port: Object, name: str, protocol: str) -> bool:
     return (port.get("name") or "") == name and str(port.get("protocol", "TCP")).lower() == protocol
 
 
-def _addresses(name: str, kind: int, addresses: Iterable[Any]) -> list[Record]:
+def _addresses(name: str, kind: RdataType, addresses: Iterable[Any]) -> list[Record]:
     records = [_address(name, str(address)) for address in dict.fromkeys(map(str, addresses))]
     return [record for record in records if record.kind == kind]
 
 
 def _address(name: str, address: str) -> Record:
-    return Record(name, _KINDS[ipaddress.ip_address(address).version], TTL, address)
+    return Record(name, _KINDS[ipaddress.ip_address(address).version], address)
 
 
-def _reverse(name: str, kind: int, objects: Objects) -> Answer:
+def _reverse(name: str, kind: RdataType, objects: Objects) -> Answer:
     """The names of a cluster IP, or of an endpoint."""
-    address = _reversed(name.lower())
-    if address is None:
-        return Answer(NXDOMAIN)
+    try:
+        address = to_address(dns.name.from_text(f"{name}."))
+    except (DNSException, ValueError):
+        return Answer(NXDOMAIN)  # none is called so
     found = []
     for what, item in objects.with_address(address):
         meta = item["metadata"]
@@ -227,20 +246,7 @@ def _reverse(name: str, kind: int, objects: Objects) -> Answer:
     if not found:
         return Answer(NXDOMAIN)
     names = dict.fromkeys(found) if kind == PTR else ()
-    return Answer(NOERROR, tuple(Record(name, PTR, TTL, each) for each in names))
-
-
-def _reversed(name: str) -> str | None:
-    """The address of a name under in-addr.arpa or ip6.arpa."""
-    try:
-        if name.endswith(".in-addr.arpa"):
-            return str(ipaddress.IPv4Address(".".join(reversed(name.split(".")[:-2]))))
-        digits = name.removesuffix(".ip6.arpa").split(".")
-        if len(digits) != 32 or any(len(digit) != 1 for digit in digits):
-            return None
-        return str(ipaddress.IPv6Address(int("".join(reversed(digits)), 16)))
-    except ValueError:
-        return None
+    return Answer(NOERROR, tuple(Record(name, PTR, f"{each}.") for each in names))
 
 
 def _dashed(address: str) -> str:
@@ -256,3 +262,42 @@ def _undashed(label: str) -> str | None:
         except ValueError:
             continue
     return None
+
+
+# --- messages ---
+
+
+def reply_to(data: bytes, peer: str, objects: Objects, said: Callable[[str], None], *, over_tcp: bool) -> bytes:
+    """The bytes that answer a query; none if it is not to be answered."""
+    try:
+        query = dns.message.from_wire(data)
+    except dns.message.ShortHeader:
+        return b""
+    except DNSException:
+        query = dns.message.Message(int.from_bytes(data[:2], "big"))
+        query.flags = int.from_bytes(data[2:4], "big")
+    if query.flags & Flag.QR:
+        return b""  # an answer; to answer it would go on for ever
+    response = dns.message.make_response(query, our_payload=_EDNS_SIZE)
+    response.flags |= query.flags & Flag.CD
+    if query.opcode() != dns.opcode.QUERY:
+        response.set_rcode(dns.rcode.NOTIMP)
+    elif len(query.question) != 1:
+        response.set_rcode(dns.rcode.FORMERR)
+    else:
+        asked = query.question[0]
+        name = asked.name.to_text(omit_final_dot=True)
+        answer = resolve(name, asked.rdtype, objects)
+        response.set_rcode(answer.rcode)
+        if answer.rcode != REFUSED:
+            response.flags |= Flag.AA
+        # Records of one name and type are written in any order: who takes the first takes each in turn.
+        for section, records in enumerate((answer.answers, answer.authority, answer.additional), 1):
+            for each in records:
+                data_of = dns.rdata.from_text(IN, each.kind, each.data)
+                owner = dns.name.from_text(each.name)
+                response.find_rrset(section, owner, IN, each.kind, create=True).add(data_of, TTL)
+        kind, way = dns.rdatatype.to_text(asked.rdtype), "tcp" if over_tcp else "udp"
+        said(f'{peer} "{kind} IN {name}. {way}" {dns.rcode.to_text(answer.rcode)} {len(answer.answers)}')
+    limit = _MAX_TCP if over_tcp else max(_MAX_UDP, query.payload if query.edns >= 0 else 0)
+    return response.to_wire(max_size=limit, prefer_truncation=True)

@@ -7,37 +7,28 @@ for it until the first such pod comes to the node; it is ready once the informer
 from __future__ import annotations
 
 import contextlib
-import logging
-import random
 import socket
+import socketserver
 import threading
-import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kproxy.client import RestClient, SharedInformerFactory
-from kproxy.lab.dns.answers import resolve
-from kproxy.lab.dns.message import RCODES, TYPES, MessageError, encode, parse_query
-from kproxy.lab.resources import (
-    DNS,
-    DNS_NAMESPACE,
-    DNS_SERVICE,
-    ENDPOINT_SLICES,
-    NAMESPACES,
-    SERVES,
-    SERVICES,
-    Object,
-)
+from kproxy.lab.resources import DNS_NAMESPACE, DNS_PORT, DNS_SERVICE, ENDPOINT_SLICES, NAMESPACES, SERVICES, Object
 from kproxy.linux.namespace import Namespace
 
-log = logging.getLogger(__name__)
-
-PORT: Final = 53
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
-_MAX_TCP: Final = 65535
 _IDLE: Final = 10.0
 """Seconds that a TCP connection may say nothing."""
+_LOOK: Final = 0.2
+"""Seconds until a server hears that it shall end, at most."""
 Log = Callable[[str], None]
+
+
+class Reply(Protocol):
+    """Answers the bytes of a query; none if it is not to be answered."""
+
+    def __call__(self, data: bytes, peer: str, *, over_tcp: bool) -> bytes: ...
 
 
 class InformedObjects:
@@ -104,7 +95,7 @@ class DnsServers:
         self._lock = threading.Lock()
         self._objects: InformedObjects | None = None
         self._synced = threading.Event()
-        self._sockets: dict[str, list[socket.socket]] = {}
+        self._servers: dict[str, list[socketserver.BaseServer]] = {}
 
     def start(self, uid: str, netns: str, families: Iterable[int], said: Log) -> None:
         """Serves in a pod's namespace; again for the same pod does nothing.
@@ -113,39 +104,51 @@ class DnsServers:
             OSError: the port cannot be had.
             LinuxError: the namespace cannot be entered.
         """
+        from kproxy.lab.dns.answers import reply_to  # most nodes need no DNS library
+
         with self._lock:
-            if uid in self._sockets:
+            if uid in self._servers:
                 return
             if self._objects is None:
                 self._objects = InformedObjects(self._client)
                 threading.Thread(target=self._sync, args=(self._objects,), name="dns-sync", daemon=True).start()
+
+        def reply(data: bytes, peer: str, *, over_tcp: bool) -> bytes:
+            if self._objects is None or not self._synced.wait(_IDLE):
+                return b""
+            return reply_to(data, peer, self._objects, said, over_tcp=over_tcp)
+
+        def listen() -> list[socketserver.BaseServer]:
+            with contextlib.ExitStack() as opened:
+                kinds: Iterable[type[_Server]] = (_Udp, _Tcp)
+                found = [opened.enter_context(kind(family, reply)) for family in families for kind in kinds]
+                opened.pop_all()
+            return [*found]
+
         with Namespace.named(netns) as inside:
-            opened = inside.call(_open, tuple(families))
+            servers = inside.call(listen)
         with self._lock:
-            self._sockets[uid] = opened
-        for index, item in enumerate(opened):
-            serve = self._serve_tcp if item.type == socket.SOCK_STREAM else self._serve_udp
-            threading.Thread(target=serve, args=(item, said), name=f"dns-{index}", daemon=True).start()
+            self._servers[uid] = servers
+        for server in servers:
+            threading.Thread(target=server.serve_forever, args=(_LOOK,), name="dns", daemon=True).start()
 
     def stop(self, uid: str) -> None:
         with self._lock:
-            sockets = self._sockets.pop(uid, [])
-        for item in sockets:
-            # What waits in it returns.
-            with contextlib.suppress(OSError):
-                item.shutdown(socket.SHUT_RDWR)
-            item.close()
+            servers = self._servers.pop(uid, [])
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
     def listens(self, uid: str) -> bool:
         """Whether a pod's server has its sockets."""
-        return uid in self._sockets
+        return uid in self._servers
 
     def is_serving(self, uid: str) -> bool:
         """Whether a pod's server answers."""
         return self.listens(uid) and self._synced.is_set()
 
     def close(self) -> None:
-        for uid in list(self._sockets):
+        for uid in list(self._servers):
             self.stop(uid)
         if self._objects is not None:
             self._objects.stop()
@@ -153,104 +156,55 @@ class DnsServers:
     def _sync(self, objects: InformedObjects) -> None:
         objects.start()
         self._synced.set()
-        for uid in list(self._sockets):
+        for uid in list(self._servers):
             self._ready(uid)
 
-    def _serve_udp(self, server: socket.socket, said: Log) -> None:
-        while True:
-            try:
-                data, peer = server.recvfrom(4096)
-                if not data:
-                    time.sleep(0.01)  # it is being closed, or somebody sends empty datagrams
-                    continue
-                reply = self.reply(data, peer[0], said, over_tcp=False)
-                if reply:
-                    server.sendto(reply, peer)
-            except OSError:
-                if server.fileno() < 0:
-                    return
-                time.sleep(0.01)
 
-    def _serve_tcp(self, server: socket.socket, said: Log) -> None:
-        while True:
-            try:
-                connection, peer = server.accept()
-            except OSError:
-                if server.fileno() < 0:
-                    return
-                time.sleep(0.01)
-                continue
-            threading.Thread(target=self._talk, args=(connection, peer[0], said), name="dns-tcp", daemon=True).start()
+class _Server(socketserver.TCPServer):
+    """Raises OSError: the port cannot be had."""
 
-    def _talk(self, connection: socket.socket, peer: str, said: Log) -> None:
-        with connection, contextlib.suppress(OSError), connection.makefile("rb") as stream:
-            connection.settimeout(_IDLE)
-            while len(head := stream.read(2)) == 2:
-                reply = self.reply(stream.read(int.from_bytes(head, "big")), peer, said, over_tcp=True)
+    allow_reuse_address = True
+    request_queue_size = 64
+    handler: type[socketserver.BaseRequestHandler]
+
+    def __init__(self, family: int, reply: Reply) -> None:
+        self.address_family, self.reply = _FAMILIES[family], reply
+        super().__init__(("", DNS_PORT), self.handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+
+
+class _Datagram(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        data, server = self.request
+        if reply := self.server.reply(data, self.client_address[0], over_tcp=False):
+            with contextlib.suppress(OSError):
+                server.sendto(reply, self.client_address)
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    server: _Server
+    timeout = _IDLE
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            while len(head := self.rfile.read(2)) == 2:
+                data = self.rfile.read(int.from_bytes(head, "big"))
+                reply = self.server.reply(data, self.client_address[0], over_tcp=True)
                 if not reply:
                     return
-                connection.sendall(len(reply).to_bytes(2, "big") + reply)
-
-    def reply(self, data: bytes, peer: str, said: Log, *, over_tcp: bool) -> bytes:
-        """The bytes that answer a query; none if it is not to be answered."""
-        try:
-            query = parse_query(data)
-        except MessageError as error:
-            return error.reply
-        objects = self._objects
-        if objects is None or not self._synced.wait(_IDLE):
-            return b""
-        answer = resolve(query.name, query.kind, objects)
-        if len(answer.answers) > 1 and len({record.kind for record in answer.answers}) == 1:
-            # As CoreDNS's loadbalance: who takes the first takes each in turn.
-            answer = answer._replace(answers=tuple(random.sample(answer.answers, len(answer.answers))))
-        kind, way = TYPES.get(query.kind, f"TYPE{query.kind}"), "tcp" if over_tcp else "udp"
-        said(f'{peer} "{kind} IN {query.name}. {way}" {RCODES[answer.rcode]} {len(answer.answers)}')
-        return encode(query, answer, _MAX_TCP if over_tcp else query.size)
+                self.wfile.write(len(reply).to_bytes(2, "big") + reply)
 
 
-def _open(families: tuple[int, ...]) -> list[socket.socket]:
-    opened: list[socket.socket] = []
-    try:
-        for family in families:
-            for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
-                item = socket.socket(_FAMILIES[family], kind)
-                opened.append(item)
-                if family == 6:
-                    item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                item.bind(("", PORT))
-                if kind == socket.SOCK_STREAM:
-                    item.listen(64)
-    except OSError:
-        for item in opened:
-            item.close()
-        raise
-    return opened
+class _Udp(_Server, socketserver.UDPServer):
+    handler = _Datagram
 
 
-def dns_objects(addresses: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The Service kube-dns at these addresses, and the Deployment coredns behind it, named as in any cluster."""
-    labels = {"k8s-app": "kube-dns"}
-    meta = {"namespace": DNS_NAMESPACE, "labels": labels}
-    ports = [{"name": "dns", "protocol": "UDP"}, {"name": "dns-tcp", "protocol": "TCP"}]
-    families = ["IPv6" if ":" in address else "IPv4" for address in addresses]
-    policy = "SingleStack" if len(addresses) == 1 else "RequireDualStack"
-    service = {
-        "clusterIP": addresses[0], "clusterIPs": list(addresses), "ipFamilies": families, "ipFamilyPolicy": policy,
-        "ports": [{**port, "port": PORT, "targetPort": PORT} for port in ports], "selector": labels,
-    }  # fmt: skip
-    container = {
-        "name": "coredns",
-        "image": "kproxy.lab/dns",
-        "ports": [{**each, "containerPort": PORT} for each in ports],
-    }
-    template = {
-        "metadata": {"labels": labels, "annotations": {SERVES: DNS}},
-        "spec": {"dnsPolicy": "Default", "containers": [container]},
-    }
-    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return [
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": DNS_SERVICE, **meta}, "spec": service},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "coredns", **meta}, "spec": deployment},
-    ]
+class _Tcp(socketserver.ThreadingMixIn, _Server):
+    handler = _Connection
+    daemon_threads = True

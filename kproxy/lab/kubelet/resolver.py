@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kproxy.lab.dns.answers import ZONE
-from kproxy.lab.resources import Object
+from kproxy.lab.resources import ZONE, Object
 
 RESOLV_CONF: Final = "/etc/resolv.conf"
 PODS_DIRECTORY: Final = "pods"

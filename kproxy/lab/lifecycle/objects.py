@@ -20,11 +20,17 @@ from kproxy.lab.lifecycle.manifests import KUSTOMIZATION, Manifest
 from kproxy.lab.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    DNS,
+    DNS_NAMESPACE,
+    DNS_PORT,
+    DNS_SERVICE,
     EVENTS,
     NODES,
     PODS,
     REPLICA_SETS,
+    SERVES,
     STATEFUL_SETS,
+    Json,
     Object,
     condition_of,
     controller_of,
@@ -276,3 +282,30 @@ def complaints(client: RestClient) -> list[str]:
         if uid in unready and event.raw.get("type") == WARNING:
             last[uid] = max(last.get(uid, event.raw), event.raw, key=lambda each: str(each.get("lastTimestamp") or ""))
     return [f"pod {key_of(unready[uid])}: {each['reason']}: {each['message']}" for uid, each in last.items()]
+
+
+def dns_objects(addresses: tuple[str, ...]) -> list[Json]:
+    """The Service kube-dns at these addresses, and the Deployment coredns behind it, named as in any cluster."""
+    labels = {"k8s-app": "kube-dns"}
+    meta = {"namespace": DNS_NAMESPACE, "labels": labels}
+    ports = [{"name": "dns", "protocol": "UDP"}, {"name": "dns-tcp", "protocol": "TCP"}]
+    families = ["IPv6" if ":" in address else "IPv4" for address in addresses]
+    policy = "SingleStack" if len(addresses) == 1 else "RequireDualStack"
+    service = {
+        "clusterIP": addresses[0], "clusterIPs": list(addresses), "ipFamilies": families, "ipFamilyPolicy": policy,
+        "ports": [{**port, "port": DNS_PORT, "targetPort": DNS_PORT} for port in ports], "selector": labels,
+    }  # fmt: skip
+    container = {
+        "name": "coredns",
+        "image": "kproxy.lab/dns",
+        "ports": [{**each, "containerPort": DNS_PORT} for each in ports],
+    }
+    template = {
+        "metadata": {"labels": labels, "annotations": {SERVES: DNS}},
+        "spec": {"dnsPolicy": "Default", "containers": [container]},
+    }
+    deployment = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": DNS_SERVICE, **meta}, "spec": service},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "coredns", **meta}, "spec": deployment},
+    ]

@@ -17,7 +17,6 @@ from kproxy.client import RestClient
 from kproxy.cluster.inputs import Tell
 from kproxy.errors import InputError
 from kproxy.lab.config.types import HostCommand
-from kproxy.lab.dns.server import dns_objects
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.checks import check_machine
@@ -29,6 +28,7 @@ from kproxy.lab.lifecycle.objects import (
     Progress,
     apply_manifests,
     complaints,
+    dns_objects,
     lab_client,
     wait_until,
 )
