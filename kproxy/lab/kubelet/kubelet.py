@@ -34,7 +34,6 @@ from kproxy.lab.kubelet.podspec import (
     all_containers_of,
     containers_of,
     event_parts,
-    hostname_of,
     init_containers_of,
     is_task,
     pod_ports,
@@ -43,7 +42,7 @@ from kproxy.lab.kubelet.podspec import (
     serves_dns,
     volumes_of,
 )
-from kproxy.lab.kubelet.probes import Prober, Target
+from kproxy.lab.kubelet.probes import Prober
 from kproxy.lab.kubelet.sandboxes import Sandbox, Sandboxes
 from kproxy.lab.kubelet.status import pod_status, same_status
 from kproxy.lab.kubelet.streaming import RunningPod, Streams
@@ -175,7 +174,7 @@ class Kubelet(Workers):
             self._say_started(pod, self.tasks.run(given, sandbox.netns, files))
             if uid not in self._started and self.tasks.is_initialized(pod):
                 self._started[uid] = timestamp(now())
-                self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
+                self._prober.start(uid, containers_of(pod), sandbox.addresses[0])
         if self._report(pod, sandbox, "") in ("Succeeded", "Failed"):
             self._ended.add(uid)
             self._tear_down(uid)
@@ -220,7 +219,7 @@ class Kubelet(Workers):
         )  # fmt: skip
         self._say_started(pod, [str(item["name"]) for item in containers_of(pod)])
         self._started[uid] = timestamp(now())
-        self._prober.start(uid, containers_of(pod), self._target(pod, sandbox))
+        self._prober.start(uid, containers_of(pod), sandbox.addresses[0])
 
     def _crash(self, pod: Object, uid: str) -> None:
         self._prober.stop(uid)
@@ -230,9 +229,6 @@ class Kubelet(Workers):
         for name, part in event_parts(pod):
             text = f"Back-off restarting failed container {name} in pod {pod_words(pod)}"
             self.recorder.event(pod, "Pod", "BackOff", text, type=WARNING, part=part)
-
-    def _target(self, pod: Object, sandbox: Sandbox) -> Target:
-        return Target(sandbox.netns, sandbox.addresses[0], hostname_of(pod), self.sandboxes.files(sandbox.uid))
 
     def _log_dns(self, uid: str, text: str) -> None:
         self._logs.add(uid, 0, text, time.time())
@@ -256,8 +252,8 @@ class Kubelet(Workers):
     def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
         self._say_of(uid, container, "Unhealthy", f"{kind} probe failed: {problem}", WARNING)
 
-    def _not_executed(self, uid: str, container: str, kind: str, program: str) -> None:
-        text = f"{kind} probe taken as a success: not on this machine: {program}"
+    def _not_executed(self, uid: str, container: str, kind: str, what: str) -> None:
+        text = f"{kind} probe taken as a success: {what} is the image's to answer"
         self._say_of(uid, container, "ProbeNotExecuted", text, NORMAL)
 
     def _say_of(self, uid: str, container: str, reason: str, text: str, type: str) -> None:

@@ -44,9 +44,7 @@ _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
 _LOOK: Final = 1.0
 """Seconds between looks at what runs; each reads all of /proc."""
-_PROBES: Final = (
-    "pods are echo servers on their containerPorts; commands of probes are this machine's (documentation: lab)"
-)
+_PROBES: Final = "pods are echo servers on their containerPorts, and answer every GET there (documentation: lab)"
 Say = Callable[[str], None]
 
 

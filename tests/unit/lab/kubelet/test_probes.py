@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.lab.kubelet.probes import Count, Probe, Target, read_probe, run_probe
+from kproxy.lab.kubelet.probes import Count, Probe, read_probe, run_probe
 
 
 def test_probes_count_in_a_row() -> None:
@@ -28,13 +28,11 @@ def test_probes_count_in_a_row() -> None:
     assert seen == [False, False, False, True, True, True, True, True, True, False, False]
 
 
-@pytest.mark.parametrize(
-    "probe", [{"grpc": {"port": 1}}, {"tcpSocket": {"port": "none"}}, {"httpGet": {"port": 1, "host": "\udcff\n"}}]
-)
+@pytest.mark.parametrize("probe", [{"tcpSocket": {"port": "none"}}, {"httpGet": {"port": 1, "host": "\udcff\n"}}])
 def test_a_probe_that_cannot_succeed_says_why(probe: dict[str, Any]) -> None:
     found = read_probe({"name": "c", "readinessProbe": probe}, "readinessProbe")
     assert found is not None
-    assert run_probe(found, Target("", "127.0.0.1"))
+    assert run_probe(found, "127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -62,13 +60,13 @@ def test_an_http_probe_goes_by_the_status(family: socket.AddressFamily, host: st
         thread.start()
         port = server.getsockname()[1]
         probe = Probe("httpGet", port=port, path="healthz", headers=(("X-Probe", "yes"),))
-        assert (run_probe(probe, Target("", host)) == "") is good
+        assert (run_probe(probe, host) == "") is good
         thread.join()
     lines = asked[0].decode().split("\r\n")
     assert lines[0] == "GET /healthz HTTP/1.1"
     assert f"Host: {'[::1]' if ':' in host else host}:{port}" in lines
     assert "X-Probe: yes" in lines
-    assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), Target("", host))
+    assert run_probe(Probe("httpGet", port=port, path="/a\r\nb"), host)
 
 
 def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
@@ -76,7 +74,7 @@ def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         mute = Probe("httpGet", port=port, path="x", timeout=0.05)
-        assert run_probe(mute, Target("", "127.0.0.1")) == (
+        assert run_probe(mute, "127.0.0.1") == (
             f'Get "http://127.0.0.1:{port}/x": context deadline exceeded '
             "(Client.Timeout exceeded while awaiting headers)"
         )
@@ -86,6 +84,6 @@ def test_what_fails_is_said_as_a_kubelet_says_it() -> None:
             closed.bind((host, 0))
             port = closed.getsockname()[1]
             refused = f"dial tcp {shown}:{port}: connect: connection refused"
-            assert run_probe(Probe("tcpSocket", port=port), Target("", host)) == refused
-            found = run_probe(Probe("httpGet", port=port, tls=True), Target("", host))
+            assert run_probe(Probe("tcpSocket", port=port), host) == refused
+            found = run_probe(Probe("httpGet", port=port, tls=True), host)
             assert found == f'Get "https://{shown}:{port}/": {refused}'
