@@ -16,6 +16,7 @@ import pytest
 
 from kproxy.lab.lifecycle import processes
 from tests.support.cli import CODE, KPROXY, run_kproxy
+from tests.support.examples import spread
 from tests.support.lab.labtools import Lab, deployment, fresh_name, lab_up
 from tests.support.machine import only_these_programs
 
@@ -120,9 +121,7 @@ MOMENTS: Final = 24
 
 
 @root_only
-@pytest.mark.parametrize(
-    "moment", [pytest.param(n, marks=() if n % 8 == 3 else pytest.mark.slow) for n in range(MOMENTS)]
-)
+@pytest.mark.parametrize("moment", spread(range(MOMENTS), 3, 3))
 def test_ctrl_c_at_any_moment_of_up(tmp_path: Path, moment: int) -> None:
     """As a terminal sends it: to the whole process group. One line, and nothing is left."""
     lab = Lab(fresh_name(), tmp_path)

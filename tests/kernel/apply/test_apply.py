@@ -1,6 +1,6 @@
 """`apply` in fresh namespaces: for every golden and recorded cluster, both variants and families.
 
-The normal suite takes every sixth case, the slow one all.
+The normal suite takes every eighteenth case, the slow one three times as many, the soak all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kproxy.netfilter.hooks import Variant
 from kproxy.render import RenderedTarget, Target, render_target, select_target
 from kproxy.services import IPFamily
 from tests.support import paths
+from tests.support.examples import spread
 from tests.support.kernel.namespaces import fresh_namespace, run, save, split_tables
 from tests.support.recorded import CLUSTERS, MINIKUBE
 
@@ -35,11 +36,8 @@ ROOT = paths.ROOT
 GOLDEN = sorted(path.parent for path in (ROOT / "rules_golden").glob("*/cluster.yaml"))
 CASES = [*GOLDEN, *CLUSTERS, MINIKUBE]
 GROUPS = 18
-NORMAL = 1
 
-groups = pytest.mark.parametrize(
-    "group", [pytest.param(number, marks=[] if number < NORMAL else [pytest.mark.slow]) for number in range(GROUPS)]
-)
+groups = pytest.mark.parametrize("group", spread(range(GROUPS), 1, 3))
 
 
 def read(case: Path) -> tuple[Manifests, KubeProxyConfiguration]:

@@ -1,7 +1,7 @@
 """200 random edits of kube-proxy's rules: `kproxy drift` names each, `kproxy drift --repair` mends it and nothing else.
 
 Through the command itself, in the kernel, with rules of Docker, a CNI plugin and ufw in all tables of both variants.
-The normal suite makes 20 of the edits, the slow one the others.
+The normal suite makes 20 of the edits, the slow one 50 more, of every kind, and the soak the others.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kproxy.linux.iptables.ownership import is_owned
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import target_of
 from kproxy.services import IPFamily
+from tests.support.examples import spread
 from tests.support.kernel.drift_edits import KINDS, Edit, Editor, is_edit_of_ours
 from tests.support.kernel.namespaces import fresh_namespace, run, split_tables
 from tests.support.recorded import CLUSTERS
@@ -70,17 +71,7 @@ COMMIT
 COMBINATIONS = [(family, variant) for family in IPFamily for variant in Variant]
 groups = pytest.mark.parametrize(
     ("family", "variant", "group"),
-    [
-        pytest.param(
-            family,
-            variant,
-            group,
-            marks=[pytest.mark.slow] if group or family.is_ipv6 is (variant is Variant.NFT) else [],
-            id=f"{family.value}-{variant.value}-{group}",
-        )
-        for family, variant in COMBINATIONS
-        for group in range(GROUPS)
-    ],
+    spread([(*combination, group) for combination in COMBINATIONS for group in range(GROUPS)], 2, 5),
 )
 
 

@@ -143,7 +143,7 @@ def test_entries_of_an_apply_that_was_taken_back_go(net: Network, monkeypatch: p
 
 
 ACTS = (full_apply, failing_apply, killed_apply)
-LENGTHS = [7, pytest.param(24, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.soak)]
+LENGTHS = [7, pytest.param(300, marks=pytest.mark.soak)]
 SMALL_BATCHES = partial(plan_runs, chains_per_batch=7, batches_per_run=2)
 
 
@@ -163,9 +163,7 @@ def test_applies(
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize(
-    "rounds", [20, pytest.param(80, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.soak)])
 def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
     """The syncer, as an agent uses it: one changed slice at a time."""
     state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))

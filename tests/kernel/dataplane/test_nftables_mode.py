@@ -12,6 +12,7 @@ import pytest
 from kproxy.dataplane import Host
 from kproxy.netfilter import Family
 from tests.support import paths
+from tests.support.examples import spread
 from tests.support.kernel.dataplane_agree import Tally
 from tests.support.kernel.dataplane_runs import KUBE_EXTRA, REFERENCE, node_with_sets, run_kube_table
 from tests.support.kernel.dataplane_wire import Node
@@ -44,8 +45,7 @@ def test_recorded_tables(kube: tuple[Node, Host], case: str, family: Family) -> 
     agree(tally)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("group", range(8))
+@pytest.mark.parametrize("group", spread(range(8), 0, 2))
 def test_more_recorded_tables(kube: tuple[Node, Host], group: int) -> None:
     tally = Tally()
     for case in CASES[group::16]:
@@ -55,8 +55,7 @@ def test_more_recorded_tables(kube: tuple[Node, Host], group: int) -> None:
     agree(tally)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("group", range(5))
+@pytest.mark.parametrize("group", spread(range(5), 0, 2))
 def test_golden_tables(kube: tuple[Node, Host], group: int) -> None:
     tally = Tally()
     for scenario in GOLDEN[group::5]:

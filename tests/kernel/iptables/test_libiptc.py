@@ -14,6 +14,7 @@ from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
+from tests.support.examples import spread
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.linux.suite import FOREIGN, FOREIGN_V6
 from tests.support.recorded import CLUSTERS, MINIKUBE, render
@@ -24,7 +25,7 @@ both_families = pytest.mark.parametrize("family", list(IPFamily), ids=lambda fam
 
 
 @both_families
-@pytest.mark.parametrize("group", [pytest.param(n, marks=[] if n < 1 else [pytest.mark.slow]) for n in range(10)])
+@pytest.mark.parametrize("group", spread(range(10), 1, 1))
 def test_it_agrees_with_iptables_save(family: IPFamily, group: int) -> None:
     for case in [*CLUSTERS, MINIKUBE][group::10]:
         with fresh_namespace() as name, Namespace.named(name) as namespace:

@@ -22,6 +22,7 @@ from kproxy.linux.sync.nftables.prepare import prepare_tables
 from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.render import select_target
 from kproxy.services import IPFamily
+from tests.support.examples import spread
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.kernel.table_edits import TABLE_KINDS, Edit, TableEditor
 from tests.support.linux.nft_tables import comparable
@@ -39,19 +40,12 @@ table inet wall {
 }
 """
 FOREIGN = "add chain {t} mine {{ type filter hook forward priority 5 ; }}\nadd rule {t} mine tcp dport 9 accept\n"
-FIRST = (IPFamily.IPV4, 0)
 NAMES = re.compile(r"(?:chain|rule|element|set|map) ip6? kube-proxy (\S+)")
 
 
 @pytest.mark.parametrize(
     ("family", "group"),
-    [
-        pytest.param(
-            family, group, marks=[pytest.mark.slow] if group or family.is_ipv6 else [], id=f"{family.value}-{group}"
-        )
-        for family in IPFamily
-        for group in range(len(DUAL_STACK))
-    ],
+    spread([(family, group) for family in IPFamily for group in range(len(DUAL_STACK))], 1, 1),
 )
 def test_each_edit_is_named_and_mended(family: IPFamily, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # What drift means for packets has tests of its own, and would be most of this one's time.

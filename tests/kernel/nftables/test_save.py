@@ -12,6 +12,7 @@ from kproxy.api import KubeProxyConfiguration, load_config, load_manifests, pars
 from kproxy.render import RenderedTable, Target, render_table
 from kproxy.services import IPFamily
 from tests.support import paths
+from tests.support.examples import spread
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.recorded import CLUSTERS, SUFFIX, render_nftables
 
@@ -41,9 +42,7 @@ def compare(rendered: RenderedTable, release: str) -> None:
 
 
 @both_families
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=() if n == 0 else pytest.mark.slow, id=f"part {n}") for n in range(EVERY)]
-)
+@pytest.mark.parametrize("number", spread(range(EVERY), 1, 2))
 def test_recorded_clusters(number: int, family: IPFamily) -> None:
     release = installed_release()
     for case in CLUSTERS[number::EVERY]:
@@ -55,9 +54,7 @@ def test_recorded_clusters(number: int, family: IPFamily) -> None:
 
 
 @both_families
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=() if n == 0 else pytest.mark.slow, id=f"part {n}") for n in range(EVERY)]
-)
+@pytest.mark.parametrize("number", spread(range(EVERY), 1, 2))
 def test_golden_files(number: int, family: IPFamily) -> None:
     """What is committed is nft 1.0.6's listing; it can be loaded, and is listed as it stands by that release."""
     release = installed_release()

@@ -38,7 +38,7 @@ PAUSE = 0.003
 FEW = 2
 MANY = int(os.environ.get("KPROXY_ROUNDS", "50"))
 
-rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 endpoints_by = pytest.mark.parametrize("by_controller", [False, True], ids=["slices", "controller"])
 variants = pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: variant.value, scope="module")
 

@@ -79,7 +79,7 @@ def test_the_table_ends_with_the_servers_state() -> None:
         assert_clean(settle(seed, MODE_NFTABLES))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("mode", [MODE_IPTABLES, MODE_NFTABLES])
 def test_the_kernel_ends_with_the_servers_state_in_hundreds_of_runs(mode: str, chunk: int) -> None:
@@ -93,6 +93,11 @@ def test_the_kernel_ends_with_the_servers_state_in_hundreds_of_runs(mode: str, c
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [MODE_IPTABLES, MODE_NFTABLES])
 def test_every_fault_occurs_and_drift_is_noticed_as_such(mode: str) -> None:
+    wanted = {
+        "refused", "dropped", "hang", "half", "garbage", "duplicate", "old", "stale", "410", "429", "500", "503", "403",
+        "compact", "restart", "observer", "fails once", "fails for a while",
+    }  # fmt: skip
+    wanted |= {"jump", "locked", "fails half way", *DRIFTS} if mode == MODE_IPTABLES else {"killed", *TABLE_KINDS}
     faults: Counter[str] = Counter()
     drifts = failures = 0
     for seed in range(40):
@@ -101,14 +106,9 @@ def test_every_fault_occurs_and_drift_is_noticed_as_such(mode: str) -> None:
         faults += world.faults
         drifts += world.observer.drifts
         failures += world.observer.failures
-    wanted = {
-        "refused", "dropped", "hang", "half", "garbage", "duplicate", "old", "stale", "410", "429", "500", "503", "403",
-        "compact", "restart", "observer", "fails once", "fails for a while",
-    }  # fmt: skip
-    wanted |= {"jump", "locked", "fails half way", *DRIFTS} if mode == MODE_IPTABLES else {"killed", *TABLE_KINDS}
-    assert wanted <= faults.keys(), wanted - faults.keys()
-    assert drifts > 10
-    assert failures > 100
+        if wanted <= faults.keys() and drifts > 10 and failures > 100:
+            return
+    raise AssertionError(f"never {wanted - faults.keys()}; {drifts} drifts, {failures} failures")
 
 
 @pytest.mark.parametrize("silent", ["services", "slices", "nodes"])

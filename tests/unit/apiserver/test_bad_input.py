@@ -393,7 +393,7 @@ def test_fuzz(shared: Api, collection: str, method: str, name: str, media: str, 
     _fuzz(shared, collection, method, name, media, body, spec)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(
     st.sampled_from(COLLECTIONS),
     st.sampled_from(["POST", "PUT", "PATCH"]),

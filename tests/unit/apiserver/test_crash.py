@@ -98,6 +98,6 @@ def test_kill_loses_nothing_acknowledged(tmp_path: Path) -> None:
     _rounds(tmp_path, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_kill_many_times(tmp_path: Path) -> None:
     _rounds(tmp_path, 25)

@@ -117,7 +117,7 @@ def test_requests_from_its_own_openapi(tmp_path: Path, seed: int) -> None:
     _fuzz(tmp_path, seed, 700)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10, 12))
 def test_many_requests_from_its_own_openapi(tmp_path: Path, seed: int) -> None:
     _fuzz(tmp_path, seed, 4000)

@@ -11,6 +11,7 @@ from kproxy.cluster.audit.finding_kinds import Severity
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support.cluster.snapshots import recorded_snapshot
+from tests.support.examples import spread
 from tests.support.recorded import CLUSTERS
 
 
@@ -20,14 +21,6 @@ def check(case: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["iptables", "nftables"])
-@pytest.mark.parametrize("case", CLUSTERS[4:80:40], ids=lambda case: case.name)
-def test_some_recorded_clusters(case: Path, mode: str) -> None:
+@pytest.mark.parametrize("case", spread(CLUSTERS, 1, 3), ids=lambda case: case.name)
+def test_recorded_clusters(case: Path, mode: str) -> None:
     check(case, mode)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["iptables", "nftables"])
-@pytest.mark.parametrize("part", range(2))
-def test_more_recorded_clusters(part: int, mode: str) -> None:
-    for case in CLUSTERS[part::8]:
-        check(case, mode)

@@ -119,7 +119,7 @@ def test_alike_means_that_no_packet_differs(seed: int) -> None:
     enumerate_and_compare(seed, 40)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @tried(12, 24)
 @given(st.integers(0, 1 << 40))
 def test_alike_means_that_no_packet_of_a_whole_space_differs(seed: int) -> None:
@@ -538,7 +538,7 @@ def test_a_recorded_cluster_without_one_endpoint() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_changes_to_golden_rules_are_decided() -> None:
     answers = set()
     for mutant in mutants(5, 105):

@@ -59,13 +59,6 @@ def test_a_looped_packet_whose_new_source_is_the_one_that_it_had(seed: int) -> N
     assert check(seed, 8, mixed=True) > 50
 
 
-@pytest.mark.slow
-@tried(8, 60)
-@given(st.integers(0, 1 << 40), st.booleans())
-def test_many_random_rule_sets_at_random_points(seed: int, mixed: bool) -> None:
-    check(seed, 4, mixed=mixed)
-
-
 @pytest.mark.soak
 @tried(1000, 3000)
 @given(st.integers(0, 1 << 40), st.booleans())
