@@ -62,7 +62,7 @@ def keep_changing(net: Network, rounds: int, modes: tuple[str, ...]) -> None:
     assert not bring_to(net, frozenset(ENDPOINTS[2:-1]), rounds, modes[-1])
 
 
-@pytest.mark.slow  # tests/kernel/run/test_switching_modes.py has the same by `kproxy run`
+@pytest.mark.soak  # tests/kernel/run/test_switching_modes.py has the same by `kproxy run`
 @pytest.mark.parametrize("last", ["nftables", "iptables"])
 def test_the_modes_replace_one_another_under_traffic(net: Network, last: str) -> None:
     modes = ("iptables", "nftables") if last == "nftables" else ("nftables", "iptables")
