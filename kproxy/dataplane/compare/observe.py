@@ -10,11 +10,10 @@ from fractions import Fraction
 from typing import Any, cast
 
 from kproxy.dataplane.compare.witness import Situation, Watch
-from kproxy.dataplane.concrete.effects import Way
+from kproxy.dataplane.concrete.effects import Result, Way
 from kproxy.dataplane.concrete.explore import Exploration
 from kproxy.dataplane.concrete.hooks import PacketPath
 from kproxy.dataplane.concrete.index import Index, index_ruleset
-from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import Answer, State, View
 from kproxy.dataplane.concrete.steps import RuleStep, RuleTable
 from kproxy.dataplane.model.pipeline import IptablesRules, Source

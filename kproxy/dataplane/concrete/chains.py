@@ -14,10 +14,9 @@ from fractions import Fraction
 from typing import Final
 
 from kproxy.dataplane.concrete.assumptions import Assumptions
-from kproxy.dataplane.concrete.effects import Way, possible
+from kproxy.dataplane.concrete.effects import Result, Way, possible
 from kproxy.dataplane.concrete.graph import DONE, END, Accepted, Cursor, Edge, End, Fork, Node, Step
 from kproxy.dataplane.concrete.index import Index
-from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import RuleRef, Split, State, View
 from kproxy.dataplane.concrete.steps import IndexedRule, RuleChain, RuleStep
 from kproxy.dataplane.model.errors import DataplaneError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.matches.state import set_key
 from kproxy.dataplane.concrete.nat import MANIP, Choice, choice_text, choices, set_ups
-from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import DST, SRC, UNSEEN, State, View
 from kproxy.dataplane.model.conntrack import UNTRACKED
 from kproxy.netfilter.effect import (
@@ -28,6 +28,22 @@ from kproxy.netfilter.effect import (
     moved,
 )
 from kproxy.netfilter.iptables.codec import UINT32
+
+
+class Result(Enum):
+    """How the traversal goes on after a target of iptables or a statement of nft."""
+
+    CONTINUE = "continue"
+    """with the rule's next statement, and after the last with the next rule"""
+    BREAK = "break"
+    """with the next rule at once"""
+    ACCEPT = "accept"
+    DROP = "drop"
+    RETURN = "return"
+    JUMP = "jump"
+    GOTO = "goto"
+    REJECT = "reject"
+    UNKNOWN = "unknown"
 
 
 class Way(NamedTuple):

@@ -11,6 +11,7 @@ walked a second time for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kproxy.dataplane.concrete import bridge, delivery, devices, nat
@@ -18,19 +19,19 @@ from kproxy.dataplane.concrete.assumptions import Assumptions
 from kproxy.dataplane.concrete.chains import Traversal
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either, entering, sure
 from kproxy.dataplane.concrete.index import Index
-from kproxy.dataplane.concrete.masquerade import would_masquerade
 from kproxy.dataplane.concrete.routing import OPEN, REFUSING, ROUTED, Query, RouteResult, possible_routes, source_for
-from kproxy.dataplane.concrete.state import BRIDGED, TRACKED, UNSEEN, RuleRef, Split, State, View
+from kproxy.dataplane.concrete.state import BRIDGED, SRC, TRACKED, UNSEEN, RuleRef, Split, State, View
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, NEW, ORIGINAL, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, LOCAL, LOOPBACK, SYN, TCP
-from kproxy.dataplane.model.pipeline import BaseChain, Stage, StageKind
+from kproxy.dataplane.model.pipeline import BaseChain, Pipeline, Stage, StageKind
 from kproxy.dataplane.model.verdict import ACCEPT, DROP
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import ChainType, Hook
 from kproxy.netfilter.iptables.codec import UINT32
 
 _LOOPBACK_V6: Final = 1
+_MAX_NODES: Final = 1000
 
 
 class PacketPath:
@@ -346,3 +347,32 @@ def _routed_by(state: State) -> tuple[object, ...]:
 
 def _after(steps: tuple[Step, ...], fork: Fork) -> Fork:
     return Fork((*steps, *fork.steps), fork.edges, fork.why)
+
+
+def would_masquerade(pipeline: Pipeline, advance: Callable[[Node], Fork], state: State) -> bool:
+    """Whether the nat chains of POSTROUTING would surely rewrite the source of this marked packet, if it left.
+
+    One that is delivered to this host never comes there, but that it is marked says what kube-proxy wanted. `advance`
+    goes from a node to what comes next.
+    """
+    packet = state.packet
+    if not packet.mark or not state.walks_nat:
+        return False
+    stage = pipeline.nat_stage(Hook.POSTROUTING)
+    leaving = state._replace(nat_done=state.nat_done & ~SRC).with_packet(out_interface=None, out_port="")
+    pending = [Node(Cursor(Hook.POSTROUTING, stage), leaving)]
+    for _ in range(_MAX_NODES):
+        if not pending:
+            return True
+        for edge in advance(pending.pop()).edges:
+            to = edge.to
+            if isinstance(to, Node) and to.cursor.stage == stage:
+                pending.append(to)
+                continue
+            if isinstance(to, Fork):
+                return False
+            if isinstance(to, End) and to.verdict is not ACCEPT:
+                return False
+            if not to.state.masqueraded:
+                return False
+    return False

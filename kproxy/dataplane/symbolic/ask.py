@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kproxy.dataplane.symbolic import connection
-from kproxy.dataplane.symbolic.free_variables import FreeVariable, Stage
+from kproxy.dataplane.symbolic.free_variables import BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import LOCAL, NO_INTERFACE, Variables
 from kproxy.netfilter.address import Network
@@ -33,6 +32,11 @@ _KNOWN: Final[dict[str, Callable[[Variables, Stage], int | None]]] = {
 """Fields that are the same for all packets at a stage, or may be."""
 _KINDS: Final = (1, 2, 3, 5)
 """The kernel's numbers of the kinds of addresses, in the order of `variables.ADDRESS_KINDS`."""
+_TUPLES: Final = {
+    "ctorigsrc": "src", "ctorigdst": "dst", "ctreplsrc": "dst", "ctrepldst": "src",
+    "ctorigsrcport": "sport", "ctorigdstport": "dport", "ctreplsrcport": "dport", "ctrepldstport": "sport",
+}  # fmt: skip
+"""The connection's tuples, and what of its first packet they are."""
 
 
 def ask(condition: Condition, variables: Variables, stage: Stage) -> Node:
@@ -57,9 +61,9 @@ def ask(condition: Condition, variables: Variables, stage: Stage) -> Node:
         case Any(parts):
             return diagrams.any_of([ask(part, variables, stage) for part in parts])
         case Among("ctstate", names):
-            return connection.state(variables, names, stage)
+            return _state(variables, names, stage)
         case Among("ctstatus", names):
-            return connection.status(variables, names, stage)
+            return _status(variables, names, stage)
         case Among("in_interface" | "out_interface" as field, names):
             if not (stage.input if field == "in_interface" else stage.output):
                 return TRUE if any(variables.interfaces.atoms(name)[:1] == _NONE for name in names) else FALSE
@@ -112,9 +116,9 @@ def _kind(intervals: tuple[Interval, ...], variables: Variables, field: str) -> 
 
 def _of_field(condition: In | Under, variables: Variables, stage: Stage) -> Node:
     field = condition.field
-    if field in connection.TUPLES:
-        if connection.of_first_packet(field, stage):
-            return of_packet(condition, variables, connection.TUPLES[field])
+    if field in _TUPLES:
+        if _of_first_packet(field, stage):
+            return of_packet(condition, variables, _TUPLES[field])
         return variables.free(FreeVariable("conntrack", _text(condition, variables), condition))
     if field not in variables.levels:
         raise OpaqueError
@@ -142,4 +146,38 @@ def asked_of_packet(variables: Variables, condition: In | Under) -> Node | None:
     """What a question about the original tuple asks of a packet that still has its addresses and ports; None if it asks
     something else."""
     field = condition.field
-    return of_packet(condition, variables, connection.TUPLES[field]) if field.startswith("ctorig") else None
+    return of_packet(condition, variables, _TUPLES[field]) if field.startswith("ctorig") else None
+
+
+def _of_first_packet(field: str, stage: Stage) -> bool:
+    """Whether a field of the tuples is, at this stage, what the packet has."""
+    new = stage.fresh and not stage.looped
+    return new and (stage.phase == BEFORE or field not in ("ctorigdst", "ctorigdstport"))
+
+
+def _state(variables: Variables, names: frozenset[str], stage: Stage) -> Node:
+    """The packets whose connection's state is one of these."""
+    diagrams = variables.diagrams
+    if stage.table == "raw" and not stage.looped:  # only a rule of this table can have said anything yet
+        answers = [TRUE if name in names else FALSE for name in ("UNTRACKED", "INVALID")]
+        return diagrams.ite(diagrams.equals(variables.untracked, 1), *answers)
+    if stage.ctstate in names:
+        return TRUE
+    result = FALSE
+    if stage.tracked:
+        # The first packet's connection is not translated before the nat tables have translated it.
+        translated = not stage.fresh or stage.phase != BEFORE, not stage.fresh or stage.source_done
+        for name, level, done in zip(("DNAT", "SNAT"), (variables.dnat, variables.snat), translated, strict=True):
+            if name in names and done:
+                result = diagrams.either(result, diagrams.equals(level, 1))
+    return result
+
+
+def _status(variables: Variables, names: frozenset[str], stage: Stage) -> Node:
+    """The packets whose connection has one of these statuses."""
+    if stage.ctstate == "NEW":
+        return TRUE if stage.looped and "CONFIRMED" in names else FALSE
+    if stage.ctstate == "ESTABLISHED" and names & {"SEEN_REPLY", "CONFIRMED"}:
+        return TRUE
+    free = (variables.free(FreeVariable("conntrack", f"--ctstatus {name}", name)) for name in sorted(names))
+    return variables.diagrams.any_of(free)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final
 
-from kproxy.dataplane.concrete.effects import ACTS, Way, all_open, fits_hook, translations, with_mark
+from kproxy.dataplane.concrete.effects import ACTS, Result, Way, all_open, fits_hook, translations, with_mark
 from kproxy.dataplane.concrete.nat import Choice
 from kproxy.dataplane.concrete.nft.expressions import Sets, evaluate, look_up
 from kproxy.dataplane.concrete.nft.values import MISSING, Drawn, Open, Uniform, alternatives
-from kproxy.dataplane.concrete.result import Result
 from kproxy.dataplane.concrete.state import Split, View, open_question, unknown
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import UINT32
