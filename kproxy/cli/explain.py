@@ -34,6 +34,7 @@ from kproxy.cli.sources import EVERYTHING, OBJECTS, Sources, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
 from kproxy.cluster.rendered import render_node
+from kproxy.cluster.rules import HostRules
 from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
@@ -108,15 +109,16 @@ def command(
             )
         _write_page(html, sources, (config_path, mode, features), service, asked)
         return
-    recorded = None if sources.kinds <= {*OBJECTS} else RecordedServices(sources.host_rules(assumed))
+    recorded = None if sources.kinds <= {*OBJECTS} else _recorded_services(sources.host_rules(assumed), asked)
     found: list[tuple[Explanation, tuple[Unseen, ...]]] = []
     if sources.has_objects:
         found = _of_objects(sources, (config_path, mode, features), service, asked, assumed)
     if recorded is not None and (not sources.has_objects or service is None):
-        keys = _chosen(recorded.keys, service, sources.namespace, "the rules")
+        where = "the rules, of which not all were seen" if suspected(recorded.rules.unseen) else "the rules"
+        keys = _chosen(recorded.keys, service, sources.namespace, where)
         there = {each.service for each, _ in found}
         for key in keys if not found else (key for key in keys if key not in there):
-            found.append((_recorded(recorded, key, asked, sources), ()))
+            found.append(_recorded(recorded, key, asked, sources))
     values = []
     lines: list[str] = []
     for explanation, unseen in found:
@@ -124,12 +126,12 @@ def command(
         others = unseen_lines(each for each in unseen if not each.suspected)
         lines += ["", *_lines(explanation, suspected(unseen)), *others]
         if recorded is not None and sources.has_objects and explanation.service in recorded.keys:
-            own = _recorded(recorded, explanation.service, asked, sources)
+            own, gaps = _recorded(recorded, explanation.service, asked, sources)
             if own != explanation:
-                values[-1]["recorded"] = msgspec.to_builtins(own)
-                lines += ["", f"What the rules of {own.node} have:", *_lines(own)]
+                values[-1]["recorded"] = msgspec.to_builtins(own) | {"unseen": msgspec.to_builtins(list(gaps))}
+                lines += ["", f"What the rules of {own.node} have:", *_lines(own, suspected(gaps))]
     if output_format == "wide":
-        write_report(_table([each for each, _ in found]))
+        write_report(_table(found))
     elif output_format == "text":
         write_report(lines[1:])
     elif service is not None:
@@ -138,11 +140,22 @@ def command(
         write_answer("Explanations", {"items": values}, output_format)
 
 
-def _recorded(recorded: RecordedServices, key: str, asked: IPFamily | None, sources: Sources) -> Explanation:
-    """What rules have of a Service, in the family that is asked for, else the first in which they have any."""
-    families = recorded.families(key)
+def _recorded_services(rules: HostRules, asked: IPFamily | None) -> RecordedServices:
+    """What rules say of Services. Raises InputError: they cannot be read, or are all of another family."""
+    if asked is not None and not rules.tells(asked):
+        raise InputError(f"{rules.label}: these are rules of the other family, and -{asked.version} asks for this one")
+    return RecordedServices(rules)
+
+
+def _recorded(
+    recorded: RecordedServices, key: str, asked: IPFamily | None, sources: Sources
+) -> tuple[Explanation, tuple[Unseen, ...]]:
+    """What rules have of a Service, in the family that is asked for, else the first in which they have any; and what
+    was not seen of them."""
+    family = asked or recorded.families(key)[0]
     host = ", ".join(each.label for each in sources.of(Kind.RULES, Kind.NETNS))
-    return recorded.explain(key, asked or families[0], sources.node or host)
+    explanation = recorded.explain(key, family, sources.node or host)
+    return explanation, recorded.unseen(explanation, family)
 
 
 def _chosen(keys: Sequence[str], service: str | None, namespace: str | None, where: str) -> list[str]:
@@ -205,16 +218,17 @@ def _of_objects(
     return found
 
 
-def _table(found: Sequence[Explanation]) -> Iterator[str]:
-    """One line a ServicePort."""
+def _table(found: Sequence[tuple[Explanation, tuple[Unseen, ...]]]) -> Iterator[str]:
+    """One line a ServicePort; where something was not seen, its endpoints may be more."""
     rows = [("NAMESPACE", "SERVICE", "PORT", "PROTOCOL", "ENDPOINTS", "RULES", "ANSWERS AT", "NODE")]
-    for each in found:
+    for each, unseen in found:
         namespace, _, name = each.service.partition("/")
+        more = " or more" if suspected(unseen) else ""
         for port in each.ports:
             used = sum(bool(endpoint.used_for) for endpoint in port.endpoints)
             label, rules = port.name.partition(":")[2], len(port.rules) + len(port.objects)
             at = next(iter(port.facts), "").partition(",")[0]
-            rows.append((namespace, name, label, port.protocol, str(used), str(rules), at, each.node))
+            rows.append((namespace, name, label, port.protocol, f"{used}{more}", str(rules), at, each.node))
         if not each.ports:
             rows.append((namespace, name, "", "", "0", "0", each.skipped, each.node))
     yield from table_lines(rows, width=terminal_width())

@@ -9,10 +9,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -34,6 +32,7 @@ from kproxy.cli.live_snapshot import Reading, gather, reading_options
 from kproxy.cli.output import report_note
 from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
+from kproxy.cluster.inputs import first_octets
 from kproxy.cluster.sources import Kind, SourceName, read_name, register
 from kproxy.errors import InputError
 
@@ -239,17 +238,12 @@ class Sources:
         if [path for each in self.names for path in each.names].count("-") > 1:
             raise click.UsageError("only one input can be standard input")
         given = (
-            (
-                self.allocate,
-                "--allocate",
-                self.of(Kind.MANIFESTS),
-                "manifests: an API server has allocated what it has",
-            ),
-            (self.endpoints, "--assume-endpoints", self.of(*_FILES), "manifests: a live cluster has its own endpoints"),
-            (self.without, "--without", self.of(*OBJECTS), "objects: manifests, a snapshot or a cluster"),
+            (self.allocate, "--allocate", (Kind.MANIFESTS,), "manifests: an API server has allocated what it has"),
+            (self.endpoints, "--assume-endpoints", _FILES, "manifests: a live cluster has its own endpoints"),
+            (self.without, "--without", OBJECTS, "objects: manifests, a snapshot or a cluster"),
         )
-        for value, option, goes, words in given:
-            if value and not goes:
+        for value, option, kinds, words in given:
+            if value and not self.of(*kinds):
                 raise click.UsageError(f"{option} goes with {words}")
 
 
@@ -308,11 +302,7 @@ def _is_dump(path: str) -> bool:
     """Whether a file has rules, by how it begins."""
     from kproxy.cluster.rules import recognise
 
-    if not Path(path).is_file():
-        return False
-    with suppress(OSError), open(path, "rb") as file:
-        return recognise(file.read(_START).decode("utf-8", "replace")) is not None
-    return False
+    return recognise(first_octets(path, _START).decode("utf-8", "replace")) is not None
 
 
 def _take(values: dict[str, Any], takes: Collection[Kind]) -> list[SourceName]:

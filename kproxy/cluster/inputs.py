@@ -6,6 +6,7 @@ Readers that find something odd, but nothing wrong, give it to `tell` as one sen
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -54,6 +55,15 @@ def read_text(name: str | Path, *, rules: bool = False) -> str:
         raise InputError(f"{label}: not UTF-8 text: {error.reason} at byte {error.start}") from error
     except ValueError as error:
         raise InputError(f"{label}: {error}") from error
+
+
+def first_octets(path: str | Path, most: int) -> bytes:
+    """How a file begins; nothing of what is no file, or cannot be read: it is told where it is read."""
+    with suppress(OSError):
+        if Path(path).is_file():
+            with open(path, "rb") as file:
+                return file.read(most)
+    return b""
 
 
 def check_rule_size(data: bytes, label: str) -> None:

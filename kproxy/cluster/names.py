@@ -138,10 +138,8 @@ class Names:
         name, colon, port = (rest if slash and kind in ("pod", *SERVICE_KINDS) else text).partition(":")
         if slash and kind in ("pod", *SERVICE_KINDS):
             found = self._candidates("pod" if kind == "pod" else "svc", name)
-            shown = (
-                name if "/" in name else f"{self._namespace or 'default'}/{name}"
-            )  # for who says that it is not there
-            return f"{kind}/{_only(field, f'{kind}/{name}', found or [shown])}{colon}{port}"
+            absent = name if "/" in name else f"{self._namespace or 'default'}/{name}"  # its reader says so
+            return f"{kind}/{_only(field, f'{kind}/{name}', found or [absent])}{colon}{port}"
         for each in ("svc", "pod", "node") if field == "to" else ("pod", "node"):
             if found := self._candidates(each, name):
                 return f"{each}/{_only(field, name, found)}{colon}{port}"
@@ -166,12 +164,8 @@ class Names:
         if "/" in name or dns is not None:
             key = name if dns is None else f"{dns[2]}/{dns[1]}"
             return [key] if key in known else []
-        return self._named(known, name)
-
-    def _named(self, known: Collection[str], name: str) -> list[str]:
-        if self._namespace:
-            return [key for key in (f"{self._namespace}/{name}",) if key in known]
-        return sorted(key for key in known if key.partition("/")[2] == name)
+        spaces = (self._namespace,) if self._namespace else {key.partition("/")[0] for key in known}
+        return sorted(key for key in (f"{space}/{name}" for space in spaces) if key in known)
 
     def _pod(self, field: str, rest: str) -> End:
         key, _, port = rest.partition(":")
@@ -218,9 +212,8 @@ class Names:
     def _service_addresses(self, kind: str, key: str, service: Service) -> tuple[str, ...]:
         if kind == "nodeport":
             if not self._target.node_name:
-                raise PacketError(
-                    "to", f"nodeport/{key} is asked at a node: give its address and the node port, IP:PORT"
-                )
+                asked = f"nodeport/{key} is asked at a node: give its address and the node port, IP:PORT"
+                raise PacketError("to", asked)
             if self._target.node is None:
                 raise PacketError("to", f"the address of node {self._target.node_name} is not in the cluster")
             return _internal(self._target.node)

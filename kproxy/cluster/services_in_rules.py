@@ -14,6 +14,7 @@ from typing import Final
 from kproxy.api import Manifests, Service, ServicePort
 from kproxy.api.types.core import LoadBalancerIngress, ServiceSpec
 from kproxy.api.types.meta import ObjectMeta
+from kproxy.cluster.evidence.unseen import CHAIN, Unseen
 from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.family import join_host_port
@@ -133,6 +134,7 @@ class RecordedServices:
     """
 
     def __init__(self, rules: HostRules) -> None:
+        self.rules = rules
         self._doors = doors_told(rules)
         self._ports: dict[tuple[Family, str, str], _Port] = {}
         for file in rules.files:
@@ -169,6 +171,14 @@ class RecordedServices:
         notes = ("from rules alone: endpoints that get no traffic, and where endpoints are, is not known",)
         explained = tuple(self._explained(family, *port, facts) for port, facts in ports.items())
         return Explanation(key, where, family.value, "", notes, explained)
+
+    def unseen(self, explanation: Explanation, family: Family) -> tuple[Unseen, ...]:
+        """What was not seen of the rules that a Service's packets may meet; of chains, those that lead to all Services,
+        and those that its rules name."""
+        words = [word for port in explanation.ports for rule in port.rules for word in (rule.chain, *rule.text.split())]
+        named = {f"{CHAIN} {word}" for word in (*_CHAINS, *words)}
+        found = (each for each in self.rules.unseen if each.is_met_by(family))
+        return tuple(each for each in found if not each.what.startswith(f"{CHAIN} ") or each.what in named)
 
     def _explained(self, family: Family, name: str, protocol: str, facts: list[str]) -> ServicePortExplanation:
         port = self._port(family, name, protocol)

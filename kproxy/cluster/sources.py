@@ -16,12 +16,12 @@ is said in one place, by the snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kproxy.api.load.manifests import SUFFIXES
+from kproxy.cluster.inputs import first_octets
 from kproxy.cluster.snapshot.files import Files, is_snapshot
 from kproxy.errors import InputError
 
@@ -114,11 +114,8 @@ def _paths(text: str, names: str) -> tuple[str, ...]:
 
 def _holds_manifests(path: Path) -> bool:
     """Whether a file has manifests, by its name. What nft -j prints is refused where rules are read, with a reason."""
-    if path.suffix != ".json" or not path.is_file():
-        return path.suffix in SUFFIXES
-    with suppress(OSError), path.open("rb") as file:  # told where it is read
-        return not b"".join(file.read(_START).split()).startswith(b'{"nftables"')
-    return True
+    begin = first_octets(path, _START) if path.suffix == ".json" else b""
+    return path.suffix in SUFFIXES and not b"".join(begin.split()).startswith(b'{"nftables"')
 
 
 Reader = Callable[[SourceName], Files]

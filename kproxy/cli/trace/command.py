@@ -28,6 +28,7 @@ from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_
 from kproxy.cli.trace.sources import FileSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
 from kproxy.cluster.hosts import read_host
+from kproxy.cluster.inputs import first_octets
 from kproxy.cluster.motion import in_motion
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
@@ -156,7 +157,7 @@ def command(
     """
     gc.disable()  # many objects and next to no garbage
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
-    if packets is not None and pcap is None and _is_capture(packets):
+    if packets is not None and pcap is None and first_octets(packets, 4) in _CAPTURES:
         packets, pcap = None, packets
     if variant is not None:
         raise click.UsageError("--variant is no more: of a namespace the rules of both variants of iptables count")
@@ -241,15 +242,6 @@ def command(
         raise click.exceptions.Exit(1)
     if expect is not None:
         raise click.exceptions.Exit(_expected(expect, reports))
-
-
-def _is_capture(path: str) -> bool:
-    """Whether a file is a capture, by how it begins."""
-    if not Path(path).is_file():
-        return False
-    with suppress(OSError), open(path, "rb") as file:
-        return file.read(4) in _CAPTURES
-    return False
 
 
 def _is_whole(sources: Sources) -> bool:

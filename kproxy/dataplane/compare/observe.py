@@ -46,7 +46,8 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
         for key, (alias, time) in side.state_sets.items()
         if alias in read
     }
-    return Watch(mark, connmark, {name: alias for name, alias in side.lists.items() if alias in read}, sets)
+    lists = {name: alias for name, alias in side.lists.items() if alias in read}
+    return Watch(mark, connmark, lists, sets, any(each.pipeline.asks_new_source for each in setup.sides))
 
 
 def index_rules(rules: SideRules, family: Family) -> Index:

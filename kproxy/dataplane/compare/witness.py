@@ -50,12 +50,14 @@ class Watch:
     Attributes:
         lists: names on both sides by the lists' own.
         sets: by table and name, the name on both sides and how many seconds elements stay, None for ever.
+        new_source: whether chains behind the translation of sources may ask for the new one.
     """
 
     mark: int = 0
     connmark: int = 0
     lists: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sets: Mapping[tuple[str, str], tuple[str, int | None]] = field(default_factory=lambda: MappingProxyType({}))
+    new_source: bool = False
 
 
 class Values:
@@ -219,24 +221,27 @@ class _Told:
             (address, read.get(variables.translated_kind)) for address in new_destinations if address not in (dst, src)
         ]
         kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
+        chosen = []  # addresses of the host's own: their interface, whether it is the packet's own, that, and any
         loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
         loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
-        chosen = []  # addresses of the host's own: their interface, whether it is the packet's own, that, and any
-        known_source = any(level in read.values for level in variables.levels["translated_src"])
-        if not moved and known_source and (loops or KEPT in answers or origin == "arriving"):
-            # What MASQUERADE takes for a packet to this host itself, or of another host's as chains of EGRESS see it.
-            out = variables.interfaces.names[read.get(variables.out_interface)] if origin == "arriving" else ""
-            chosen.append((out or "own", KEPT, src, variables.translated_src))
+        asked = self.watch.new_source or (origin == "local" and (loops or KEPT in answers))
+        if not moved and asked and any(level in read.values for level in variables.levels["translated_src"]):
+            # What MASQUERADE takes, on each device that the packet may leave by; for lo it is another one's.
+            levels = (variables.out_interface, variables.translated_out) if self.watch.new_source else ()
+            leaving = {variables.interfaces.names[read.get(level)] for level in levels} - {"", "lo"} or {"own"}
+            chosen += [(name, KEPT, src, variables.translated_src) for name in sorted(leaving)]
         redirected = any(item.text.startswith("REDIRECT") for item in self.destinations)
         if state.fresh and origin == "arriving" and (redirected or KEPT_DESTINATION in answers):
             chosen.append((packet.in_interface or "", KEPT_DESTINATION, dst, variables.translated_dst))
         interfaces: dict[str, Interface] = {}
-        for name, kept, asked, other in chosen:
-            own = asked if answers.get(kept) else read.number(other)
-            if kept in answers and answers[kept] != (own == asked):
+        for name, kept, present, other in chosen:
+            own = present if answers.get(kept) else read.number(other)
+            if kept in answers and answers[kept] != (own == present):
                 return None
             kinds.append((own, LOCAL))
-            interfaces[name] = Interface(name, (InterfaceAddress(family, own, family.bits),))
+            device = Interface(name, (InterfaceAddress(family, own, family.bits),))
+            if interfaces.setdefault(name, device) != device:
+                return None
         known: dict[int, int] = {}
         for address, kind in kinds:
             certain = variables.certain_kind(address)

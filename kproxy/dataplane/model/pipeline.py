@@ -158,6 +158,12 @@ class Pipeline:
         """The index of the NAT stage at a hook that has one."""
         return next(index for index, stage in enumerate(self.stages(hook, variant)) if stage.kind is StageKind.NAT)
 
+    @property
+    def asks_new_source(self) -> bool:
+        """Whether chains stand behind the translation of sources of what leaves."""
+        behind = self.stages(Hook.POSTROUTING)[self.nat_stage(Hook.POSTROUTING) + 1 :]
+        return any(stage.chains for stage in (*behind, *self.stages(Hook.EGRESS)))
+
     def describe(self, hook: Hook) -> tuple[str, ...]:
         """What is called at a hook, in order, with priorities: `-100 nat: nftables ip kube-proxy nat-prerouting`."""
         lines = []

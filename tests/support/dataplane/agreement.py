@@ -152,13 +152,8 @@ def check_sides(
                 nodes = [setup.pipeline.function(side, origin, state) for side in setup.sides]
                 for _ in range(points):
                     values = random_values(random, setup, origin, state, fields=fields)
-                    situations = [
-                        situation_of(
-                            setup.variables, values, origin, state, setup.translation.destinations, each, sources=SNAT
-                        )
-                        for each in watches
-                    ]
-                    first, second = situations
+                    about = (setup.variables, values, origin, state, setup.translation.destinations)
+                    first, second = (situation_of(*about, each, sources=SNAT) for each in watches)
                     if first is None or second is None:
                         continue
                     compared += 1
@@ -174,5 +169,9 @@ def check_sides(
                         assert sum(one.values()) == 1, label
                         if not unknown:
                             assert plain(one, state.fresh) == plain_observation(other, state.fresh), label
-                    assert (found[0] == found[1]) == (seen[0] == seen[1]), f"{label}: {found} against {seen}"
+                    # The address that REDIRECT takes may be that of a DNAT beside it: two functions come to one there.
+                    taken = Values(setup.variables, values).number(setup.variables.translated_dst)
+                    may_meet = unknown and any(each.address == taken for each in setup.translation.destinations)
+                    alike = found[0] == found[1], seen[0] == seen[1]
+                    assert alike[0] == alike[1] or (may_meet and alike[1]), f"{label}: {found} against {seen}"
     return compared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,40 @@ def test_explain_of_a_dump(kproxy: Run) -> None:
     both = json.loads(kproxy("explain", DUMP, CLUSTER, "--service", "crd-array-watchers", "-o", "json").stdout)
     assert both["node"] == "minikube"
     assert both["recorded"]["ports"][0]["rules"][0]["text"] in DUMP.read_text()
+
+
+@pytest.mark.parametrize(
+    ("lost", "chain", "listed", "row"),
+    [
+        ("-A KUBE-SVC-GCRHHKL6ZB4XAFBC .*-j KUBE-SEP-", "KUBE-SVC-GCRHHKL6ZB4XAFBC", 5, "0 or more"),
+        ("-A KUBE-SERVICES .*-j KUBE-SVC-", "KUBE-SERVICES", 1, "1 or more"),
+    ],
+)
+def test_explain_of_a_part_of_a_dump(kproxy: Run, tmp_path: Path, lost: str, chain: str, listed: int, row: str) -> None:
+    """What is not seen is open: it is no Service without endpoints, and none that is not there."""
+    kept = [line for line in DUMP.read_text().splitlines(keepends=True) if not re.match(lost, line)]
+    (tmp_path / "part.save").write_text("".join(kept))
+    lines = kproxy("explain", "part.save", "-A", "-o", "wide").stdout.splitlines()
+    assert len({line.split()[1] for line in lines[1:]}) == listed
+    assert [row in line for line in lines].count(True) == 1
+    found = json.loads(kproxy("explain", "part.save", "-A", "-o", "json").stdout)["items"]
+    open_ones = [
+        each["service"]
+        for each in found
+        if any(seen["what"] == f"chain {chain}" and seen["suspected"] for seen in each["unseen"])
+    ]
+    assert len(open_ones) == 1
+    name = open_ones[0].partition("/")[2]
+    first, *_ = kproxy("explain", "part.save", "--service", name).stdout.splitlines()
+    assert f"not certain: chain {chain}" in first
+    absent = kproxy("explain", "part.save", "--service", "absent")
+    assert (absent.returncode, "of the rules, of which not all were seen" in absent.stderr) == (2, True)
+
+
+def test_explain_of_a_dump_of_another_family(kproxy: Run) -> None:
+    done = kproxy("explain", DUMP, "-A", "-6")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "these are rules of the other family" in done.stderr
 
 
 def test_audit_of_a_dump_and_manifests(kproxy: Run, tmp_path: Path) -> None:

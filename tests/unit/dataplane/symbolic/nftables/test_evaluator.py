@@ -70,7 +70,7 @@ def test_points_are_compared_at_all() -> None:
     assert sum(check(seed, 2) for seed in range(4)) > 50
 
 
-@pytest.mark.parametrize("seed", [70065, 70100, 70128, 70141])
+@pytest.mark.parametrize("seed", [70065, 70100, 70128, 70141, 80088])
 def test_chains_behind_the_translation_of_sources(seed: int) -> None:
     """What they ask of the source, and of the connection's translation, is asked of the packet as it leaves."""
     assert check_devices(seed, 4)
