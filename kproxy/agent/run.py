@@ -29,11 +29,9 @@ from kproxy.agent.log import event
 from kproxy.agent.proxy.host import (
     clean_other_mode,
     close_host,
-    kernel_watch,
     prepare_host,
     prepare_tables_host,
     set_up_host,
-    table_watch,
 )
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncObserver
@@ -46,6 +44,8 @@ from kproxy.agent.stop_event import StopEvent
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.sync.family_syncer import FamilySyncer
 from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
 from kproxy.linux.sync.nftables.syncer import TableSyncer
@@ -212,9 +212,10 @@ class Agent:
         options = family.options(settings.config, self.meta_proxier.target, self.meta_proxier.service_cidrs)
         state = ServiceState(family.family, options.node_name)
         syncer: FamilySyncer
+        executor: NftExecutor | IptablesExecutor
         if isinstance(family, TableFamily):
-            syncer = TableSyncer(family.executor(), state, options, family.namespace)
-            watch = table_watch(family)
+            executor = family.executor()
+            syncer = TableSyncer(executor, state, options, family.namespace)
         else:
             executor = family.executor()
             syncer = Syncer(
@@ -225,10 +226,9 @@ class Agent:
                 rewrite=family.rewrite,
                 canary_tables=family.canary_tables,
             )
-            watch = kernel_watch(family, executor)
         runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
         clean = clean_other_mode(settings.config.mode, family.namespace, family.family, settings.lock_wait)
-        return FamilyProxier(family.family, syncer, watch, runner, time.monotonic, observer, clean)
+        return FamilyProxier(family.family, syncer, executor.fingerprint, runner, time.monotonic, observer, clean)
 
     def _wait(self, config: FileWatch | None) -> None:
         begun = said = refreshed = time.monotonic()

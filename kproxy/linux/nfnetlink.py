@@ -17,19 +17,19 @@ _ERROR: Final = 2  # NLMSG_ERROR
 _BEGIN, _END = 0x10, 0x11  # NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END
 
 
-def ask(kind: int, flags: int, name: str, family: int = 0) -> bytes:
+def ask(kind: int, flags: int, name: str = "", family: int = 0) -> bytes:
     """Sends one request from the namespace the thread is in; returns the kernel's answer, an error message included.
 
     Args:
         kind: the subsystem in the high byte, and its message.
         flags: of the header, besides NLM_F_REQUEST.
-        name: the object's, which is its first attribute.
+        name: the object's, which is its first attribute; "" for none.
         family: an address family of the kernel's, 0 for none.
 
     Raises:
         OSError: the kernel has no nfnetlink, or does not answer within 5 s.
     """
-    return _exchange(_message(kind, flags, family, 0, _named(name)))
+    return _exchange(_message(kind, flags, family, 0, _named(name) if name else b""))
 
 
 def commit(kind: int, name: str, family: int, attributes: bytes) -> bytes:

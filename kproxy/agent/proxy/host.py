@@ -6,21 +6,18 @@ and the time-outs of connection tracking, the process's OOM score. Each is logge
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from kproxy.agent.log import event
-from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, Conntrack, KubeProxyConfiguration
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.generation import nft_generation
+from kproxy.linux.generation import Ledger
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import prepare
@@ -35,37 +32,16 @@ from kproxy.render import Features
 from kproxy.services import IPFamily
 from kproxy.services.node import node_port_addresses
 
-
-def kernel_watch(family: HostFamily, executor: IptablesExecutor) -> KernelWatch:
-    """Notices that another process wrote rules of a family."""
-    fingerprint: Fingerprint
-    if family.iptables.variant is Variant.NFT:
-
-        def fingerprint() -> object | None:
-            return nft_generation(family.namespace)
-
-    else:
-        fingerprint = text_fingerprint(lambda: executor.save(counters=False))
-    return KernelWatch(fingerprint)
-
-
-def table_watch(family: TableFamily) -> KernelWatch:
-    """What notices that another program wrote rules of nftables."""
-    return KernelWatch(lambda: nft_generation(family.namespace))
+FamilyT = TypeVar("FamilyT", HostFamily, TableFamily)
 
 
 def prepare_tables_host(
     netns: str | None, families: tuple[IPFamily, ...] = (), features: Features | None = None
 ) -> TablesHost:
     """Finds out what the host can do in nftables mode; as `prepare_host`."""
-    with open_namespace(netns) as namespace, contextlib.ExitStack() as stack:
+    with open_namespace(netns) as namespace:
         host = tables.prepare_tables_host(namespace, families, features)
-        own = [
-            msgspec.structs.replace(family, namespace=stack.enter_context(open_namespace(netns)))
-            for family in host.families
-        ]
-        stack.pop_all()
-    return msgspec.structs.replace(host, families=tuple(own))
+    return msgspec.structs.replace(host, families=_on_their_own(host.families, netns))
 
 
 def clean_other_mode(
@@ -101,14 +77,15 @@ def prepare_host(
     Each family gets a namespace of its own, so that the families do not wait for one another. The caller closes
     them (`close_host`).
     """
-    with open_namespace(netns) as namespace, contextlib.ExitStack() as stack:
+    with open_namespace(netns) as namespace:
         host = prepare.prepare_host(namespace, families, variant, features or Features(nfacct=True), lock_wait)
-        own = [
-            msgspec.structs.replace(family, namespace=stack.enter_context(open_namespace(netns)))
-            for family in host.families
-        ]
-        stack.pop_all()
-    return msgspec.structs.replace(host, families=tuple(own))
+    return msgspec.structs.replace(host, families=_on_their_own(host.families, netns))
+
+
+def _on_their_own(families: tuple[FamilyT, ...], netns: str | None) -> tuple[FamilyT, ...]:
+    """Families with a namespace each, and one ledger."""
+    ledger = Ledger()
+    return tuple(msgspec.structs.replace(each, namespace=open_namespace(netns), ledger=ledger) for each in families)
 
 
 def close_host(host: Host | TablesHost) -> None:

@@ -1,8 +1,14 @@
 """The proxier of one family: takes what changed, renders it, brings it to the kernel; again until it is there.
 
 Each `step` asks the runner what is due and does it: drain the inbox into the state, then write what that changed, or
-compare everything with the kernel when a check is due and the kernel watch is suspicious. Nothing is lost by a failure:
-what was drained stays in the state, the syncer starts over from the full state, and the runner says when.
+compare everything with the kernel when a check is due. Nothing is lost by a failure: what was drained stays in the
+state, the syncer starts over from the full state, and the runner says when.
+
+kube-proxy keeps an empty canary chain in each table and, every sync period, looks whether that of the mangle table is
+there: a flush of nat alone, a single deleted rule or a removed jump go unnoticed for an hour (kubernetes/kubernetes
+issue 129128). Here the canaries are part of the desired rules, like every other chain, and a check compares everything;
+but reading every rule is dear, so it first looks whether anybody else has written at all since the rules were last
+known to be right, by the kernel's fingerprint. An idle node is checked for less than a millisecond.
 
 Steps come from one thread; `inbox`, `set_options`, `enable` and `request_check` may be used from any.
 """
@@ -15,7 +21,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from kproxy.agent.log import event
-from kproxy.agent.proxy.canary import KernelWatch
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner, Run, Wait
 from kproxy.agent.sources.inbox import Inbox, Taken
@@ -60,7 +65,7 @@ class FamilyProxier:
 
     Args:
         syncer: writes the rules; only this proxier may use it.
-        watch: knows whether the kernel must be read.
+        fingerprint: equal as long as nobody has written rules, or nobody but the syncer; None if that is unknown.
         clock: seconds that should not go back.
         clean_other_mode: removes the rules of the mode that is not in use; called until it succeeds once.
     """
@@ -69,7 +74,7 @@ class FamilyProxier:
         self,
         family: IPFamily,
         syncer: FamilySyncer,
-        watch: KernelWatch,
+        fingerprint: Callable[[], object | None],
         runner: BoundedFrequencyRunner,
         clock: Callable[[], float],
         observer: SyncObserver | None = None,
@@ -78,7 +83,9 @@ class FamilyProxier:
         self.family = family
         self.inbox = Inbox(self._changed)
         self._syncer = syncer
-        self._watch = watch
+        self._fingerprint = fingerprint
+        # Taken before the rules were read or written that are right; None if they may be wrong.
+        self._right: object | None = None
         self._runner = runner
         self._clock = clock
         self._clean_other_mode: CleanOtherMode | None = clean_other_mode
@@ -244,8 +251,6 @@ class FamilyProxier:
                 chains=each.chains_deleted,
                 rules=each.rules_deleted,
             )
-        if cleaned:
-            self._watch.written()
 
     def _take(self, taken: Taken) -> None:
         state = self._syncer.state
@@ -271,40 +276,35 @@ class FamilyProxier:
         if not run.check:
             return self._partial(), ""
         late = not 0 <= start - self._compared < FULL_SYNC_PERIOD
-        if not (self._watch.suspicious() or late):
+        if not late and self._right is not None and self._fingerprint() == self._right:
             return self._partial(check=True), ""
         # First our own changes, so that what is left to mend is what others did.
         own = self._partial(check=True)
         if self._gave_way < MOST_GIVEN_WAY:
             # Its own list: a check that gave way may go on reading beside the next one.
             taken: list[object | None] = []
-            right = self._syncer.is_right(
-                lambda: taken.append(self._watch.before_reading()), lambda: self._runner.requested
-            )
+            right = self._syncer.is_right(lambda: taken.append(self._fingerprint()), lambda: self._runner.requested)
             if right is None:
                 self._gave_way += 1
                 return own, ""
             if right:
                 self._gave_way, self._compared = 0, start
-                self._watch.was_right(taken[0])
+                self._right = taken[0]
                 return own, ""
         mended = self._compare(start)
         return mended.after(own), mended.found
 
     def _partial(self, *, check: bool = False) -> SyncReport:
         report = self._syncer.sync(check=check)
-        if report.wrote:
-            self._watch.written()
+        if report.cleanup_failures:
+            self._right = None  # what could not be deleted, the next check finds again
         return report
 
     def _compare(self, start: float) -> SyncReport:
-        taken = self._watch.before_reading()
+        taken = self._fingerprint()
         report = self._syncer.resync()
         self._gave_way, self._compared = 0, start
-        if report.difference:
-            self._watch.written()
-        else:
-            self._watch.was_right(taken)
+        self._right = taken
         return report
 
     def _tell(self, done: SyncDone) -> None:
@@ -334,7 +334,7 @@ class FamilyProxier:
 
     def _failed(self, run: Run, start: float, error: Exception, bug: bool = False) -> None:
         self._syncer.needs_resync = True
-        self._watch.written()
+        self._right = None
         now = self._clock()
         with self._wake:
             self._runner.finished(run, False, now, waited=is_lock_held(error) and now - start >= LEAST_WAIT)

@@ -33,7 +33,7 @@ from kproxy.lab.links import read_links
 from kproxy.lab.spec import CLIENT, FABRIC
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.iptables.generation import nft_generation
+from kproxy.linux.generation import nft_generation
 from kproxy.linux.namespace import Namespace
 from kproxy.render import Features
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Final, Protocol
 
 from kproxy.linux import nf_tables
 from kproxy.linux.errors import LockHeldError, PrivilegeError, ToolFailedError
+from kproxy.linux.generation import Ledger
 from kproxy.linux.iptables.binaries import Iptables
+from kproxy.linux.iptables.legacy import legacy_fingerprint, legacy_tables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT, lock_held_error, locked_here, xtables_lock
 from kproxy.linux.iptables.ownership import TABLES
 from kproxy.linux.iptables.restore_errors import restore_error
@@ -69,8 +70,18 @@ class Executor(Protocol):
 class IptablesExecutor:
     """The real thing: iptables processes inside a namespace."""
 
-    def __init__(self, namespace: Namespace, iptables: Iptables, *, lock_wait: float = DEFAULT_WAIT) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        iptables: Iptables,
+        *,
+        lock_wait: float = DEFAULT_WAIT,
+        ledger: Ledger | None = None,
+    ) -> None:
+        """`ledger`: where the transactions of all that write to the namespace for us are counted."""
         self._namespace = namespace
+        self._ledger = ledger or Ledger()
+        self._restores = 0
         self._iptables = iptables
         self._lock_wait = lock_wait
         self._restore = [iptables.restore, "--noflush", "--counters"]
@@ -104,10 +115,27 @@ class IptablesExecutor:
         return done.stdout
 
     def restore(self, text: str) -> None:
+        if self.variant is Variant.LEGACY:
+            self._restores += 1
+            self._run_restore(text)
+            return
+        with self._ledger.writing(self._namespace, text.count("\nCOMMIT\n")):
+            self._run_restore(text)
+
+    def _run_restore(self, text: str) -> None:
         done = run(self._namespace, self._restore, text=text, timeout=TIMEOUT + self._lock_wait)
         if done.code:
             self._refuse(done)
             raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
+
+    def fingerprint(self) -> object | None:
+        """Something that stays equal as long as nobody writes rules; what those of the ledger write is left out where
+        the kernel counts generations. None if it is unknown."""
+        if self.variant is Variant.LEGACY:
+            # What others bring back is no older state of ours, which would look the same.
+            tables = legacy_fingerprint(self._namespace, self.family)
+            return None if tables is None else (self._restores, tables)
+        return self._ledger.others(self._namespace)
 
     def dormant(self) -> frozenset[str]:
         if self.variant is Variant.LEGACY:
@@ -156,17 +184,3 @@ class IptablesExecutor:
             raise PrivilegeError(f"{self._iptables} cannot open the xtables lock: {done.reason}")
         if os.geteuid() != 0 and _NOT_PERMITTED.search(done.stderr):
             raise PrivilegeError(f"{self._iptables} needs root: {done.reason}")
-
-
-def legacy_tables(family: IPFamily) -> list[str]:
-    """The legacy tables that exist in the calling thread's namespace.
-
-    Reading a legacy table through iptables makes it; this only looks.
-    """
-    name = "ip6_tables_names" if family.is_ipv6 else "ip_tables_names"
-    try:
-        return Path(f"/proc/thread-self/net/{name}").read_text().split()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise PrivilegeError(f"cannot read which legacy tables there are: {error.strerror}; it needs root") from error

@@ -13,7 +13,7 @@ import sys
 import sysconfig
 
 from kproxy.errors import KproxyError
-from kproxy.linux.iptables.executor import legacy_tables
+from kproxy.linux.iptables.legacy import legacy_tables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT, xtables_lock
 from kproxy.linux.lazy_import import load
 from kproxy.services.names import IPFamily

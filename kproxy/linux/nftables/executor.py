@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
+from kproxy.linux.generation import Ledger
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
 from kproxy.linux.nftables.preparsed import PreparsedNft
@@ -33,8 +34,10 @@ _NOT_THERE: Final = ("No such file or directory", "Protocol not supported", "Add
 class NftExecutor:
     """Runs nft for one family."""
 
-    def __init__(self, namespace: Namespace, nft: Nft, family: IPFamily) -> None:
+    def __init__(self, namespace: Namespace, nft: Nft, family: IPFamily, *, ledger: Ledger | None = None) -> None:
+        """`ledger`: where the transactions of all that write to the namespace for us are counted."""
         self._namespace = namespace
+        self._ledger = ledger or Ledger()
         self._nft = nft
         self._family = family
         self._coming: list[str] = []
@@ -65,6 +68,14 @@ class NftExecutor:
             RestoreFailedError: nft or the kernel refused it; nothing of it is in the kernel.
             LinuxError: it could not be tried.
         """
+        with self._ledger.writing(self._namespace, 1):
+            self._run(script)
+
+    def fingerprint(self) -> object | None:
+        """What stays equal as long as nobody but those of the ledger writes rules; None if that is unknown."""
+        return self._ledger.others(self._namespace)
+
+    def _run(self, script: str) -> None:
         if self._coming[:1] != [script]:
             self._run_script(["-f", "-"], script)
             return

@@ -14,7 +14,8 @@ import msgspec
 
 from kproxy.linux.errors import LinuxError, ToolFailedError, ToolMissingError, UnreadableDumpError
 from kproxy.linux.iptables.binaries import Iptables, find_iptables, installed
-from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.legacy import legacy_tables
 from kproxy.linux.iptables.lock import lock_held_error
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace

@@ -19,7 +19,8 @@ from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, installed
-from kproxy.linux.iptables.executor import Executor, IptablesExecutor, legacy_tables
+from kproxy.linux.iptables.executor import Executor, IptablesExecutor
+from kproxy.linux.iptables.legacy import legacy_tables
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import removable_chains
 from kproxy.linux.namespace import Namespace

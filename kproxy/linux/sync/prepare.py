@@ -18,6 +18,7 @@ from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.errors import FeatureMissingError
+from kproxy.linux.generation import Ledger
 from kproxy.linux.host.addresses import interface_addresses, is_this_node
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import Iptables
@@ -78,6 +79,7 @@ class HostFamily(msgspec.Struct, frozen=True):
         no_addrtype: the kernel cannot match local addresses.
         losses: for each optional feature that was asked for and is missing, what is lost.
         untried: why it is unknown what the host can load; "" if that was tried.
+        ledger: counts the transactions of all executors of the namespace.
     """
 
     family: IPFamily
@@ -90,6 +92,7 @@ class HostFamily(msgspec.Struct, frozen=True):
     lock_wait: float = DEFAULT_WAIT
     losses: Mapping[str, str] = {}
     untried: str = ""
+    ledger: Ledger | None = None
 
     def options(
         self, config: KubeProxyConfiguration, target: Target, _service_cidrs: Sequence[ServiceCIDR] = ()
@@ -99,7 +102,7 @@ class HostFamily(msgspec.Struct, frozen=True):
 
     def executor(self) -> IptablesExecutor:
         """What reads and writes the rules."""
-        return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait)
+        return IptablesExecutor(self.namespace, self.iptables, lock_wait=self.lock_wait, ledger=self.ledger)
 
     def notes(self, state: ServiceState | None = None) -> Iterator[str]:
         """What the user should know; with a state, also which of its Services are affected."""

@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from kproxy.linux.iptables.binaries import find_iptables
-from kproxy.linux.iptables.executor import IptablesExecutor, legacy_tables
+from kproxy.linux.iptables.executor import IptablesExecutor
+from kproxy.linux.iptables.legacy import legacy_tables
 from kproxy.linux.iptables.libiptc import compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import desired_rules

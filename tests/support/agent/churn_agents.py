@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.agent.config.options import Settings
-from kproxy.agent.proxy.canary import KernelWatch, text_fingerprint
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import NoObserver, SyncDone, SyncFailed, SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -198,10 +197,9 @@ def memory_proxy(client: RestClient, name: str, config: KubeProxyConfiguration, 
         executor = MemoryExecutor(family, variant)
         proxy.executors[family] = executor
         syncer = Syncer(executor, ServiceState(family, NODE), Renderer(host.options(config, meta_proxier.target)))
-        watch = KernelWatch(text_fingerprint(lambda executor=executor: executor.save(counters=False)))  # type: ignore[misc]
         periods = config.iptables.min_sync_period.seconds, config.iptables.sync_period.seconds
         runner = BoundedFrequencyRunner(*periods, random.random)
-        proxier = FamilyProxier(family, syncer, watch, runner, time.monotonic, proxy.recorder)
+        proxier = FamilyProxier(family, syncer, lambda: None, runner, time.monotonic, proxy.recorder)
         members.append(NodeFamily(host, proxier))
     proxy.members = members
     proxy.source = ApiSource(client, NODE, meta_proxier, meta_proxier.source_synced)

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from kproxy.agent.proxy.canary import Fingerprint, KernelWatch, text_fingerprint
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FamilyProxier
@@ -209,11 +208,10 @@ class World:
             self.host = HostFamily(self.family, here, iptables, Features(), None, canaries, False, 5.0)
             renderer = Renderer(self.host.options(self.config, self.meta_proxier.target))
             syncer = Syncer(kernel, ServiceState(self.family, NODE), renderer)
-        fingerprint: Fingerprint = lambda: self.kernel.generation  # noqa: E731
-        if self.random.random() < 0.3 and isinstance(self.kernel, FaultyKernel):
-            fingerprint = text_fingerprint(lambda: kernel.save(counters=False))
         runner = BoundedFrequencyRunner(MIN_SYNC_PERIOD, SYNC_PERIOD, self.random.random)
-        return FamilyProxier(self.family, syncer, KernelWatch(fingerprint), runner, lambda: self.clock, self.observer)
+        return FamilyProxier(
+            self.family, syncer, lambda: self.kernel.generation, runner, lambda: self.clock, self.observer
+        )
 
     def _handlers(self) -> None:
         def fail(*_items: object) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kproxy.agent.proxy.canary import KernelWatch
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
 from kproxy.api import EndpointSlice, KubeProxyConfiguration, Manifests, Node, Service, load_config, load_manifests
@@ -58,7 +57,7 @@ class Subject:
         self.options = options
         syncer = Syncer(self.kernel, ServiceState(family, name), Renderer(other))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.5)
-        self.proxier = FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now)
+        self.proxier = FamilyProxier(family, syncer, lambda: None, runner, lambda: self.now)
 
     def sync(self) -> None:
         """Lets time pass until everything that was put is in the kernel."""

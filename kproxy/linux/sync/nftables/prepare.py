@@ -16,6 +16,7 @@ from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.generation import Ledger
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft, find_nft
 from kproxy.linux.nftables.executor import NftExecutor
@@ -32,12 +33,18 @@ REASON: Final = "mode nftables"
 
 
 class TableFamily(msgspec.Struct, frozen=True):
-    """One family that this host can program; `features` says whether chains and sets can have comments."""
+    """One family that this host can program.
+
+    Attributes:
+        features: say whether chains and sets can have comments.
+        ledger: counts the transactions of all executors of the namespace.
+    """
 
     family: IPFamily
     namespace: Namespace
     nft: Nft
     features: Features = Features()
+    ledger: Ledger | None = None
 
     def options(
         self, config: KubeProxyConfiguration, target: Target, service_cidrs: Sequence[ServiceCIDR] = ()
@@ -47,7 +54,7 @@ class TableFamily(msgspec.Struct, frozen=True):
 
     def executor(self) -> NftExecutor:
         """What reads and writes the table."""
-        return NftExecutor(self.namespace, self.nft, self.family)
+        return NftExecutor(self.namespace, self.nft, self.family, ledger=self.ledger)
 
 
 class TablesHost(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from kproxy.agent.proxy.canary import KernelWatch
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily, describe_changes
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -67,7 +66,7 @@ class Subject:
         state, renderer = ServiceState(family, "node-0"), Renderer(host.options(config, self.meta_proxier.target))
         runner = BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0)
         syncer = Syncer(self.kernels[family], state, renderer)
-        return NodeFamily(host, FamilyProxier(family, syncer, KernelWatch(lambda: None), runner, lambda: self.now))
+        return NodeFamily(host, FamilyProxier(family, syncer, lambda: None, runner, lambda: self.now))
 
     def sync(self) -> bool:
         """Whether both families have been programmed."""

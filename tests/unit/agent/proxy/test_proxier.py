@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from kproxy.agent.proxy.canary import KernelWatch
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
 from kproxy.agent.proxy.proxier import FULL_SYNC_PERIOD, TRIGGER_TIME, FamilyProxier
 from kproxy.agent.proxy.runner import BoundedFrequencyRunner
@@ -48,6 +47,7 @@ class Counting(MemoryExecutor):
     def __init__(self) -> None:
         super().__init__(IPFamily.IPV4)
         self.saves = self.generation = 0
+        self.own_writes = 1
         self.texts: list[str] = []
 
     def save(self, *, counters: bool) -> str:
@@ -57,7 +57,7 @@ class Counting(MemoryExecutor):
     def restore(self, text: str) -> None:
         super().restore(text)
         self.texts.append(text)
-        self.generation += 1
+        self.generation += self.own_writes
 
 
 class Subject:
@@ -73,7 +73,7 @@ class Subject:
         self.proxier = FamilyProxier(
             IPFamily.IPV4,
             syncer,
-            KernelWatch(lambda: self.kernel.generation),
+            lambda: self.kernel.generation,
             BoundedFrequencyRunner(1.0, 30.0, lambda: 0.0),
             lambda: self.now,
             self.observer,
@@ -166,6 +166,17 @@ def test_the_kernel_is_read_only_when_the_rules_may_have_changed() -> None:
     assert subject.kernel.saves > reads + 1
     assert "KUBE-SEP-AAAAAAAAAAAAAAAA" in subject.observer.done[-1].drift
     assert subject.observer.done[-1].report.chains_deleted == 1
+
+
+def test_after_writes_that_are_known_to_be_our_own_nothing_is_read() -> None:
+    subject = Subject()
+    subject.kernel.own_writes = 0  # as a ledger takes them off
+    running(subject)
+    subject.put("10.244.0.6")
+    subject.advance(2.0)
+    saves = subject.kernel.saves
+    subject.advance(100.0)
+    assert subject.kernel.saves == saves
 
 
 def test_drift_is_told_from_a_change_that_comes_at_once() -> None:
