@@ -1,7 +1,6 @@
 """What every server starts with: namespaces, the default RBAC, the `kubernetes` Service and its slice.
 
-The RBAC objects are the part of kube-apiserver's defaults (plugin/pkg/auth/authorizer/rbac/bootstrappolicy) that the
-clients of a network dataplane need.
+The RBAC objects are those of data/roles.json.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import contextlib
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from importlib import resources
 from typing import Any, Final
 
-from kproxy.apiserver.auth.openid import CONFIGURATION_PATH, JWKS_PATH
+import msgspec
+
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
@@ -23,188 +24,35 @@ from kproxy.apiserver.registry.writes import DeleteOptions, Options
 _MANAGER: Final = Options(field_manager="kube-apiserver")
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
-_READ: Final = ["get", "list", "watch"]
-_WRITE: Final = ["create", "delete", "deletecollection", "patch", "update"]
-_CORE: Final = [
-    "configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "replicationcontrollers",
-    "replicationcontrollers/scale", "serviceaccounts", "services", "services/status",
-]  # fmt: skip
-_APPS: Final = [
-    "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets",
-    "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status",
-]  # fmt: skip
-_BATCH: Final = ["cronjobs", "cronjobs/status", "jobs", "jobs/status"]
-_LABEL: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
-_AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
+_GROUP: Final = "rbac.authorization.k8s.io"
+_LABELS: Final = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+_AGGREGATE: Final = f"{_GROUP}/aggregate-to-"
 
 
-def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
-    return {"verbs": verbs, "apiGroups": groups, "resources": resources}
-
-
-def _role(name: str, rules: list[Json] | None, labels: Json | None = None, aggregate: str = "") -> Json:
-    role: Json = {"metadata": {"name": name, "labels": {**_LABEL, **(labels or {})}}, "rules": rules}
-    role["metadata"]["annotations"] = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
-    if aggregate:
-        role["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {_AGGREGATE + aggregate: "true"}}]}
+def _role(row: Json) -> Json:
+    labels = _LABELS | ({_AGGREGATE + row["into"]: "true"} if "into" in row else {})
+    annotations = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
+    role: Json = {"metadata": {"name": row["name"], "labels": labels, "annotations": annotations}}
+    role["rules"] = row.get("rules")
+    if "collects" in row:
+        role["aggregationRule"] = {"clusterRoleSelectors": [{"matchLabels": {_AGGREGATE + row["collects"]: "true"}}]}
     return role
 
 
-def cluster_roles() -> list[Json]:
-    """The default ClusterRoles."""
-    health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
-    discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
-    issuer = [f"{path}{end}" for path in (CONFIGURATION_PATH, JWKS_PATH) for end in ("", "/")]
-    return [
-        _role("cluster-admin", [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]),
-        _role("system:discovery", [{"verbs": ["get"], "nonResourceURLs": discovery}]),
-        _role("system:service-account-issuer-discovery", [{"verbs": ["get"], "nonResourceURLs": issuer}]),
-        _role("system:public-info-viewer", [{"verbs": ["get"], "nonResourceURLs": health}]),
-        _role(
-            "system:monitoring",
-            [
-                {
-                    "verbs": ["get"],
-                    "nonResourceURLs": [
-                        *health[:3],
-                        "/livez/*",
-                        "/readyz/*",
-                        "/healthz/*",
-                        "/metrics",
-                        "/metrics/slis",
-                    ],
-                }
-            ],
-        ),
-        _role(
-            "system:basic-user",
-            [
-                _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
-                _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
-            ],
-        ),
-        _role(
-            "system:auth-delegator",
-            [
-                _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-                _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
-            ],
-        ),
-        _role(
-            "system:node-proxier",
-            [
-                _rule([""], ["endpoints", "services"], ["list", "watch"]),
-                _rule([""], ["nodes"], _READ),
-                _rule(["", "events.k8s.io"], ["events"], ["create", "patch", "update"]),
-                _rule(["discovery.k8s.io"], ["endpointslices"], ["list", "watch"]),
-                _rule(["networking.k8s.io"], ["servicecidrs"], ["list", "watch"]),
-            ],
-        ),
-        _role("system:node", _node_rules()),
-        _role("system:aggregate-to-view", _view_rules(), {_AGGREGATE + "view": "true"}),
-        _role("system:aggregate-to-edit", _edit_rules(), {_AGGREGATE + "edit": "true"}),
-        _role("system:aggregate-to-admin", _admin_rules(), {_AGGREGATE + "admin": "true"}),
-        _role("view", None, {_AGGREGATE + "edit": "true"}, "view"),
-        _role("edit", None, {_AGGREGATE + "admin": "true"}, "edit"),
-        _role("admin", None, None, "admin"),
-    ]
-
-
-def _node_rules() -> list[Json]:
-    """What a kubelet may that is bound to `system:node`, on every node."""
-    return [
-        _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
-        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews", "subjectaccessreviews"], ["create"]),
-        _rule([""], ["services"], _READ),
-        _rule([""], ["nodes"], ["create", "get", "list", "watch"]),
-        _rule([""], ["nodes/status"], ["patch", "update"]),
-        _rule([""], ["nodes"], ["patch", "update"]),
-        _rule([""], ["events"], ["create", "patch", "update"]),
-        _rule(["events.k8s.io"], ["events"], ["create", "patch", "update"]),
-        _rule([""], ["pods"], _READ),
-        _rule([""], ["pods"], ["create", "delete"]),
-        _rule([""], ["pods/status"], ["patch", "update"]),
-        _rule([""], ["pods/eviction"], ["create"]),
-        _rule([""], ["configmaps", "secrets"], _READ),
-        _rule([""], ["persistentvolumeclaims", "persistentvolumes"], ["get"]),
-        _rule([""], ["endpoints"], ["get"]),
-        _rule(["certificates.k8s.io"], ["certificatesigningrequests"], ["create", "get", "list", "watch"]),
-        _rule(["coordination.k8s.io"], ["leases"], ["create", "delete", "get", "patch", "update"]),
-        _rule(["storage.k8s.io"], ["volumeattachments"], ["get"]),
-        _rule([""], ["serviceaccounts/token"], ["create"]),
-        _rule([""], ["serviceaccounts"], _READ),
-        _rule([""], ["persistentvolumeclaims/status"], ["get", "patch", "update"]),
-        _rule(["storage.k8s.io"], ["csidrivers"], _READ),
-        _rule(["storage.k8s.io"], ["csinodes"], ["create", "delete", "get", "patch", "update"]),
-        _rule(["node.k8s.io"], ["runtimeclasses"], _READ),
-        _rule(["resource.k8s.io"], ["resourceclaims"], ["get"]),
-        _rule(["resource.k8s.io"], ["resourceslices"], [*_READ, *_WRITE]),
-    ]
-
-
-def _view_rules() -> list[Json]:
-    """What those may read who look after a namespace's workloads, and nothing that is secret."""
-    return [
-        _rule([""], [*_CORE, "namespaces"], _READ),
-        _rule(["apps"], _APPS, _READ),
-        _rule(["discovery.k8s.io"], ["endpointslices"], _READ),
-        _rule([""], ["limitranges", "resourcequotas", "resourcequotas/status"], _READ),
-        _rule(["apps"], ["controllerrevisions"], _READ),
-        _rule(["autoscaling"], ["horizontalpodautoscalers", "horizontalpodautoscalers/status"], _READ),
-        _rule(["batch"], _BATCH, _READ),
-        _rule(["networking.k8s.io"], ["ingresses", "ingresses/status", "networkpolicies"], _READ),
-        _rule(["policy"], ["poddisruptionbudgets"], _READ),
-        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _READ),
-    ]
-
-
-def _edit_rules() -> list[Json]:
-    """What those may do in a namespace who look after its workloads, beside reading."""
-    return [
-        _rule([""], [*_CORE[:-1], "secrets"], _WRITE),
-        _rule([""], ["secrets"], _READ),
-        _rule([""], ["serviceaccounts"], ["impersonate"]),
-        _rule(["apps"], _APPS, _WRITE),
-        _rule(["autoscaling"], ["horizontalpodautoscalers"], _WRITE),
-        _rule(["batch"], ["cronjobs", "jobs"], _WRITE),
-        _rule(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
-        _rule(["policy"], ["poddisruptionbudgets"], _WRITE),
-        _rule(["resource.k8s.io"], ["resourceclaims", "resourceclaimtemplates"], _WRITE),
-        _rule(["coordination.k8s.io"], ["leases"], [*_READ, *_WRITE]),
-    ]
-
-
-def _admin_rules() -> list[Json]:
-    """What the owner of a namespace may do, beside all that."""
-    return [
-        _rule(["rbac.authorization.k8s.io"], ["roles", "rolebindings"], [*_READ, *_WRITE]),
-        _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
-        _rule([""], ["serviceaccounts/token"], ["create"]),
-    ]
-
-
-def _binding(role: str, *subjects: tuple[str, str]) -> Json:
+def _binding(role: str, subjects: list[Json]) -> Json:
     return {
-        "metadata": {"name": role, "labels": dict(_LABEL)},
-        "subjects": [{"kind": kind, "apiGroup": "rbac.authorization.k8s.io", "name": name} for kind, name in subjects]
-        or None,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "metadata": {"name": role, "labels": dict(_LABELS)},
+        "subjects": [{"apiGroup": _GROUP, **each} for each in subjects] or None,
+        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role},
     }
 
 
-def cluster_role_bindings() -> list[Json]:
-    """The default ClusterRoleBindings."""
-    everybody = (("Group", "system:authenticated"),)
-    return [
-        _binding("cluster-admin", ("Group", "system:masters")),
-        _binding("system:discovery", *everybody),
-        _binding("system:basic-user", *everybody),
-        _binding("system:service-account-issuer-discovery", ("Group", "system:serviceaccounts")),
-        _binding("system:public-info-viewer", *everybody, ("Group", "system:unauthenticated")),
-        _binding("system:monitoring", ("Group", "system:monitoring")),
-        _binding("system:node-proxier", ("User", "system:kube-proxy")),
-        _binding("system:node"),
-    ]
+def default_roles() -> tuple[list[Json], list[Json]]:
+    """The default ClusterRoles and ClusterRoleBindings, from data/roles.json: a role with `into` is labelled to go into
+    those that have `collects` of the same name."""
+    text = (resources.files("kproxy.apiserver") / "data" / "roles.json").read_bytes()
+    found: Json = msgspec.json.decode(text)
+    return [_role(row) for row in found["roles"]], [_binding(*each) for each in found["bindings"].items()]
 
 
 def kubernetes_service(cluster_ip: str, port: int) -> Json:
@@ -268,10 +116,8 @@ async def _on_disk(writes: Iterable[Awaitable[list[asyncio.Future[None]]]]) -> N
 
 async def write_roles(registry: Registry, catalog: Catalog) -> None:
     """Creates the default roles and bindings that are not there yet."""
-    roles, bindings = (
-        catalog.builtin("rbac.authorization.k8s.io", plural) for plural in ("clusterroles", "clusterrolebindings")
-    )
-    objects = [(roles, role) for role in cluster_roles()] + [(bindings, each) for each in cluster_role_bindings()]
+    kinds = [catalog.builtin(_GROUP, plural) for plural in ("clusterroles", "clusterrolebindings")]
+    objects = [(kind, body) for kind, bodies in zip(kinds, default_roles(), strict=True) for body in bodies]
     await _on_disk(ensure(registry, resource, "", body) for resource, body in objects)
 
 

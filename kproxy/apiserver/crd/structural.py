@@ -34,7 +34,6 @@ def compile_structural(schema: Json, *, root: bool = False) -> Node:
         return DEDUCED
     node.schema = schema
     node.nullable = bool(schema.get("nullable"))
-    node.default = schema.get("default")
     if node.kind == "list":
         items = schema.get("items")
         node.item = compile_structural(items) if isinstance(items, dict) else DEDUCED
@@ -49,12 +48,11 @@ def _object(schema: Json, root: bool) -> Node:
     node = Node("object")
     node.list_type = "atomic" if schema.get("x-kubernetes-map-type") == "atomic" else "granular"
     node.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-    node.embedded = bool(schema.get("x-kubernetes-embedded-resource")) and not root
-    node.required = tuple(schema.get("required", ()))
+    required = schema.get("required", ())
     for name, child in properties.items():
         compiled = compile_structural(child)
-        node.props[name] = Prop(compiled, child.get("default"), name in node.required, False, True)
-    if root or node.embedded:
+        node.props[name] = Prop(compiled, child.get("default"), name in required, False, True)
+    if root or schema.get("x-kubernetes-embedded-resource"):
         for name in ("apiVersion", "kind"):
             node.props[name] = Prop(Node("string"), None, False, False, True)
         node.props["metadata"] = Prop(named(OBJECT_META), None, False, False, True)

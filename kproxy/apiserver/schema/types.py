@@ -6,11 +6,13 @@ brings its own structural schema, compiled the same way.
 
 OpenAPI does not say all that a Go struct says. `default: {}` marks a struct that is no pointer, which is why it is
 always present in an object; a required list that is missing is `null`; and the numbers and booleans that vanish when
-they are zero are listed in `OMIT_ZERO`, since pointers (spec.replicas) must keep their zero.
+they are zero are listed in data/omitempty.json, since pointers (spec.replicas) must keep their zero.
 """
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -32,121 +34,71 @@ _NAMED: Final = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": "any",
 }
 
-OMIT_ZERO: Final = frozenset(
-    {
-        "nodePort", "healthCheckNodePort", "publishNotReadyAddresses", "hostNetwork", "hostPID", "hostIPC", "stdin",
-        "stdinOnce", "tty", "paused", "unschedulable", "hostPort", "minReadySeconds", "initialDelaySeconds",
-        "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "readOnly", "count", "generation",
-        "observedGeneration", "currentReplicas", "readyReplicas", "availableReplicas", "updatedReplicas",
-        "unavailableReplicas", "terminatingReplicas", "fullyLabeledReplicas", "numberAvailable", "numberUnavailable",
-        "updatedNumberScheduled", "preserveUnknownFields", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems",
-        "nullable", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string", "deprecated", "denied",
-    }
-)  # fmt: skip
-"""Fields whose Go type is a plain int or bool with omitempty (kubernetes/api types.go)."""
 
-POINTER_ZERO: Final = frozenset({("ClientIPConfig", "timeoutSeconds"), ("VolumeNodeResources", "count")})
-"""Exceptions of OMIT_ZERO: pointers of the same name."""
+def _data(name: str) -> Any:
+    return msgspec.json.decode((resources.files("kproxy.apiserver") / "data" / name).read_bytes())
 
-POINTER_TIMES: Final = frozenset(
-    {
-        ("AllocationResult", "allocationTimestamp"), ("CronJobStatus", "lastScheduleTime"),
-        ("CronJobStatus", "lastSuccessfulTime"), ("DeviceTaint", "timeAdded"),
-        ("HorizontalPodAutoscalerStatus", "lastScaleTime"), ("JobStatus", "completionTime"),
-        ("JobStatus", "startTime"), ("LeaseSpec", "acquireTime"), ("LeaseSpec", "renewTime"),
-        ("ManagedFieldsEntry", "time"), ("ObjectMeta", "creationTimestamp"), ("ObjectMeta", "deletionTimestamp"),
-        ("PersistentVolumeStatus", "lastPhaseTransitionTime"), ("PodStatus", "startTime"), ("Taint", "timeAdded"),
-    }
-)  # fmt: skip
-"""Times that Go leaves out when they are not set: pointers, and the one with omitzero. Others are structs, which
-omitempty does not leave out: they are printed as `null`."""
 
-NEVER_OMITTED: Final = frozenset(
-    {
-        ("EndpointSlice", "endpoints"), ("EndpointSlice", "ports"), ("CustomResourceDefinitionStatus", "conditions"),
-        ("Event", "reportingComponent"), ("Event", "reportingInstance"), ("StatefulSetOrdinals", "start"),
-        ("StatefulSetSpec", "serviceName"), ("StatefulSetStatus", "availableReplicas"),
-    }
-)  # fmt: skip
-"""Optional fields that Go prints also when they are not set, lists as `null`: no omitempty in their tag."""
+class _Tags(msgspec.Struct, frozen=True):
+    """What the JSON tags of kubernetes/api types.go say, and OpenAPI does not: data/omitempty.json."""
 
+    omit_zero: frozenset[str]
+    """Fields whose Go type is a plain int or bool with omitempty."""
+    pointer_zero: dict[str, frozenset[str]]
+    """Exceptions, by type: pointers of the same name."""
+    pointer_times: dict[str, frozenset[str]]
+    """Times that Go leaves out when they are not set: pointers, and the one with omitzero. Others are structs, which
+    omitempty does not leave out: they are printed as `null`."""
+    never_omitted: dict[str, frozenset[str]]
+    """Optional fields that Go prints also when they are not set, lists as `null`: no omitempty in their tag."""
+    empty_kept: dict[str, frozenset[str]]
+    """Optional strings that are pointers, so that "" is not the same as absent."""
+
+
+_TAGS: Final = msgspec.convert(_data("omitempty.json"), _Tags)
+_NONE: Final = frozenset[str]()
 _EITHER: Final = {
     "JSONSchemaPropsOrArray": "array", "JSONSchemaPropsOrBool": "boolean", "JSONSchemaPropsOrStringArray": "strings",
 }  # fmt: skip
 """Types of CustomResourceDefinitions that are a schema or something else, which OpenAPI does not say."""
 
-EMPTY_KEPT: Final = frozenset(
-    {
-        ("CSIDriverSpec", "fsGroupPolicy"), ("CronJobSpec", "timeZone"), ("EnvVar", "value.pointer"),
-        ("IngressClassParametersReference", "scope"),
-        ("JobSpec", "completionMode"), ("JobSpec", "podReplacementPolicy"), ("MatchResources", "matchPolicy"),
-        ("MutatingAdmissionPolicySpec", "failurePolicy"), ("MutatingWebhook", "failurePolicy"),
-        ("MutatingWebhook", "matchPolicy"), ("MutatingWebhook", "reinvocationPolicy"),
-        ("NetworkPolicyPort", "protocol"), ("ParamRef", "parameterNotFoundAction"),
-        ("PersistentVolumeClaimSpec", "storageClassName"), ("PersistentVolumeClaimSpec", "volumeMode"),
-        ("PersistentVolumeSpec", "volumeMode"), ("PodDisruptionBudgetSpec", "unhealthyPodEvictionPolicy"),
-        ("PodSecurityContext", "fsGroupChangePolicy"), ("PodSecurityContext", "supplementalGroupsPolicy"),
-        ("PodSpec", "preemptionPolicy"), ("PriorityClass", "preemptionPolicy"), ("SecurityContext", "procMount"),
-        ("ServiceSpec", "internalTrafficPolicy"), ("ServiceSpec", "ipFamilyPolicy"),
-        ("ServiceSpec", "trafficDistribution"), ("StorageClass", "reclaimPolicy"),
-        ("StorageClass", "volumeBindingMode"), ("TopologySpreadConstraint", "nodeAffinityPolicy"),
-        ("TopologySpreadConstraint", "nodeTaintsPolicy"), ("ValidatingAdmissionPolicySpec", "failurePolicy"),
-        ("ValidatingWebhook", "failurePolicy"), ("ValidatingWebhook", "matchPolicy"),
-        ("VolumeMount", "mountPropagation"),
-    }
-)  # fmt: skip
-"""Optional strings that are pointers, so that "" is not the same as absent."""
 
-
+@dataclass(slots=True, eq=False)
 class Node:
     """One type. `kind` is object, map, list, string, integer, number, boolean, any, intstr, quantity, time, microtime,
     bytes or schemaor (`item`, or what `format` says); `name` is the schema's last name component, as Go names the
     struct."""
 
-    __slots__ = (
-        "always", "default", "embedded", "enum", "format", "item", "kind", "list_keys", "list_type", "merge_key",
-        "merging", "name", "nullable", "preserve", "props", "required", "retain_keys", "schema",
-    )  # fmt: skip
-
-    def __init__(self, kind: str, name: str = "") -> None:
-        self.kind = kind
-        self.name = name
-        self.format = ""
-        self.props: dict[str, Prop] = {}
-        self.item: Node | None = None
-        self.required: tuple[str, ...] = ()
-        self.always: tuple[str, ...] = ()
-        self.list_type = "atomic"
-        self.list_keys: tuple[str, ...] = ()
-        self.merge_key = ""
-        self.merging = False
-        self.retain_keys = False
-        self.preserve = False
-        self.nullable = False
-        self.embedded = False
-        self.enum: tuple[Any, ...] = ()
-        self.default: Any = None
-        self.schema: Json = {}
+    kind: str
+    name: str = ""
+    format: str = ""
+    props: dict[str, Prop] = field(default_factory=dict)
+    item: Node | None = None
+    always: tuple[str, ...] = ()
+    list_type: str = "atomic"
+    list_keys: tuple[str, ...] = ()
+    merge_key: str = ""
+    merging: bool = False
+    preserve: bool = False
+    nullable: bool = False
+    schema: Json = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class Prop:
     """One field of an object: its type, its default, and what Go leaves out of JSON."""
 
-    __slots__ = ("default", "keep_empty", "node", "omit_zero", "required")
-
-    def __init__(self, node: Node, default: Any, required: bool, omit_zero: bool, keep_empty: bool = False) -> None:
-        self.keep_empty = keep_empty
-        self.node = node
-        self.default = default
-        self.required = required
-        self.omit_zero = omit_zero
+    node: Node
+    default: Any
+    required: bool
+    omit_zero: bool
+    keep_empty: bool = False
 
 
 @cache
 def definitions() -> dict[str, Json]:
     """The recorded schemas by name."""
-    text = (resources.files("kproxy.apiserver") / "data" / "schemas.json").read_bytes()
-    found: dict[str, Json] = msgspec.json.decode(text)
+    found: dict[str, Json] = _data("schemas.json")
     return found
 
 
@@ -175,7 +127,6 @@ def named(name: str) -> Node:
 def _fill(node: Node, schema: Json) -> None:
     node.schema = schema
     node.list_type = "atomic" if schema.get("x-kubernetes-map-type") == "atomic" else "granular"
-    node.required = tuple(schema.get("required", ()))
     if schema.get("type") == "string":
         node.kind = "string"
         return
@@ -188,19 +139,23 @@ def _fill(node: Node, schema: Json) -> None:
         node.kind = "map"
         node.item = compile_schema(schema["additionalProperties"])
         return
+    pointers, times, kept, empty = (
+        table.get(node.name, _NONE)
+        for table in (_TAGS.pointer_zero, _TAGS.pointer_times, _TAGS.never_omitted, _TAGS.empty_kept)
+    )
     for key, value in schema["properties"].items():
-        required = key in node.required
+        required = key in schema.get("required", ())
         child = compile_schema(value)
-        omit = not required and key in OMIT_ZERO and (node.name, key) not in POINTER_ZERO
-        keep = required or (node.name, key) in EMPTY_KEPT
+        omit = not required and key in _TAGS.omit_zero - pointers
+        keep = required or key in empty
         node.props[key] = Prop(child, value.get("default"), required, omit, keep)
     node.always = tuple(
         key
         for key, prop in node.props.items()
         if (prop.default == {} and prop.node.kind == "object" and prop.node.props)
         or (prop.required and prop.node.kind in ("list", "string", "integer", "boolean", "map", "time"))
-        or (node.name, key) in NEVER_OMITTED
-        or (prop.node.kind in ("time", "microtime") and (node.name, key) not in POINTER_TIMES)
+        or key in kept
+        or (prop.node.kind in ("time", "microtime") and key not in times)
     )
 
 
@@ -212,14 +167,9 @@ def compile_schema(schema: Json) -> Node:
     if reference is not None:
         name = reference.rpartition("/")[2]
         node = named(name)
-        if schema.get("x-kubernetes-map-type") == "atomic" or "x-kubernetes-patch-strategy" in schema:
-            copy = Node(node.kind, node.name)
-            for slot in Node.__slots__:
-                setattr(copy, slot, getattr(node, slot))
-            if schema.get("x-kubernetes-map-type") == "atomic":
-                copy.list_type = "atomic"
-            copy.retain_keys = "retainKeys" in schema.get("x-kubernetes-patch-strategy", "")
-            return copy
+        if schema.get("x-kubernetes-map-type") == "atomic":
+            node = copy(node)
+            node.list_type = "atomic"
         return node
     kind = schema.get("type", "any")
     if kind == "array":
@@ -229,7 +179,6 @@ def compile_schema(schema: Json) -> Node:
         node.list_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
         node.merge_key = schema.get("x-kubernetes-patch-merge-key", "")
         node.merging = "merge" in schema.get("x-kubernetes-patch-strategy", "").split(",")
-        node.retain_keys = "retainKeys" in schema.get("x-kubernetes-patch-strategy", "")
     elif kind == "object":
         if "additionalProperties" not in schema and "properties" not in schema:
             return Node("any")
@@ -245,5 +194,4 @@ def compile_schema(schema: Json) -> Node:
         node = Node("any")
     node.schema = schema
     node.format = schema.get("format", "")
-    node.enum = tuple(schema.get("enum", ()))
     return node
