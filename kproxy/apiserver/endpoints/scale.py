@@ -99,8 +99,7 @@ def scale_of(resource: Resource, value: Json) -> Json:
         )
     else:
         held = value["spec"].get("selector") or {}
-        # A ReplicationController's, of the core group, is the labels themselves.
-        selector = printers.selector_text(held if resource.group else {"matchLabels": held}) if held else ""
+        selector = printers.selector_text(held) if held else ""
     shown: Json = {"replicas": status[0] if status else 0}
     if selector:
         shown["selector"] = selector

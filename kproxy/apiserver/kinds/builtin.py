@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from kproxy.api.addresses import check_ip
 from kproxy.api.fielderror import (
     ErrorType,
     FieldError,
@@ -31,12 +30,11 @@ from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
 from kproxy.apiserver.kinds.field_rules import rules
 from kproxy.apiserver.kinds.pods import PodStrategy
 from kproxy.apiserver.kinds.service import ServiceStrategy
-from kproxy.apiserver.kinds.strategy import STATUS, Context, StatusStrategy, Strategy, label_name, path_name
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name, path_name
 from kproxy.apiserver.kinds.workloads import (
     DaemonSetStrategy,
     DeploymentStrategy,
     ReplicaSetStrategy,
-    ReplicationControllerStrategy,
     StatefulSetStrategy,
 )
 from kproxy.apiserver.schema.field_paths import Path
@@ -352,13 +350,6 @@ class LeaseStrategy(Strategy):
         return errors
 
 
-class IPAddressStrategy(Strategy):
-    """networking.k8s.io/v1 IPAddress: its name is the address."""
-
-    def check_name(self, name: str) -> tuple[str, ...]:
-        return check_ip(name, True)
-
-
 STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "ClusterRole": RoleStrategy,
     "ClusterRoleBinding": BindingStrategy,
@@ -368,19 +359,16 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "EndpointSlice": EndpointSliceStrategy,
     "Endpoints": EndpointsStrategy,
     "Event": EventStrategy,
-    "IPAddress": IPAddressStrategy,
     "Lease": LeaseStrategy,
     "Namespace": NamespaceStrategy,
     "NewEvent": NewEventStrategy,
     "Node": NodeStrategy,
     "Pod": PodStrategy,
     "ReplicaSet": ReplicaSetStrategy,
-    "ReplicationController": ReplicationControllerStrategy,
     "Role": RoleStrategy,
     "RoleBinding": BindingStrategy,
     "Secret": SecretStrategy,
     "Service": ServiceStrategy,
     "ServiceAccount": ServiceAccountStrategy,
-    "ServiceCIDR": StatusStrategy,
     "StatefulSet": StatefulSetStrategy,
 }

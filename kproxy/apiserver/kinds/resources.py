@@ -191,7 +191,6 @@ _COMPUTED: Final = {"source": _event_source, "status.podIP": _pod_ip}
 _REVIEW: Final = "io.k8s.api.authorization.v1."
 _AUTHN: Final = "io.k8s.api.authentication.v1."
 _RBAC: Final = "io.k8s.api.rbac.v1."
-_NET: Final = "io.k8s.api.networking.v1."
 _EVENT_FIELDS: Final = (
     "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
@@ -252,10 +251,6 @@ def _core() -> list[Resource]:
         ),
         _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
              fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
-        _row(
-            "", "ReplicationController", "replicationcontrollers", CORE + "ReplicationController", short="rc",
-            categories=("all",), status=True, scale=True, fields=("status.replicas",),
-        ),
         _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
         _row(
             "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
@@ -307,10 +302,6 @@ def _groups() -> list[Resource]:
         *(
             _row("authorization.k8s.io", kind, kind.lower() + "s", _REVIEW + kind, namespaced=False, verbs=CREATE_ONLY)
             for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
-        ),
-        _row("networking.k8s.io", "IPAddress", "ipaddresses", _NET + "IPAddress", short="ip", namespaced=False),
-        _row(
-            "networking.k8s.io", "ServiceCIDR", "servicecidrs", _NET + "ServiceCIDR", namespaced=False, status=True,
         ),
         *(
             _row("rbac.authorization.k8s.io", kind, kind.lower() + "s", _RBAC + kind, namespaced=local)

@@ -18,8 +18,6 @@ from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_service
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.allocator import AllocationError
-from kproxy.apiserver.kinds.service_changes import changed_families, changed_ips
-from kproxy.apiserver.kinds.service_warnings import service_warnings
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name
 from kproxy.apiserver.schema.field_paths import Path
 
@@ -74,9 +72,6 @@ class ServiceStrategy(Strategy):
     returns_deleted: ClassVar[bool] = True
     create_on_update: ClassVar[bool] = True
 
-    def warnings(self, value: Json, old: Json | None) -> list[str]:
-        return list(service_warnings(value))
-
     def default(self, value: Json) -> None:
         spec = value["spec"]
         spec.setdefault("sessionAffinity", "None")
@@ -130,7 +125,7 @@ class ServiceStrategy(Strategy):
         spec, before = value["spec"], old["spec"]
         errors: list[FieldError] = []
         if needs_cluster_ip(spec) and needs_cluster_ip(before):
-            errors += changed_ips(spec, before) + changed_families(spec, before)
+            errors += _changed_ips(spec, before) + _changed_families(spec, before)
         if spec.get("type") == before.get("type") == "LoadBalancer" and spec.get("loadBalancerClass") != before.get(
             "loadBalancerClass"
         ):
@@ -381,3 +376,49 @@ def _drop_dependent(spec: Json, before: Json) -> None:
         "internalTrafficPolicy"
     ):
         spec.pop("internalTrafficPolicy", None)
+
+
+# --- how cluster IPs and families may change: the first stays, a second comes and goes with the policy ---
+
+
+def _headless(spec: Json) -> bool:
+    return spec.get("clusterIPs") == ["None"]
+
+
+def _changed_ips(spec: Json, before: Json) -> list[FieldError]:
+    """Cluster IPs stay; only the second may be added, or given back (validateUpgradeDowngradeClusterIPs)."""
+    mine, theirs = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
+    if _headless(spec) and _headless(before):
+        return []
+    if theirs and not mine:
+        return [invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")]
+    errors = [
+        invalid(f"spec.clusterIPs[{index}]", mine, "may not change once set")
+        for index, (new, old) in enumerate(zip(mine, theirs, strict=False))
+        if new != old
+    ]
+    if len(mine) < len(theirs):
+        errors += _released(spec, "secondary clusterIP")
+    return errors
+
+
+def _changed_families(spec: Json, before: Json) -> list[FieldError]:
+    """The same for families, which a headless Service may change (validateUpgradeDowngradeIPFamilies)."""
+    mine, theirs = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
+    if _headless(spec) or _headless(before):
+        return []
+    errors = [
+        invalid("spec.ipFamilies[0]", mine, "may not change once set")
+        for new, old in zip(mine, theirs, strict=False)
+        if new != old
+    ]
+    if mine and len(mine) < len(theirs):
+        errors += _released(spec, "secondary ipFamily")
+    return errors
+
+
+def _released(spec: Json, what: str) -> list[FieldError]:
+    policy = spec.get("ipFamilyPolicy")
+    if policy == "SingleStack":
+        return []
+    return [invalid("spec.ipFamilyPolicy", policy, f"must be set to 'SingleStack' when releasing the {what}")]

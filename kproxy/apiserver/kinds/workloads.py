@@ -204,25 +204,3 @@ def _rolling_errors(strategy: Json, path: str, other: str) -> Iterator[FieldErro
 
 def _some(count: Any) -> bool:
     return count not in (None, 0, "0%")
-
-
-class ReplicationControllerStrategy(StatusStrategy):
-    """core/v1 ReplicationController, whose selector is a map and by default its template's labels."""
-
-    has_generation: ClassVar[bool] = True
-    orphans: ClassVar[bool] = True
-
-    def default(self, value: Json) -> None:
-        spec = value["spec"]
-        spec.setdefault("replicas", 1)
-        template = spec.get("template") or {}
-        if labels := (template.get("metadata") or {}).get("labels"):
-            if not spec.get("selector"):
-                spec["selector"] = dict(labels)
-            if not value["metadata"].get("labels"):
-                value["metadata"]["labels"] = dict(labels)
-        if template:
-            default_pod_spec(template["spec"])
-
-    def initial_status(self) -> Json:
-        return {"replicas": 0}

@@ -1,8 +1,8 @@
 """What `kubectl get` shows: the columns of each kind, and how an object fills them.
 
-The columns of `builtin` are recorded from kube-apiserver v1.36.2, but for Jobs, StatefulSets and
-ReplicationControllers; these, and all cells, follow pkg/printers/internalversion of kubernetes/kubernetes. A kind that
-is only stored shows its name and age (`AGED`). Priority 1 shows with `-o wide`.
+The columns of `builtin` are recorded from kube-apiserver v1.36.2, but for Jobs and StatefulSets; these, and all cells,
+follow pkg/printers/internalversion of kubernetes/kubernetes. A kind that is only stored shows its name and age
+(`AGED`). Priority 1 shows with `-o wide`.
 """
 
 from kproxy.apiserver.kinds.printers.builtin import PRINTERS as KINDS

@@ -107,12 +107,6 @@ def _replica_set(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), *numbers, age_of(value, now), *images(value), selector_text(spec_of(value).get("selector"))]
 
 
-def _replication_controller(value: Json, now: datetime) -> list[Cell]:
-    spec, status = spec_of(value), value.get("status") or {}
-    numbers = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name_of(value), *numbers, age_of(value, now), *images(value), labels_text(spec.get("selector"))]
-
-
 def _stateful_set(value: Json, now: datetime) -> list[Cell]:
     ready, wanted = (value.get("status") or {}).get("readyReplicas", 0), spec_of(value).get("replicas", 0)
     return [name_of(value), f"{ready}/{wanted}", age_of(value, now), *images(value)]
@@ -193,10 +187,6 @@ def _lease(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), spec_of(value).get("holderIdentity", ""), age_of(value, now)]
 
 
-def _policy(value: Json, now: datetime) -> list[Cell]:
-    return [name_of(value), selector_text(spec_of(value).get("podSelector")), age_of(value, now)]
-
-
 def _binding(value: Json, now: datetime) -> list[Cell]:
     role = value.get("roleRef") or {}
     subjects = value.get("subjects") or ()
@@ -214,12 +204,6 @@ def _binding(value: Json, now: datetime) -> list[Cell]:
 
 def _service_cidr(value: Json, now: datetime) -> list[Cell]:
     return [name_of(value), ",".join(spec_of(value).get("cidrs") or ()), age_of(value, now)]
-
-
-def _ip_address(value: Json, now: datetime) -> list[Cell]:
-    parent = spec_of(value).get("parentRef") or {}
-    parts = [parent.get("resource"), parent.get("group"), parent.get("namespace"), parent.get("name")]
-    return [name_of(value), "/".join(part for part in parts if part), age_of(value, now)]
 
 
 _JOB_STATES: Final = (
@@ -275,11 +259,9 @@ PRINTERS: Final[dict[str, Columns]] = {
     "Event": columns(
         "Last_Seen Type Reason Object Subobject::1 Source::1 Message First_Seen::1 Count::1 Name::1", _event
     ),
-    "IPAddress": columns("Name ParentRef Age", _ip_address),
     "Job": columns("Name Status Completions Duration Age Containers::1 Images::1 Selector::1", _job),
     "Lease": columns("Name Holder Age", _lease),
     "Namespace": columns("Name Status Age", _namespace),
-    "NetworkPolicy": columns("Name Pod-Selector Age", _policy),
     "Node": columns(
         "Name Status Roles Age Version Internal-IP::1 External-IP::1 OS-Image::1 Kernel-Version::1 "
         "Container-Runtime::1",
@@ -288,10 +270,6 @@ PRINTERS: Final[dict[str, Columns]] = {
     "Pod": columns("Name Ready Status Restarts Age IP::1 Node::1 Nominated_Node::1 Readiness_Gates::1", _pod),
     "ReplicaSet": columns(
         "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1", _replica_set
-    ),
-    "ReplicationController": columns(
-        "Name Desired:integer Current:integer Ready:integer Age Containers::1 Images::1 Selector::1",
-        _replication_controller,
     ),
     "RoleBinding": _BINDING,
     "Scale": columns("Name Desired:integer Available:integer Age", _scale),

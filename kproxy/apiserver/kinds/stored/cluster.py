@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kproxy.api.addresses import check_ip
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Stored
 from kproxy.apiserver.kinds.strategy import path_name
@@ -32,6 +33,9 @@ ROWS: Final = (
     Stored("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
            generation=("metadata.generation",),
            defaults='preemptionPolicy  "PreemptLowerPriority"'),
+    Stored("networking.k8s.io", "IPAddress", "ipaddresses", short="ip", namespaced=False,
+           check_name=lambda name: check_ip(name, True)),
+    Stored("networking.k8s.io", "ServiceCIDR", "servicecidrs", namespaced=False, status={}),
     Stored("networking.k8s.io", "NetworkPolicy", "networkpolicies", short="netpol", generation=("spec",),
            complete=_complete_policy),
     Stored("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",

@@ -77,6 +77,9 @@ def _template_of(value: Json) -> None:
 
 ROWS: Final = (
     Stored("", "PodTemplate", "podtemplates", generation=("template",), complete=_template_of),
+    Stored("", "ReplicationController", "replicationcontrollers", short="rc", categories=("all",),
+           status={"replicas": 0}, generation=("spec",), fields=("status.replicas",), orphans=True,
+           defaults="spec.replicas  1"),
     Stored("apps", "ControllerRevision", "controllerrevisions", fixed=("data",)),
     Stored("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", version="v2", short="hpa",
            categories=("all",), status={"currentMetrics": None, "desiredReplicas": 0}, defaults="spec.minReplicas  1"),

@@ -51,13 +51,6 @@ def test_it_is_shown_as_a_table(shared: Api, scale: str) -> None:
     assert table["rows"][0]["cells"][:3] == ["d", shared.ok("GET", scale)["spec"].get("replicas", 0), 0]
 
 
-def test_the_selector_of_a_replication_controller_is_its_labels(shared: Api) -> None:
-    template = {"metadata": {"labels": {"a": "b", "c": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    path = "/api/v1/namespaces/default/replicationcontrollers"
-    shared.ok("POST", path, {"metadata": {"name": "rc"}, "spec": {"template": template}})
-    assert shared.ok("GET", f"{path}/rc/scale")["status"] == {"replicas": 0, "selector": "a=b,c=d"}
-
-
 @pytest.mark.parametrize("accept", [MEDIA_TYPE, f"{MEDIA_TYPE},application/json"])
 def test_in_protobuf(shared: Api, scale: str, accept: str) -> None:
     """kubectl scale, built with a client-go since v1.32, sends and prefers protobuf."""

@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from tests.support.apiserver.server import Api
 
 Json = dict[str, Any]
@@ -19,30 +17,9 @@ def warned(api: Api, method: str, path: str, body: Json, media: str = "applicati
     return response.status, [each[1].replace('\\"', '"') for each in found if each is not None]
 
 
-SERVICES = [
-    ({"ports": [{"port": 1}], "externalIPs": ["2001:DB8::1"]},
-     ['spec.externalIPs[0]: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format ("2001:db8::1")',
-      "spec.externalIPs is deprecated and may no longer be implemented in some clusters"]),
-    ({"clusterIP": "None", "type": "ClusterIP", "sessionAffinity": "ClientIP"},
-     ["spec.SessionAffinity is ignored for headless services"]),
-    ({"ports": [{"port": 1}], "trafficDistribution": "PreferClose"},
-     ['spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"']),
-    ({"ports": [{"port": 1}], "externalName": "a.example"},
-     ['spec.externalName is ignored when spec.type is not "ExternalName"']),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("spec", "texts"), SERVICES, ids=[texts[0][:30] for _, texts in SERVICES])
-def test_what_is_odd_in_a_service_is_warned_of(spec: Json, texts: list[str], shared: Api) -> None:
-    path = "/api/v1/namespaces/default/services?dryRun=All"
-    assert warned(shared, "POST", path, {"metadata": {"name": "x"}, "spec": spec}) == (201, texts)
-
-
 def test_warnings_stand_beside_refusals_that_come_after_validation(shared: Api) -> None:
     """k8s.io/apiserver pkg/registry/rest BeforeCreate warns before it is known that the name is taken."""
-    path, body = "/api/v1/namespaces/default/services", {
-        "metadata": {"name": "twice"}, "spec": {"ports": [{"port": 80}], "trafficDistribution": "PreferClose"},
-    }  # fmt: skip
+    path, body = "/api/v1/namespaces/default/limitranges", {"metadata": {"name": "twice"}, "spec": {"limits": []}}
     status, texts = warned(shared, "POST", path, body)
     assert (status, len(texts)) == (201, 1)
     assert warned(shared, "POST", path, body) == (409, texts)
