@@ -24,8 +24,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("labs")
     config = folder / "config.yaml"
     config.write_text(
-        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
-        "iptables: {syncPeriod: 2h}\nnftables: {syncPeriod: 2h}\n"
+        "apiVersion: kproxy/v1\nkind: Lab\nproxy: {config: {iptables: {syncPeriod: 2h}, nftables: {syncPeriod: 2h}}}\n"
     )
     with lab_up(folder, "--config", str(config), "--mode", request.param) as lab:
         build(lab)

@@ -30,8 +30,7 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
 @new_name_option
 @click.option(
     "--config", "config_path", metavar="FILE",
-    help="The lab as a file (kind: Lab; documentation: lab), a KubeProxyConfiguration for the nodes' proxies, or both "
-    "in one; - for stdin. What other options say goes before it.",
+    help="The lab as a file (kind: Lab; documentation: lab); - for stdin. What other options say goes before it.",
 )  # fmt: skip
 @click.option("--preset", type=NearChoice(preset_names()), help="A lab's file that comes with kproxy; see below.")
 @click.option(

@@ -111,24 +111,13 @@ def test_the_command_line_goes_before_the_file() -> None:
     assert decode(LAB + two, ip_family="ipv4").spec.pod_cidrs == ("10.64.0.0/16",)
 
 
-def test_a_kubeproxyconfiguration_alone_beside_or_inside() -> None:
-    fields = "mode: nftables\nnodePortAddresses: [172.30.0.0/24]\n"
-    alone = decode(PROXY + fields)
-    beside = decode(f"{LAB}nodes: 2\n---\n{PROXY}{fields}")
-    before = decode(f"{PROXY}{fields}---\n{LAB}nodes: 2\n")
-    inside = decode(f"{LAB}nodes: 2\nproxy:\n  config: {{mode: nftables, nodePortAddresses: [172.30.0.0/24]}}\n")
-    for found in (alone, beside, before, inside):
-        assert found.spec.mode == "nftables"
-        assert found.spec.proxy["nodePortAddresses"] == ["172.30.0.0/24"]
-        assert found.spec.nodes == (3 if found is alone else 2)
-    assert decode(PROXY + fields, mode="iptables").spec.mode == "iptables"
-    assert problems("kind: KubeProxyConfiguration\n") == [
-        "lab.yaml: line 1: KubeProxyConfiguration.apiVersion: Required value: "
-        'must be "kubeproxy.config.k8s.io/v1alpha1"'
-    ]
-    assert problems(f"{PROXY}mode: ipvs\n") == ["lab.yaml: mode ipvs: a lab has iptables or nftables"]
-    (warning,) = decode(f"{LAB}---\n{PROXY}masqerade: 1\n").warnings
-    assert warning.startswith("lab.yaml: document 2: line 6: ")
+def test_the_configuration_of_the_proxies() -> None:
+    fields = "{mode: nftables, nodePortAddresses: [172.30.0.0/24], masqerade: 1}"
+    found = decode(f"{LAB}proxy:\n  config: {fields}\n")
+    assert (found.spec.mode, found.spec.proxy["nodePortAddresses"]) == ("nftables", ["172.30.0.0/24"])
+    (warning,) = found.warnings
+    assert warning.startswith("lab.yaml: document 1: line 4: ")
+    assert decode(f"{LAB}proxy: {{config: {fields}}}\n", mode="iptables").spec.mode == "iptables"
 
 
 def test_everything_that_is_wrong_is_told_with_its_line() -> None:
@@ -180,9 +169,9 @@ name: no_name
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "lab.yaml: holds no Lab and no KubeProxyConfiguration: it is empty"),
+        ("", "lab.yaml: holds no Lab: it is empty"),
         ("- a\n", "lab.yaml: document 1: line 1: [\"a\"]: an object with apiVersion and kind expected"),
-        ("nodes: 3\n", 'lab.yaml: document 1: line 1: kind: Required value: must be "Lab" or "KubeProxyConfiguration"'),
+        ("nodes: 3\n", 'lab.yaml: document 1: line 1: kind: Required value: must be "Lab"'),
         ("kind: Lba\nnodes: 3\n", 'lab.yaml: document 1: line 1: kind: unknown kind "Lba"; is "Lab" meant?'),
         ("kind: Lab\n", 'lab.yaml: document 1: line 1: apiVersion: Required value: must be "kproxy/v1"'),
         (
@@ -195,20 +184,17 @@ name: no_name
         ),
         (
             "kind: Deployment\napiVersion: apps/v1\n",
-            'lab.yaml: document 1: line 1: kind: "Deployment": "Lab" or "KubeProxyConfiguration" expected; '
+            'lab.yaml: document 1: line 1: kind: "Deployment": "Lab" expected; '
             "manifests go to -f, or beside a Lab",
         ),
         (f"{LAB}---\n{LAB}", "lab.yaml: document 2: line 4: a second Lab: a file has one"),
-        (f"{LAB}---\n{PROXY}---\n{PROXY}", "document 3: line 7: a second KubeProxyConfiguration: a file has one"),
+        (PROXY, '"KubeProxyConfiguration": its fields go to proxy.config of a Lab'),
+        (f"{LAB}---\n{PROXY}", 'document 2: line 5: kind: "KubeProxyConfiguration": its fields go to proxy.config'),
         (
-            f"{LAB}proxy: {{config: {{}}}}\n---\n{PROXY}",
-            "lab.yaml: document 1: line 3: proxy.config: the file has a KubeProxyConfiguration as well",
+            f"{LAB}proxy: {{mode: iptables, config: {{mode: nftables}}}}\n",
+            'line 3: proxy.config.mode: "nftables" here, and "iptables" in proxy.mode',
         ),
-        (
-            f"{LAB}proxy: {{mode: iptables}}\n---\n{PROXY}mode: nftables\n",
-            'lab.yaml: document 2: line 7: mode: "nftables" here, and "iptables" in proxy.mode of the Lab',
-        ),
-        (f"{LAB}---\n{PROXY}mode: ipvs\n", "document 2: line 6: mode: mode ipvs: a lab has iptables or nftables"),
+        (f"{LAB}proxy: {{config: {{mode: ipvs}}}}\n", "proxy.config.mode: mode ipvs: a lab has iptables or nftables"),
         (f"{LAB}nodes: 0\n", "lab.yaml: document 1: line 3: nodes: Invalid value: 0: must be from 1 to 100"),
         (f"{LAB}nodes: []\n", "lab.yaml: document 1: line 3: nodes: Invalid value: 0: must be from 1 to 100 nodes"),
         (f"{LAB}nodes: [{{labels: 3}}]\n", "nodes[0].labels: Invalid value: 3: must be a map, not an integer"),

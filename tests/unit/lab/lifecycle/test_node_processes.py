@@ -16,13 +16,13 @@ from kproxy.lab.lifecycle.node_processes import command_of, proxy_configuration
 from kproxy.lab.spec import LabSpec, Mode
 from kproxy.lab.state import LabDirectory, LabRecord
 
-HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+HEAD = "apiVersion: kproxy/v1\nkind: Lab\nproxy: {config: {"
 
 
 def configuration(tmp_path: Path, text: str, mode: Mode | None = None) -> KubeProxyConfiguration:
     """What a node's proxy reads in a lab with this file, after lab.json was written and read again."""
     path = tmp_path / "config.yaml"
-    path.write_text(HEAD + text)
+    path.write_text(f"{HEAD}{text}}}}}\n")
     config = load_lab_config(str(path), Choices("one", mode=mode))
     lab = LabDirectory("one", tmp_path)
     lab.write(LabRecord(config.spec, "up"))
@@ -33,9 +33,9 @@ def configuration(tmp_path: Path, text: str, mode: Mode | None = None) -> KubePr
 def test_fields_of_the_file_count_and_a_lab_sets_its_own(tmp_path: Path) -> None:
     found = configuration(
         tmp_path,
-        "mode: nftables\nnodePortAddresses: [172.30.0.0/24]\nclusterCIDR: 192.0.2.0/24\n"
-        "clientConnection: {kubeconfig: /nowhere}\nhealthzBindAddress: ''\n"
-        "nftables: {masqueradeAll: true}\nconntrack: {tcpBeLiberal: true, maxPerCore: 9}\n",
+        "mode: nftables, nodePortAddresses: [172.30.0.0/24], clusterCIDR: 192.0.2.0/24, "
+        "clientConnection: {kubeconfig: /nowhere}, healthzBindAddress: '', "
+        "nftables: {masqueradeAll: true}, conntrack: {tcpBeLiberal: true, maxPerCore: 9}",
     )
     assert found.mode == "nftables"
     assert found.node_port_addresses == ("172.30.0.0/24",)
@@ -49,13 +49,13 @@ def test_fields_of_the_file_count_and_a_lab_sets_its_own(tmp_path: Path) -> None
 
 
 def test_mode_goes_before_the_file_and_iptables_is_the_default(tmp_path: Path) -> None:
-    assert configuration(tmp_path, "mode: nftables\n", "iptables").mode == "iptables"
+    assert configuration(tmp_path, "mode: nftables", "iptables").mode == "iptables"
     assert configuration(tmp_path, "").mode == "iptables"
 
 
 def test_a_mode_that_no_lab_has_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="mode"):
-        configuration(tmp_path, "mode: ipvs\n")
+        configuration(tmp_path, "mode: ipvs")
 
 
 def test_the_variant_is_for_iptables_only(tmp_path: Path) -> None:
