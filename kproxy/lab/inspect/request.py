@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import secrets
 import socket
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import msgspec
 from kproxy.cluster.journey.path import ANSWERED, LOST, REFUSED, UNREACHABLE
 from kproxy.family import host_of
 from kproxy.lab.cluster import Value
-from kproxy.lab.kubelet import sctp
+from kproxy.lab.kubelet.echo import SCTP, kernel_has_sctp
 from kproxy.linux.namespace import Namespace
 
 _KINDS: Final = {"TCP": socket.SOCK_STREAM, "UDP": socket.SOCK_DGRAM, "SCTP": socket.SOCK_STREAM}
@@ -84,9 +85,9 @@ def send_request_here(
 ) -> Response:
     """The same, in the namespace that the calling thread is in."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    raw = protocol == "SCTP" and not sctp.kernel_has_sctp()
+    raw = protocol == "SCTP" and not kernel_has_sctp()
     kind = socket.SOCK_RAW if raw else _KINDS[protocol]
-    with socket.socket(family, kind, sctp.PROTOCOL if protocol == "SCTP" else 0) as client:
+    with socket.socket(family, kind, SCTP if protocol == "SCTP" else 0) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if source or (source_port and not raw):
             client.bind((source or ("::" if family == socket.AF_INET6 else ""), 0 if raw else source_port))
@@ -97,7 +98,11 @@ def send_request_here(
         client.settimeout(timeout)
         try:
             if raw:
-                return _answer(sctp.ask(client, (address, port), source_port or _free_port(), data, timeout))
+                from kproxy.lab.kubelet import sctp
+
+                return _answer(
+                    sctp.ask(client, (address, port), source_port or 32768 + secrets.randbelow(28000), data, timeout)
+                )
             client.connect((address, port))
             return _converse(client, protocol, data, timeout)
         except ConnectionRefusedError:
@@ -161,10 +166,3 @@ def _answer(text: bytes) -> Response:
         )
     except (msgspec.DecodeError, KeyError):
         return Response(ANSWERED)  # not an echo server
-
-
-def _free_port() -> int:
-    """A source port for SCTP on raw sockets, where the kernel gives none out."""
-    import secrets
-
-    return 32768 + secrets.randbelow(28000)

@@ -19,16 +19,18 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Final
 
 import msgspec
 
 from kproxy.family import join_host_port
-from kproxy.lab.kubelet import sctp
 from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)
 
+SCTP: Final = 132
+"""The protocol's number."""
 _BACKLOG: Final = 1024
 _MAX_LINE: Final = 65536
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -66,6 +68,15 @@ class Identity(msgspec.Struct, frozen=True):
             "data": data.decode(errors="replace"),
         }
         return msgspec.json.encode(reply) + b"\n"
+
+
+def kernel_has_sctp() -> bool:
+    """Whether the kernel has sockets for it."""
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, SCTP).close()
+    except OSError:
+        return False
+    return True
 
 
 class EchoServers:
@@ -137,13 +148,9 @@ class EchoServers:
         if protocol == "UDP":
             self._watch(item, lambda: _answer_datagram(item, identity))
         elif item.type == socket.SOCK_RAW:
-            responder = sctp.Responder(
-                lambda peer, sport, dport, data: identity.answer(
-                    "SCTP", join_host_port(peer, sport), join_host_port(_own(item), dport), data
-                )
-            )
-            responder.ports = sctp_ports
-            self._watch(item, lambda: _answer_raw(item, responder))
+            from kproxy.lab.kubelet import sctp as packets  # most nodes need no scapy
+
+            self._watch(item, lambda: _answer_raw(item, packets, sctp_ports, identity))
         else:
             self._watch(item, lambda: self._accept(key, item, protocol, identity))
 
@@ -220,7 +227,7 @@ class EchoServers:
 
 def _open_all(ports: tuple[Port, ...], families: tuple[int, ...]) -> list[tuple[socket.socket, str]]:
     opened: list[tuple[socket.socket, str]] = []
-    raw = not sctp.kernel_has_sctp()
+    raw = not kernel_has_sctp()
     try:
         for family in families:
             for port in ports:
@@ -228,7 +235,7 @@ def _open_all(ports: tuple[Port, ...], families: tuple[int, ...]) -> list[tuple[
                     continue
                 opened.append((_open(_FAMILIES[family], port), port.protocol))
             if raw and any(port.protocol == "SCTP" for port in ports):
-                item = socket.socket(_FAMILIES[family], socket.SOCK_RAW, sctp.PROTOCOL)
+                item = socket.socket(_FAMILIES[family], socket.SOCK_RAW, SCTP)
                 item.setblocking(False)
                 opened.append((item, "SCTP"))
     except OSError:
@@ -240,7 +247,7 @@ def _open_all(ports: tuple[Port, ...], families: tuple[int, ...]) -> list[tuple[
 
 def _open(family: socket.AddressFamily, port: Port) -> socket.socket:
     kind = socket.SOCK_DGRAM if port.protocol == "UDP" else socket.SOCK_STREAM
-    item = socket.socket(family, kind, sctp.PROTOCOL if port.protocol == "SCTP" else 0)
+    item = socket.socket(family, kind, SCTP if port.protocol == "SCTP" else 0)
     try:
         item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -281,17 +288,18 @@ def _answer_datagram(item: socket.socket, identity: Identity) -> None:
             item.sendmsg([identity.answer("UDP", join_host_port(*peer[:2]), local, data)], control, 0, peer)
 
 
-def _answer_raw(item: socket.socket, responder: sctp.Responder) -> None:
+def _answer_raw(item: socket.socket, packets: ModuleType, ports: set[int], identity: Identity) -> None:
     for _ in range(64):
         try:
-            data, peer = item.recvfrom(65535)
+            data, (peer, *_rest) = item.recvfrom(65535)
         except BlockingIOError:
             return
-        family = socket.AddressFamily(item.family)
-        for reply in responder.receive(peer[0], sctp.strip_header(family, data)):
+
+        def answer(sport: int, dport: int, text: bytes, peer: str = peer) -> bytes:
+            local = join_host_port(item.getsockname()[0], dport)
+            return identity.answer("SCTP", join_host_port(peer, sport), local, text)
+
+        reply = packets.respond(packets.read_packet(item.family, data), ports, answer)
+        if reply:
             with contextlib.suppress(OSError):
-                item.sendto(reply, (peer[0], 0))
-
-
-def _own(item: socket.socket) -> str:
-    return str(item.getsockname()[0])
+                item.sendto(reply, (peer, 0))

@@ -1,9 +1,11 @@
-"""Just enough of SCTP (RFC 9260) to answer and to ask in one association, on raw sockets.
+"""Just enough of SCTP (RFC 9260) to answer and to ask in one association, on raw sockets, with scapy's packets.
 
 Most kernels have no SCTP without a module, while netfilter tracks and translates it all the same. Where the kernel does
 have it, its sockets are used (`kernel_has_sctp`); a raw socket beside them would get every packet twice answered.
 
-One association carries one message each way, without retransmission: the asker sends again if nothing comes.
+One association carries one message each way, without retransmission: the asker sends again if nothing comes. Both sides
+have the asker's tag, so the answering side remembers nothing, and an INIT that is sent again is answered alike: another
+tag would make what comes with the first invalid to conntrack.
 """
 
 from __future__ import annotations
@@ -12,164 +14,67 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
-PROTOCOL: Final = 132
-DATA, INIT, INIT_ACK, SACK, HEARTBEAT, HEARTBEAT_ACK, ABORT, SHUTDOWN, SHUTDOWN_ACK = range(9)
-COOKIE_ECHO, COOKIE_ACK, SHUTDOWN_COMPLETE = 10, 11, 14
-_STATE_COOKIE: Final = 7
+from scapy.layers.sctp import (
+    SCTP,
+    SCTPChunkAbort,
+    SCTPChunkCookieAck,
+    SCTPChunkCookieEcho,
+    SCTPChunkData,
+    SCTPChunkHeartbeatAck,
+    SCTPChunkHeartbeatReq,
+    SCTPChunkInit,
+    SCTPChunkInitAck,
+    SCTPChunkParamStateCookie,
+    SCTPChunkSACK,
+    SCTPChunkShutdown,
+    SCTPChunkShutdownAck,
+)
+
 _RECVERR: Final = {socket.AF_INET: (socket.IPPROTO_IP, 11), socket.AF_INET6: (socket.IPPROTO_IPV6, 25)}
 """IP_RECVERR and IPV6_RECVERR of <linux/in.h> and <linux/in6.h>."""
+_HEADER: Final = 12
 _WINDOW: Final = 65536
-_WHOLE: Final = 3
-"""Flags of a DATA chunk that is first and last fragment."""
 
 
-def _table() -> tuple[int, ...]:
-    found = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        found.append(value)
-    return tuple(found)
+def _data(tsn: int, data: bytes) -> Any:
+    return SCTPChunkData(beginning=1, ending=1, tsn=tsn, data=data)
 
 
-_CRC: Final = _table()
+def read_packet(family: int, data: bytes) -> Any:
+    """The packet that a raw socket received (those of IPv4 have the IP header before it); None if it is none."""
+    packet = data[(data[0] & 15) * 4 :] if family == socket.AF_INET and data else data
+    return SCTP(packet) if len(packet) >= _HEADER else None
 
 
-def crc32c(data: bytes) -> int:
-    """The checksum of SCTP (Castagnoli)."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = value >> 8 ^ _CRC[(value ^ byte) & 0xFF]
-    return value ^ 0xFFFFFFFF
+def respond(packet: Any, ports: Collection[int], answer: Callable[[int, int, bytes], bytes]) -> bytes:
+    """The listening side: what to send back to where a packet came from, if anything.
 
-
-class Chunk(NamedTuple):
-    kind: int
-    flags: int
-    value: bytes
-
-
-class Message(NamedTuple):
-    """An SCTP packet with its chunks."""
-
-    sport: int
-    dport: int
-    tag: int
-    chunks: tuple[Chunk, ...]
-
-
-def encode(message: Message) -> bytes:
-    """The packet's bytes, from the SCTP header on."""
-    body = b""
-    for kind, flags, value in message.chunks:
-        length = 4 + len(value)
-        body += struct.pack("!BBH", kind, flags, length) + value + bytes(-length % 4)
-    head = struct.pack("!HHI", message.sport, message.dport, message.tag)
-    # The checksum goes over the wire with its low byte first.
-    return head + struct.pack("<I", crc32c(head + bytes(4) + body)) + body
-
-
-def decode(data: bytes) -> Message | None:
-    """The packet in these bytes; None if they are not one."""
-    if len(data) < 12:
-        return None
-    sport, dport, tag = struct.unpack_from("!HHI", data)
-    return Message(sport, dport, tag, tuple(_chunks(data[12:])))
-
-
-def _chunks(data: bytes) -> Iterator[Chunk]:
-    while len(data) >= 4:
-        kind, flags, length = struct.unpack_from("!BBH", data)
-        if length < 4 or length > len(data):
-            return
-        yield Chunk(kind, flags, data[4:length])
-        data = data[length + -length % 4 :]
-
-
-def kernel_has_sctp() -> bool:
-    """Whether the kernel has sockets for it."""
-    try:
-        socket.socket(socket.AF_INET, socket.SOCK_STREAM, PROTOCOL).close()
-    except OSError:
-        return False
-    return True
-
-
-def strip_header(family: socket.AddressFamily, data: bytes) -> bytes:
-    """What a raw socket received, from the SCTP header on: those of IPv4 have the IP header before it."""
-    return data[(data[0] & 15) * 4 :] if family == socket.AF_INET and data else data
-
-
-@dataclass
-class _Association:
-    tag: int
-    peer_tag: int
-    next_tsn: int
-    seen_tsn: int
-
-
-class Responder:
-    """The listening side: `receive` takes a packet and returns what to send back to where it came from."""
-
-    def __init__(self, answer: Callable[[str, int, int, bytes], bytes]) -> None:
-        """`answer(peer address, peer port, own port, data)` makes the reply to a message."""
-        self._answer = answer
-        self._known: dict[tuple[str, int, int], _Association] = {}
-        self.ports: set[int] = set()
-
-    def receive(self, peer: str, data: bytes) -> list[bytes]:
-        """The packets that answer one that `peer` sent."""
-        message = decode(data)
-        if message is None or message.dport not in self.ports:
-            return []
-        key = (peer, message.sport, message.dport)
-        replies: list[bytes] = []
-        for chunk in message.chunks:
-            replies += self._chunk(key, chunk)
-        return replies
-
-    def _chunk(self, key: tuple[str, int, int], chunk: Chunk) -> list[bytes]:
-        peer, sport, dport = key
-
-        def reply(tag: int, *chunks: Chunk) -> bytes:
-            return encode(Message(dport, sport, tag, chunks))
-
-        if chunk.kind == INIT and len(chunk.value) >= 16:
-            peer_tag, _, _, _, tsn = struct.unpack_from("!IIHHI", chunk.value)
-            mine = self._known.get(key)
-            if mine is None or mine.peer_tag != peer_tag:
-                # Sent again, it gets the same tag: another would make what comes with the first invalid to conntrack.
-                mine = _Association(secrets.randbits(32) | 1, peer_tag, secrets.randbits(32), (tsn - 1) & 0xFFFFFFFF)
-                self._known[key] = mine
-            if len(self._known) > 10_000:
-                self._known.pop(next(iter(self._known)))
-            value = struct.pack("!IIHHI", mine.tag, _WINDOW, 1, 1, mine.next_tsn)
-            cookie = struct.pack("!HH", _STATE_COOKIE, 8) + struct.pack("!I", mine.tag)
-            return [reply(peer_tag, Chunk(INIT_ACK, 0, value + cookie))]
-        mine = self._known.get(key)
-        if mine is None:
-            return []
-        if chunk.kind == COOKIE_ECHO:
-            return [reply(mine.peer_tag, Chunk(COOKIE_ACK, 0, b""))]
-        if chunk.kind == DATA and len(chunk.value) >= 12:
-            tsn = struct.unpack_from("!I", chunk.value)[0]
-            mine.seen_tsn = tsn
-            text = self._answer(peer, sport, dport, chunk.value[12:])
-            data = Chunk(DATA, _WHOLE, struct.pack("!IHHI", mine.next_tsn, 0, 0, 0) + text)
-            mine.next_tsn = (mine.next_tsn + 1) & 0xFFFFFFFF
-            return [reply(mine.peer_tag, Chunk(SACK, 0, struct.pack("!IIHH", tsn, _WINDOW, 0, 0)), data)]
-        if chunk.kind == HEARTBEAT:
-            return [reply(mine.peer_tag, Chunk(HEARTBEAT_ACK, 0, chunk.value))]
-        if chunk.kind == SHUTDOWN:
-            return [reply(mine.peer_tag, Chunk(SHUTDOWN_ACK, 0, b""))]
-        if chunk.kind in (SHUTDOWN_COMPLETE, ABORT):
-            self._known.pop(key, None)
-        return []
+    Args:
+        answer: makes the reply to a message, of the peer's port and the own one.
+    """
+    if packet is None or packet.dport not in ports:
+        return b""
+    chunk, tag = packet.payload, packet.tag
+    if isinstance(chunk, SCTPChunkInit):
+        tag, cookie = chunk.init_tag, SCTPChunkParamStateCookie(cookie=b"lab!")
+        reply: Any = SCTPChunkInitAck(
+            init_tag=tag, init_tsn=tag, params=[cookie], a_rwnd=_WINDOW, n_out_streams=1, n_in_streams=1
+        )
+    elif isinstance(chunk, SCTPChunkCookieEcho):
+        reply = SCTPChunkCookieAck()
+    elif isinstance(chunk, SCTPChunkData):
+        text = answer(packet.sport, packet.dport, bytes(chunk.data or b""))
+        reply = SCTPChunkSACK(cumul_tsn_ack=chunk.tsn, a_rwnd=_WINDOW) / _data(tag, text)
+    elif isinstance(chunk, SCTPChunkHeartbeatReq):
+        reply = SCTPChunkHeartbeatAck(params=chunk.params)
+    elif isinstance(chunk, SCTPChunkShutdown):
+        reply = SCTPChunkShutdownAck()
+    else:
+        return b""
+    return bytes(SCTP(sport=packet.dport, dport=packet.sport, tag=tag) / reply)
 
 
 def ask(raw: socket.socket, target: tuple[str, int], source_port: int, data: bytes, timeout: float) -> bytes:
@@ -185,17 +90,20 @@ def ask(raw: socket.socket, target: tuple[str, int], source_port: int, data: byt
     """
     address, port = target
     deadline = time.monotonic() + timeout
-    tag, tsn = secrets.randbits(32) | 1, secrets.randbits(32)
-    init = Chunk(INIT, 0, struct.pack("!IIHHI", tag, _WINDOW, 1, 1, tsn))
+    tag, peer_tag = secrets.randbits(32) | 1, 0
+
+    def send(chunk: Any) -> bytes:
+        packet = bytes(SCTP(sport=source_port, dport=port, tag=peer_tag) / chunk)
+        raw.send(packet)
+        return packet
+
     raw.setsockopt(*_RECVERR[socket.AddressFamily(raw.family)], 1)
     raw.connect((address, 0))
-    sent = encode(Message(source_port, port, 0, (init,)))
-    raw.send(sent)
-    peer_tag = 0
+    sent = send(SCTPChunkInit(init_tag=tag, init_tsn=tag, a_rwnd=_WINDOW, n_out_streams=1, n_in_streams=1))
     while True:
         raw.settimeout(max(0.001, min(0.5, deadline - time.monotonic())))
         try:
-            received = raw.recv(65535)
+            packet = read_packet(raw.family, raw.recv(65535))
         except TimeoutError:
             if time.monotonic() >= deadline:
                 raise
@@ -206,28 +114,22 @@ def ask(raw: socket.socket, target: tuple[str, int], source_port: int, data: byt
             if (source_port, port) in _failed(raw):
                 raise
             continue
-        message = decode(strip_header(socket.AddressFamily(raw.family), received))
-        if message is None or message.dport != source_port or message.sport != port or message.tag != tag:
+        if packet is None or (packet.dport, packet.sport, packet.tag) != (source_port, port, tag):
             continue
-        for chunk in message.chunks:
-            if chunk.kind == INIT_ACK:
-                if peer_tag:
-                    continue  # the answer to an INIT that was sent again (RFC 9260, 5.2.3)
-                peer_tag = struct.unpack_from("!I", chunk.value)[0]
-                sent = encode(Message(source_port, port, peer_tag, (Chunk(COOKIE_ECHO, 0, _cookie(chunk.value)),)))
-            elif chunk.kind == COOKIE_ACK:
-                payload = Chunk(DATA, _WHOLE, struct.pack("!IHHI", tsn, 0, 0, 0) + data)
-                sent = encode(Message(source_port, port, peer_tag, (payload,)))
-            elif chunk.kind == DATA:
-                end = struct.unpack_from("!I", chunk.value)[0]
-                sack = Chunk(SACK, 0, struct.pack("!IIHH", end, _WINDOW, 0, 0))
-                raw.send(encode(Message(source_port, port, peer_tag, (sack, Chunk(ABORT, 0, b"")))))
-                return chunk.value[12:]
-            elif chunk.kind == ABORT:
-                raise ConnectionRefusedError("the association was refused")
-            else:
-                continue
-            raw.send(sent)
+        chunk = packet.payload
+        # The answer to an INIT that was sent again is passed over (RFC 9260, 5.2.3).
+        if isinstance(chunk, SCTPChunkInitAck) and not peer_tag:
+            peer_tag = chunk.init_tag
+            cookies = [each.cookie for each in chunk.params if isinstance(each, SCTPChunkParamStateCookie)]
+            sent = send(SCTPChunkCookieEcho(cookie=cookies[0] if cookies else b""))
+        elif isinstance(chunk, SCTPChunkCookieAck):
+            sent = send(_data(tag, data))
+        elif SCTPChunkData in packet:
+            found = packet[SCTPChunkData]
+            send(SCTPChunkSACK(cumul_tsn_ack=found.tsn, a_rwnd=_WINDOW) / SCTPChunkAbort())
+            return bytes(found.data or b"")
+        elif isinstance(chunk, SCTPChunkAbort):
+            raise ConnectionRefusedError("the association was refused")
 
 
 def _failed(raw: socket.socket) -> set[tuple[int, int]]:
@@ -241,13 +143,3 @@ def _failed(raw: socket.socket) -> set[tuple[int, int]]:
         if len(data) >= 4:
             sport, dport = struct.unpack_from("!HH", data)
             found.add((sport, dport))
-
-
-def _cookie(value: bytes) -> bytes:
-    offset = 16
-    while offset + 4 <= len(value):
-        kind, length = struct.unpack_from("!HH", value, offset)
-        if kind == _STATE_COOKIE:
-            return value[offset + 4 : offset + length]
-        offset += max(4, length + -length % 4)
-    return b""
