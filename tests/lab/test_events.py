@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.lab.controllers.scheduler import why_not
-from kproxy.lab.events import COMBINED, Correlator
+from kproxy.lab.events import Correlator
 from tests.support.lab.labtools import Lab, deployment, lab_up
 
 KEY = ("Pod", "default", "web", "uid", "v1")
@@ -24,22 +24,6 @@ def test_an_event_that_comes_again_is_counted() -> None:
     second = memory.count((*KEY, "a"), "web.2", "t2")
     assert (second.name, second.first, second.count) == ("web.1", "t1", 2)
     assert memory.count((*KEY, "b"), "web.3", "t3").name == "web.3"
-
-
-def test_many_that_differ_only_in_their_message_become_one() -> None:
-    memory = Correlator("kubelet")
-    said = [memory.combine(KEY, f"try {n}", float(n)) for n in range(12)]
-    assert said == [*(f"try {n}" for n in range(9)), *(f"{COMBINED}try {n}" for n in range(9, 12))]
-    assert memory.combine(KEY, "try 12", 11.0 + 601) == "try 12", "ten minutes later it begins anew"
-
-
-def test_a_source_may_say_so_much_of_one_object() -> None:
-    memory = Correlator("kubelet")
-    assert [memory.allows(KEY, 0.0) for _ in range(27)] == [True] * 25 + [False] * 2
-    assert memory.allows(("Pod", "default", "other", "uid", "v1"), 0.0)
-    assert not memory.allows(KEY, 299.0)
-    assert memory.allows(KEY, 301.0)
-    assert not memory.allows(KEY, 302.0)
 
 
 def node(*, ready: bool = True, disk: str = "hdd", unschedulable: bool = False) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -281,9 +280,7 @@ class Runtime:
             message = message.replace(f"{{{part}}}", text)
         speaker = said.component or component
         correlator = self._correlators.setdefault(speaker, Correlator(speaker))
-        event = correlator.next(said.about, said.kind, said.reason, message, said.type, clock=time.monotonic())
-        if event is None:
-            return
+        event = correlator.next(said.about, said.kind, said.reason, message, said.type)
         resource, options = self._catalog.builtin("", EVENTS.plural), Options(field_manager=speaker)
         try:
             if event.counted is not None and self._tables.get(EVENTS, f"{event.namespace}/{event.name}") is not None:
