@@ -1,7 +1,7 @@
 """The server: one process, one event loop, one writer thread.
 
 `ApiServer` puts the parts together and runs until it is told to stop; testing.py runs one in a thread, for tests.
-Requests come through TLS (http/tls.py) and HTTP (http/protocol.py) to http/app.py.
+Requests come through TLS (auth/certs.py) and HTTP (http/protocol.py) to http/app.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from uvicorn.server import ServerState
 
 from kproxy.apiserver.auth import certs
 from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
-from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers import bootstrap
@@ -37,9 +36,7 @@ from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.http.app import App
-from kproxy.apiserver.http.protocol import Http, Refusing, end_connections
-from kproxy.apiserver.http.tls import HANDSHAKE, server_context
-from kproxy.apiserver.http.websocket import WebSocket
+from kproxy.apiserver.http.protocol import Http, Refusing, WebSocket, end_connections
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kubelet import Connect
 from kproxy.apiserver.registry.catalog import Catalog
@@ -252,7 +249,7 @@ class ApiServer:
         reached = (self.configuration.host, self._advertised() or "127.0.0.1")
         hosts = [host for host in reached if host not in ("0.0.0.0", "::")]
         first = next(iter(self.registry.allocators.addresses.values())).first
-        context = server_context(self.authority, certs.new_server(self.authority, (*hosts, first)))
+        context = certs.server_context(self.authority, certs.new_server(self.authority, (*hosts, first)))
         state, limit = self._state, self.configuration.max_connections
 
         def make() -> asyncio.Protocol:
@@ -263,7 +260,7 @@ class ApiServer:
         opened = self.configuration.more_sockets
         for each in (sock, *(opened(self.port) if opened is not None else ())):
             server = await loop.create_server(
-                make, sock=each, backlog=1024, ssl=context, ssl_handshake_timeout=HANDSHAKE
+                make, sock=each, backlog=1024, ssl=context, ssl_handshake_timeout=certs.HANDSHAKE
             )
             self._servers.append(server)
 
@@ -289,7 +286,7 @@ class ApiServer:
 
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = (MASTERS,)) -> str:
         """A kubeconfig with a client certificate for a user."""
-        return kubeconfig_text(self.url, self.authority, user, groups)
+        return certs.kubeconfig_text(self.url, self.authority, user, groups)
 
 
 def event_loop() -> asyncio.AbstractEventLoop:

@@ -1,14 +1,19 @@
-"""The server's own certificate authority, certificates and keys, made once and kept in the data directory."""
+"""The server's own certificate authority, certificates and keys, made once and kept in the data directory; what TLS
+offers and asks for, and kubeconfigs with client certificates."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -16,6 +21,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kproxy.errors import KproxyError
 
+HANDSHAKE: Final = 10.0
+"""Seconds for the handshake of TLS."""
 _YEARS: Final = timedelta(days=3650)
 _NAMES: Final = (
     "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost",
@@ -169,3 +176,54 @@ def load_or_make_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError(f"{path}: not an elliptic-curve key")
     return key
+
+
+def server_context(authority: Identity, server: Identity) -> ssl.SSLContext:
+    """A context for listening with `server`, which `authority` has issued; clients may show what `authority` issued.
+
+    Another certificate ends the handshake. kube-apiserver answers 401 to it; a context of the standard library cannot.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with TemporaryDirectory(prefix="kproxy-") as directory:  # OpenSSL wants a file
+        path = Path(directory) / "server.pem"
+        write_private(path, server.key_pem + server.certificate_pem + authority.certificate_pem)
+        context.load_cert_chain(path)
+    context.load_verify_locations(cadata=authority.certificate_pem.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def kubeconfig_text(url: str, authority: Identity, user: str, groups: tuple[str, ...]) -> str:
+    """The text of a kubeconfig for a user of some groups."""
+    identity = new_client(authority, user, groups)
+
+    def text(data: bytes) -> str:
+        return b64encode(data).decode()
+
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "kproxy",
+                "cluster": {
+                    "server": url,
+                    "certificate-authority-data": text(authority.certificate_pem),
+                },
+            }
+        ],
+        "users": [
+            {
+                "name": user,
+                "user": {
+                    "client-certificate-data": text(identity.certificate_pem),
+                    "client-key-data": text(identity.key_pem),
+                },
+            }
+        ],
+        "contexts": [{"name": "kproxy", "context": {"cluster": "kproxy", "user": user}}],
+        "current-context": "kproxy",
+    }
+    return yaml.safe_dump(document, sort_keys=False)

@@ -5,7 +5,6 @@ Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/validation. The sc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import ClassVar, Final
@@ -22,7 +21,6 @@ CRD_CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer by which a definition waits for its objects."""
 _UNEVALUATED: Final = "x-kubernetes-validations are stored, but kproxy's API server does not evaluate them: "
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
-_SELECTABLE: Final = re.compile(r"(\.[A-Za-z_][A-Za-z0-9_-]*)+")
 
 
 class CustomResourceDefinitionStrategy(Strategy):
@@ -208,18 +206,10 @@ def _columns_part(version: Json, path: str) -> Iterator[FieldError]:
             yield invalid(f"{at}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _selectable_part(version: Json, path: str) -> Iterator[FieldError]:
-    for index, each in enumerate(version.get("selectableFields") or ()):
-        text = each.get("jsonPath", "")
-        if not _SELECTABLE.fullmatch(text):
-            yield invalid(f"{path}[{index}].jsonPath", text, "must be a simple path of field names, each after a dot")
-
-
 _PARTS: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {
     "schema": _schema_part,
     "subresources": _subresources_part,
     "additionalPrinterColumns": _columns_part,
-    "selectableFields": _selectable_part,
 }
 
 

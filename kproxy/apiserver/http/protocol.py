@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
 from kproxy.apiserver.errors import ApiError, bad_request
@@ -109,6 +110,14 @@ class Http(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_headers = True
         super().on_message_complete()
+
+
+class WebSocket(WSProtocol):
+    """uvicorn's protocol over wsproto, for pods/exec, which says nothing of each connection."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.logger = log
 
 
 async def end_connections(state: ServerState, seconds: float) -> None:

@@ -27,7 +27,7 @@ from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
-from kproxy.apiserver.kinds.field_rules import rules
+from kproxy.apiserver.kinds.field_rules import check_config_key, rules
 from kproxy.apiserver.kinds.pods import PodStrategy
 from kproxy.apiserver.kinds.service import ServiceStrategy
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name, path_name
@@ -227,17 +227,7 @@ class SecretStrategy(Strategy):
 
 
 def _key_errors(data: Json, path: str) -> list[FieldError]:
-    errors = []
-    for key in data:
-        if len(key) > 253:
-            errors.append(invalid(f"{path}[{key[:64]}]", key, "must be no more than 253 bytes"))
-        if not key or key in (".", "..") or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in key):
-            text = (
-                "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
-                "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-            )
-            errors.append(invalid(f"{path}[{key[:64]}]", key, text))
-    return errors
+    return [invalid(f"{path}[{key[:64]}]", key, text) for key in data for text in check_config_key(key)]
 
 
 def _immutable_errors(value: Json, old: Json, names: tuple[str, ...]) -> list[FieldError]:
@@ -332,24 +322,6 @@ class BindingStrategy(Strategy):
         return []
 
 
-class LeaseStrategy(Strategy):
-    """coordination.k8s.io/v1 Lease."""
-
-    qualified_finalizers: ClassVar[bool] = False
-    create_on_update: ClassVar[bool] = True
-
-    def validate(self, value: Json) -> list[FieldError]:
-        spec = value.get("spec") or {}
-        errors = []
-        duration = spec.get("leaseDurationSeconds")
-        if duration is not None and duration <= 0:
-            errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-        transitions = spec.get("leaseTransitions")
-        if transitions is not None and transitions < 0:
-            errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-        return errors
-
-
 STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "ClusterRole": RoleStrategy,
     "ClusterRoleBinding": BindingStrategy,
@@ -359,7 +331,6 @@ STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
     "EndpointSlice": EndpointSliceStrategy,
     "Endpoints": EndpointsStrategy,
     "Event": EventStrategy,
-    "Lease": LeaseStrategy,
     "Namespace": NamespaceStrategy,
     "NewEvent": NewEventStrategy,
     "Node": NodeStrategy,

@@ -67,8 +67,11 @@ def check_environment_name(value: str) -> tuple[str, ...]:
     return () if _ENV.fullmatch(value) else (_ENV_TEXT,)
 
 
-def _config_key(value: str) -> tuple[str, ...]:
-    return () if len(value) <= 253 and _CONFIG_KEY.fullmatch(value) else (_CONFIG_KEY_TEXT,)
+def check_config_key(value: str) -> tuple[str, ...]:
+    """A key of a ConfigMap or Secret."""
+    if len(value) > 253:
+        return ("must be no more than 253 bytes",)
+    return () if _CONFIG_KEY.fullmatch(value) and value not in (".", "..") else (_CONFIG_KEY_TEXT,)
 
 
 def _no_backsteps(value: str) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ def _ip(value: str) -> tuple[str, ...]:
 
 
 _TEXTS: Final[dict[str, Callable[[str], tuple[str, ...]]]] = {
-    "config-key": _config_key,
+    "config-key": check_config_key,
     "env-name": check_environment_name,
     "ip": _ip,
     "label": check_dns_label,
@@ -290,12 +293,11 @@ def _check(words: str) -> Check:
 class Rules:
     """A table's tree. `errors` walks a value, `path` being where it is in its object."""
 
-    __slots__ = ("_checks", "_fields", "_items", "_must")
+    __slots__ = ("_checks", "_fields", "_items")
 
     def __init__(self) -> None:
         self._checks: list[Check] = []
         self._fields: dict[str, Rules] = {}
-        self._must: tuple[str, ...] | None = None
         self._items: Rules | None = None
 
     def add(self, path: str, checks: Iterable[Check], shared: Rules | None = None) -> None:
@@ -323,31 +325,8 @@ class Rules:
     def errors(self, value: Any, path: str) -> list[FieldError]:
         """What is wrong with a value."""
         found: list[FieldError] = []
-        if not self._sound(value):
-            self._walk(value, path, found)
+        self._walk(value, path, found)
         return found
-
-    def _sound(self, value: Any) -> bool:
-        """Whether nothing is wrong, for the many objects that are valid: it looks at the fields that are there and
-        makes no paths."""
-        for check in self._checks:
-            if check(value, ""):
-                return False
-        if isinstance(value, dict):
-            if self._must is None:
-                self._must = tuple(name for name, each in self._fields.items() if {_needed, _set} & set(each._checks))
-            for name in self._must:
-                if value.get(name) is None:
-                    return False
-            fields = self._fields
-            for name, item in value.items():
-                if item is not None and (rules := fields.get(name)) is not None and not rules._sound(item):
-                    return False
-        elif isinstance(value, list) and (items := self._items) is not None:
-            for item in value:
-                if not items._sound(item):
-                    return False
-        return True
 
     def _walk(self, value: Any, path: str, found: list[FieldError]) -> None:
         for check in self._checks:

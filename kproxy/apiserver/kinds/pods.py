@@ -27,7 +27,6 @@ _MAY_CHANGE: Final = (
 _MAX_SECONDS: Final = (1 << 31) - 1
 _COMPUTE: Final = ("cpu", "memory")
 _LOST: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_ONLY_MORE: Final = "only additions are allowed (no mutations or deletions)"
 
 
 class PodStrategy(Strategy):
@@ -98,8 +97,6 @@ class PodStrategy(Strategy):
         errors += late
         errors += _toleration_errors(spec.get("tolerations") or [], before.get("tolerations") or [])
         errors += _gate_errors(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
-        if before.get("schedulingGates"):
-            errors += _selector_errors(spec, before)
         if _fixed(spec, before) != _fixed(before, before):
             text = f"pod updates may not change fields other than {','.join(_MAY_CHANGE)}"
             errors.append(forbidden("spec", text))
@@ -192,35 +189,6 @@ def _gate_errors(mine: list[Json], theirs: list[Json]) -> Iterator[FieldError]:
             yield forbidden("spec.schedulingGates", text)
 
 
-def _selector_errors(spec: Json, before: Json) -> Iterator[FieldError]:
-    """While a Pod waits behind gates, where it may run can be narrowed."""
-    mine, theirs = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
-    if not theirs.items() <= mine.items():
-        yield invalid("spec.nodeSelector", mine, _ONLY_MORE)
-    path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-    new, old = _required_terms(spec), _required_terms(before)
-    if old is None:
-        return
-    if new is None or len(new) != len(old):
-        yield invalid(path, new, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
-        return
-    for index, (left, right) in enumerate(zip(new, old, strict=True)):
-        where = f"{path}[{index}]"
-        if not right and left:  # a term without requirements selects nothing: one more would select something
-            yield invalid(where, left, _ONLY_MORE)
-        for name in ("matchExpressions", "matchFields"):
-            kept = right.get(name) or []
-            if (left.get(name) or [])[: len(kept)] != kept:
-                yield invalid(f"{where}.{name}", left.get(name) or [], _ONLY_MORE)
-
-
-def _required_terms(spec: Json) -> list[Json] | None:
-    """The terms of the required node affinity; None if there is none."""
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required_ = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return None if required_ is None else list(required_.get("nodeSelectorTerms") or ())
-
-
 def _fixed(spec: Json, before: Json) -> Json:
     """A Pod's spec without what an update may change, given what it was."""
     kept = dict(spec)
@@ -231,7 +199,7 @@ def _fixed(spec: Json, before: Json) -> Json:
     for kind in ("containers", "initContainers"):
         if kind in kept:
             kept[kind] = [{key: item for key, item in each.items() if key != "image"} for each in kept[kind] or ()]
-    if before.get("schedulingGates"):
+    if before.get("schedulingGates"):  # where it may run is not decided yet
         kept.pop("nodeSelector", None)
         affinity = {key: item for key, item in (kept.pop("affinity", None) or {}).items() if key != "nodeAffinity"}
         wanted = (spec.get("affinity") or {}).get("nodeAffinity") or {}

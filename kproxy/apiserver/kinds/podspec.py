@@ -87,12 +87,6 @@ def _default_volume(volume: Json) -> None:
             source.setdefault("defaultMode", 420)
     if (host := volume.get("hostPath")) is not None:
         host.setdefault("type", "")
-    if (image := volume.get("image")) is not None and not image.get("pullPolicy"):
-        image["pullPolicy"] = _pull_policy(image.get("reference", ""))
-    if (iscsi := volume.get("iscsi")) is not None:
-        iscsi.setdefault("iscsiInterface", "default")
-    if (claim := (volume.get("ephemeral") or {}).get("volumeClaimTemplate")) is not None:
-        claim["spec"].setdefault("volumeMode", "Filesystem")
     for item in (volume.get("downwardAPI") or {}).get("items") or ():
         _default_field_ref(item)
     for source in (volume.get("projected") or {}).get("sources") or ():

@@ -9,18 +9,57 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds import printers
 from kproxy.apiserver.kinds.builtin import STRATEGIES
 from kproxy.apiserver.kinds.printers import Columns
-from kproxy.apiserver.kinds.selectable import NO_FIELDS, FieldsOf
 from kproxy.apiserver.kinds.stored import ROWS, Stored, strategy_of
 from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
+
+
+class FieldsOf:
+    """Takes the values of fields out of an object, for field selectors.
+
+    `zeros` are the texts of fields that Go's JSON leaves out when they are false or 0; `computed` are fields that are
+    not simply the value at their path.
+    """
+
+    __slots__ = ("_computed", "_split", "_zeros", "paths")
+
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        zeros: Mapping[str, str] | None = None,
+        computed: Mapping[str, Callable[[Json], str]] | None = None,
+    ) -> None:
+        self.paths = paths
+        self._zeros = zeros or {}
+        self._computed = {path: call for path, call in (computed or {}).items() if path in paths}
+        self._split = [(path, path.split(".")) for path in paths if path not in self._computed]
+
+    def __call__(self, value: Json) -> dict[str, str]:
+        """The fields that are there, as text."""
+        found = dict(self._zeros)
+        for path, parts in self._split:
+            item: Any = value
+            for part in parts:
+                item = item.get(part) if isinstance(item, dict) else None
+            if isinstance(item, bool):
+                item = "true" if item else "false"
+            if isinstance(item, str | int):
+                found[path] = str(item)
+        for path, call in self._computed.items():
+            found[path] = call(value)
+        return found
+
+
+NO_FIELDS: Final = FieldsOf(())
+"""The fields of a resource that is selected by name only."""
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -314,6 +353,5 @@ def _groups() -> list[Resource]:
             "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", short="crd crds",
             namespaced=False, categories=("api-extensions",), status=True,
         ),
-        _row("coordination.k8s.io", "Lease", "leases", "io.k8s.api.coordination.v1.Lease"),
         _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
     ]  # fmt: skip

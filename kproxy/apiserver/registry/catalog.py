@@ -14,7 +14,6 @@ from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers import custom_columns
 from kproxy.apiserver.kinds.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in
-from kproxy.apiserver.kinds.selectable import FieldsOf
 from kproxy.apiserver.storage.store import Entry, Event, Store, Table
 
 _TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")
@@ -25,7 +24,6 @@ class Catalog:
     """Finds resources by group, version and plural name."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self._built_in = built_in({"CustomResourceDefinition": CustomResourceDefinitionStrategy()})
         self._custom: dict[str, _Definition] = {}
         self._index: dict[tuple[str, str, str], Resource] = {}
@@ -58,8 +56,6 @@ class Catalog:
                 continue
             for each in definition.rows:
                 self._index.setdefault((each.group, each.version, each.plural), each)
-            if definition.rows and (table := self._store.tables.get(definition.rows[0].storage)) is not None:
-                table.select_by(definition.rows[0].fields_of)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """A resource, None if it is not served."""
@@ -109,20 +105,12 @@ class _Definition:
 
 
 def custom_resources(crd: Json) -> list[Resource]:
-    """The resources that a CustomResourceDefinition makes, one for each served version.
-
-    Their objects are in one table, so all of them take the fields of every version out of an object; which of these a
-    selector may name is the version's own affair.
-    """
+    """The resources that a CustomResourceDefinition makes, one for each served version."""
     spec = crd["spec"]
     names = spec["names"]
     found = []
     nodes = [compile_structural(_schema_of(spec, version), root=True) for version in spec.get("versions") or ()]
     stored = [node for version, node in zip(spec.get("versions") or (), nodes, strict=True) if version.get("storage")]
-    every: dict[str, None] = {}
-    for version in spec.get("versions") or ():
-        every |= dict.fromkeys(_selectable(version))
-    fields_of = FieldsOf(tuple(every))
     for version, node in zip(spec.get("versions") or (), nodes, strict=True):
         if not version.get("served"):
             continue
@@ -134,7 +122,6 @@ def custom_resources(crd: Json) -> list[Resource]:
             subresources.append(Subresource("scale", "Scale", group="autoscaling", version="v1"))
         if "status" in subs:
             subresources.append(Subresource("status", kind))
-        fields = _selectable(version)
         found.append(
             Resource(
                 spec["group"],
@@ -153,8 +140,7 @@ def custom_resources(crd: Json) -> list[Resource]:
                 storage=f"{names.get('plural', '')}.{spec['group']}",
                 list_kind=names.get("listKind") or f"{kind}List",
                 custom=True,
-                fields_of=fields_of,
-                selectable=(*METADATA_FIELDS[: 2 if spec.get("scope") == "Namespaced" else 1], *fields),
+                selectable=METADATA_FIELDS[: 2 if spec.get("scope") == "Namespaced" else 1],
                 scale=subs.get("scale"),
                 deprecation=warning_of(spec["group"], version, kind),
                 api_versions=tuple(f"{spec['group']}/{each['name']}" for each in spec["versions"]),
@@ -166,8 +152,3 @@ def custom_resources(crd: Json) -> list[Resource]:
 def _schema_of(spec: Json, version: Json) -> Json:
     schema: Json = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     return {**schema, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else schema
-
-
-def _selectable(version: Json) -> tuple[str, ...]:
-    """The dotted paths of one version's selectableFields."""
-    return tuple(each.get("jsonPath", "").lstrip(".") for each in version.get("selectableFields") or ())

@@ -1,4 +1,5 @@
-"""Checks that every write shares: its namespace, its metadata, what its kind says of it."""
+"""Checks that every write shares: its namespace, its metadata, what its kind says of it; what an update may not write
+through each endpoint."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json, bad_request, conflict, forbidden, not_found, stale, too_large
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
+from kproxy.apiserver.kinds.strategy import Context
 from kproxy.apiserver.registry.metadata import metadata_errors, metadata_update_errors
 from kproxy.apiserver.schema.managed_fields import Manager
 from kproxy.apiserver.storage.store import Entry, Table
@@ -114,3 +116,44 @@ def refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
 def convertible(resource: Resource, managers: list[Manager]) -> list[Manager]:
     """Managers without those of a version in which the objects are not served: their fields cannot be converted."""
     return [each for each in managers if each.api_version in (resource.api_versions or (resource.api_version,))]
+
+
+def keep_system_fields(meta: Json, old: Json) -> None:
+    """Puts back what only the server writes in metadata."""
+    for name in (
+        "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion",
+        "generation", "selfLink",
+    ):  # fmt: skip
+        if name in old:
+            meta[name] = old[name]
+        else:
+            meta.pop(name, None)
+
+
+def put_back(resource: Resource, value: Json, live: Json, subresource: str, context: Context) -> None:
+    """Puts back what this endpoint may not write."""
+    if subresource == "status":
+        status = value.get("status")
+        meta = value["metadata"]
+        for name in [name for name in value if name not in ("metadata", "status")]:
+            del value[name]
+        for name, item in live.items():
+            if name not in ("metadata", "status"):
+                value[name] = item
+        value.pop("status", None)
+        if status is not None:
+            value["status"] = status
+        for name in resource.strategy.kept_by_status:
+            meta.pop(name, None)
+            if name in live["metadata"]:
+                meta[name] = live["metadata"][name]
+    elif subresource == "finalize":
+        finalizers = value["spec"].get("finalizers")
+        for name, item in live.items():
+            if name != "metadata":
+                value[name] = dict(item) if isinstance(item, dict) else item
+        value["spec"].pop("finalizers", None)
+        if finalizers:
+            value["spec"]["finalizers"] = finalizers
+    else:
+        resource.strategy.prepare_update(value, live, context)

@@ -113,20 +113,6 @@ class Table:
         for wake in tuple(self.waiters):
             wake()
 
-    def select_by(self, fields_of: FieldsOf) -> None:
-        """From now on, field selectors look at other fields, also of what is there already."""
-        if fields_of == self.fields_of:
-            return
-        self.fields_of = fields_of
-        entries = {id(entry): entry for entry in self.entries.values()}
-        for event in (*self.pending.values(), *self.events):
-            entries[id(event.entry)] = event.entry
-            if event.previous is not None:
-                entries[id(event.previous)] = event.previous
-        for entry in entries.values():
-            entry.fields = fields_of(entry.value)
-        self.scratch.clear()
-
     def head(self, key: str) -> Entry | None:
         """The newest version of an object, on disk or on its way."""
         event = self.pending.get(key)

@@ -250,35 +250,6 @@ def test_events_in_both_groups(shared: Api) -> None:
     assert [(each["message"], each["involvedObject"]) for each in core] == [("hello", regarding)]
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"eventTime": None}, "eventTime: Required value"),
-        ({"reportingController": ""}, "reportingController: Required value"),
-        ({"reportingInstance": "x" * 129}, 'reportingInstance: Invalid value: "": can have at most 128 characters'),
-        ({"action": ""}, "action: Required value"),
-        ({"note": "x" * 1025}, 'message: Invalid value: "": can have at most 1024 characters'),
-        ({"type": "Loud"}, 'type: Invalid value: "": has invalid value: Loud'),
-        ({"series": {"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}, "series.count: Invalid value"),
-        ({"deprecatedCount": 3}, 'count: Invalid value: "": needs to be unset'),
-    ],
-)
-def test_new_events_are_checked(shared: Api, change: Any, field: str) -> None:
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    body = {
-        "metadata": {"generateName": "checked-"}, "regarding": {"kind": "Node", "name": "n1"}, "reason": "Test",
-        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "test", "reportingInstance": "x",
-        "action": "a", "type": "Normal",
-    }  # fmt: skip
-    made = shared.ok("POST", path, body)
-    status, answer = shared("POST", path, body | change)
-    assert status == 422
-    assert field in answer["message"]
-    series = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:10.000000Z"}}
-    shared.ok("PATCH", f"{path}/{made['metadata']['name']}", series, MERGE)
-    assert shared("PATCH", f"{path}/{made['metadata']['name']}", {"reason": "Other"}, MERGE)[0] == 422
-
-
 def test_old_events_are_in_the_namespace_of_their_object(shared: Api) -> None:
     path = "/api/v1/namespaces/kube-system/events"
     old = {"metadata": {"generateName": "old-"}, "involvedObject": {"kind": "Node", "name": "n1"}}

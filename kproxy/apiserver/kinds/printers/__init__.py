@@ -6,12 +6,12 @@ follow pkg/printers/internalversion of kubernetes/kubernetes. A kind that is onl
 """
 
 from kproxy.apiserver.kinds.printers.builtin import PRINTERS as KINDS
-from kproxy.apiserver.kinds.printers.custom import custom_columns
 from kproxy.apiserver.kinds.printers.table import (
     AGED,
     DEFAULT,
     Columns,
     age,
+    custom_columns,
     human_duration,
     labels_text,
     selector_text,

@@ -21,8 +21,8 @@ class Stored:
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
     fields that never change; `complete` sets the defaults that depend on other fields, `begin` what only a new object
-    gets, `errors` says what a table cannot; `qualified_finalizers` and `orphans` are those of Strategy; `unenforced` is
-    warned of at each write.
+    gets, `errors` says what a table cannot; `qualified_finalizers`, `orphans` and `create_on_update` are those of
+    Strategy; `unenforced` is warned of at each write.
     """
 
     group: str
@@ -45,6 +45,7 @@ class Stored:
     check_name: Callable[[str], tuple[str, ...]] = check_dns_subdomain
     unenforced: str = ""
     orphans: bool = False
+    create_on_update: bool = False
 
     @property
     def schema(self) -> str:
@@ -100,6 +101,7 @@ def strategy_of(row: Stored) -> Strategy:
     """What a kind does beyond being stored."""
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
     members = {
+        "create_on_update": row.create_on_update,
         "orphans": row.orphans,
         "qualified_finalizers": row.qualified_finalizers,
         "row": row,

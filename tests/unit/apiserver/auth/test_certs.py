@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.auth.kubeconfig import kubeconfig_text
+from kproxy.apiserver.auth.certs import kubeconfig_text
 
 
 def test_an_authority_is_made_once(tmp_path: Path) -> None:

@@ -135,63 +135,6 @@ def _with_spec(plural: str, **properties: Any) -> Any:
     return body
 
 
-def _selected(api: Api, path: str, selector: str) -> tuple[int, list[str]]:
-    status, found = api("GET", f"{path}?fieldSelector={selector}")
-    return status, [each["metadata"]["name"] for each in found.get("items") or ()]
-
-
-def test_selectable_fields_are_each_versions_own(shared: Api) -> None:
-    text = {"type": "string"}
-    body = _with_spec("melons", colour=text, size={"type": "integer"}, ripe={"type": "boolean"})
-    body["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.colour"}]
-    body["spec"]["versions"][1]["selectableFields"] = [{"jsonPath": ".spec.size"}, {"jsonPath": ".spec.ripe"}]
-    shared.ok("POST", CRDS, body)
-    first = "/apis/example.org/v1/namespaces/default/melons"
-    second = first.replace("v1", "v2")
-    for name, colour, size in (("a", "red", 1), ("b", "blue", 2)):
-        spec = {"colour": colour, "size": size, "ripe": size == 1}
-        shared.ok("POST", first, {"metadata": {"name": name}, "spec": spec})
-    assert _selected(shared, first, "spec.colour=red") == (200, ["a"])
-    assert _selected(shared, first, "spec.colour!=red") == (200, ["b"])
-    assert _selected(shared, second, "spec.size=2") == (200, ["b"])
-    assert _selected(shared, second, "spec.ripe=true") == (200, ["a"])
-    assert _selected(shared, first, "spec.size=2")[0] == 400
-    assert _selected(shared, second, "spec.colour=red")[0] == 400
-
-
-def test_selectable_fields_added_later_select_what_is_there(shared: Api) -> None:
-    shared.ok("POST", CRDS, _with_spec("quinces", colour={"type": "string"}))
-    path = "/apis/example.org/v1/namespaces/default/quinces"
-    version = shared.ok("POST", path, {"metadata": {"name": "a"}, "spec": {"colour": "red"}})["metadata"]
-    shared.ok("POST", path, {"metadata": {"name": "b"}, "spec": {"colour": "blue"}})
-    assert _selected(shared, path, "spec.colour=red")[0] == 400
-    operation = {"op": "add", "path": "/spec/versions/0/selectableFields", "value": [{"jsonPath": ".spec.colour"}]}
-    shared.ok("PATCH", f"{CRDS}/quinces.example.org", [operation], "application/json-patch+json")
-    assert _selected(shared, path, "spec.colour=red") == (200, ["a"])
-    shared.ok("PATCH", f"{path}/a", {"spec": {"colour": "blue"}}, MERGE)
-    assert _selected(shared, path, "spec.colour=blue") == (200, ["a", "b"])
-    query = f"watch=1&timeoutSeconds=1&resourceVersion={version['resourceVersion']}&fieldSelector=spec.colour%3Dred"
-    lines = shared.raw("GET", f"{path}?{query}").read().splitlines()
-    assert [json.loads(line)["type"] for line in lines] == ["DELETED"]  # by now it is blue
-    shared.ok("PATCH", f"{CRDS}/quinces.example.org", [{**operation, "op": "remove"}], "application/json-patch+json")
-    assert _selected(shared, path, "spec.colour=red")[0] == 400
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([""], "must be a simple path of field names"),
-        (["spec.colour"], "must be a simple path of field names"),
-    ],
-)
-def test_bad_selectable_fields(shared: Api, paths: list[str], message: str) -> None:
-    body = _with_spec("nuts", colour={"type": "string"})
-    for version in body["spec"]["versions"]:
-        version["selectableFields"] = [{"jsonPath": path} for path in paths]
-    status, answer = shared("POST", CRDS, body)
-    assert (status, message in answer["message"]) == (422, True), answer
-
-
 SPEC = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x]"
 BAD_SCHEMAS: list[tuple[Any, str]] = [
     ({"type": "integer", "default": "many"},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.http.tls import server_context
+from kproxy.apiserver.auth.certs import server_context
 from tests.support.waiting import PATIENCE
 
 
