@@ -163,7 +163,7 @@ def test_applies(
 
 
 @pytest.mark.parametrize("variant", list(Variant), ids=lambda variant: str(variant.value))
-@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=pytest.mark.soak)])
 def test_partial_applies(net: Network, variant: Variant, rounds: int) -> None:
     """The syncer, as an agent uses it: one changed slice at a time."""
     state = ServiceState.of(IPFamily.IPV4, "node-0", services(), slices(frozenset(ENDPOINTS[:3]), 0))

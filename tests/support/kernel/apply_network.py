@@ -25,7 +25,7 @@ PORT, NODE_PORT, TARGET_PORT = 80, 30080, 8080
 TIMEOUT = 10.0
 """Seconds that a TCP connection may take on a busy machine; the kernel repeats a lost SYN after one."""
 SOCKETS, ASKS_PER_PORT = 16, 8
-PAUSE = 0.004
+PAUSE = 0.015
 """Seconds between attempts of one client."""
 ASK_AGAIN, MAX_REQUESTS = 1.0, 10
 """A UDP client asks again after so many seconds, and so often, as resolvers do: when its flow's entry is deleted while

@@ -26,6 +26,8 @@ class NftGenerator:
     tables: int = 2
     writes: bool = False
     """Whether rules write header fields, and copy marks in all ways."""
+    wide: bool = False
+    """Whether rules have what only the text is judged by, too: limits, hashes, what a packet does not tell."""
     _inet: bool = False
 
     def ruleset(self) -> str:
@@ -106,6 +108,8 @@ class NftGenerator:
             f"@nh,{'128,8' if four else '192,8'} {n}{'0xa' if four else '0xfd'}",
             f"@th,16,16 {n}{self._one(('80', '53'))}",
         ]  # fmt: skip
+        if self.wide:
+            pool += self._unjudged_matches()
         if self._inet:
             pool += [f"meta nfproto {n}{'ipv4' if four else 'ipv6'}"]
         if not protocol:
@@ -144,6 +148,8 @@ class NftGenerator:
         ]  # fmt: skip
         if self.writes:
             found += [*self._writes(protocol), *self._copies()]
+        if self.wide:
+            found += self._unjudged_statements()
         if chains:
             first, last = chains[0], chains[-1]
             found += [self._jump(chains)] * 6
@@ -172,6 +178,28 @@ class NftGenerator:
         if protocol == "icmp":
             found.append(f"{'icmp' if self.family is Family.IPV4 else 'icmpv6'} code set {self._one(('0', '1'))}")
         return found
+
+    def _unjudged_matches(self) -> list[str]:
+        n, number = self._not(), self.random.randrange(1, 5000)
+        kinds = ("unicast", "broadcast", "multicast", "other")
+        return [
+            f"meta skgid {n}{number}", f"meta cpu {n}{number % 64}", f"meta cgroup {n}{number}",
+            f"meta pkttype {n}{self._one(kinds)}", f"ct zone {n}{number}", f'ct helper {n}"ftp"',
+            f"ip6 flowlabel {n}{number}" if self.family is Family.IPV6 else f"ip id {n}{number}",
+        ]  # fmt: skip
+
+    def _unjudged_statements(self) -> list[str]:
+        number, over, unit = (
+            self.random.randrange(1, 99),
+            self._one(("", "over ")),
+            self._one(("second", "minute", "day")),
+        )
+        return [
+            f"limit rate {over}{number}/{unit} burst {number + 1} packets", f"ct count {over}{number}",
+            f"limit rate {over}{number} kbytes/second burst {number} kbytes", f"quota {over}{number} bytes",
+            f'log prefix "a b: " level {self._one(("info", "err"))}', f"meta mark set symhash mod {number + 1}",
+            f"meta mark set jhash {self._ip} saddr . {self._ip} daddr mod {number + 1} seed {hex(number)}",
+        ]  # fmt: skip
 
     def _copies(self) -> list[str]:
         """Marks that are copied, whole, in part, or shifted."""
