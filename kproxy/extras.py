@@ -14,7 +14,7 @@ from kproxy.errors import InputError
 
 _CLIENT: Final = ("urllib3", "websocket")
 _LINUX: Final = ("pyroute2", "iptc")
-_AGENT: Final = (*_CLIENT, *_LINUX, "httptools", "prometheus_client")
+_AGENT: Final = (*_CLIENT, *_LINUX, "prometheus_client")
 _EXPLORE: Final = ("starlette", "uvicorn", "httptools")
 _PCAP: Final = ("scapy",)
 _APISERVER: Final = (

@@ -1,1 +1,1 @@
-"""A small HTTP server for short responses: `listener` has the ports and the thread, `protocol` one connection."""
+"""A small HTTP server for the agent's ports, over asyncio alone."""

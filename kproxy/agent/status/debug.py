@@ -27,7 +27,8 @@ from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
 from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
-from kproxy.httpd.protocol import JSON, Handler, Request, Response, text_response
+from kproxy.family import join_host_port
+from kproxy.httpd.server import JSON, Handler, Request, Response, text_response
 from kproxy.render import RenderedTable
 from kproxy.render.origin import Origin
 from kproxy.render.provenance import ObjectRecord, RuleRecord, object_record, rule_record
@@ -58,7 +59,7 @@ class FamilyView(Protocol):
 
 
 Views = Callable[[], Sequence[FamilyView]]
-ReadRules = Callable[[IPFamily, HostRules | None], HostRules]
+ReadRules = Callable[[IPFamily], HostRules]
 TraceText = Callable[[Report, str], str]
 
 
@@ -90,15 +91,34 @@ def debug_pages(
 
     Args:
         views: the families that are programmed.
-        read_rules: the rules that packets of a family meet now; what was read before need not be parsed again.
+        read_rules: the rules that packets of a family meet now.
         read_host: the host as it is now.
         where: what the rules are of, for people.
         trace_text: a trace for people; without it, o=text is refused.
     """
-    trace = _Trace(views, read_rules, read_host, where, trace_text)
+
+    def trace(request: Request) -> Response:
+        query = request.query
+        _check_fields(query, TRACE_FIELDS)
+        as_json = _wants_json(query, "json")
+        if not as_json and trace_text is None:
+            raise InputError("o: json expected")
+        kernel = _one_of(query, "rules", "kernel", "wanted") == "kernel"
+        question = read_question(_packet_fields(views(), query))
+        family = question.packet.family
+        view = next((view for view in views() if view.family is family), None)
+        if view is None:
+            raise NotProgrammedError(f"{family.value} is not programmed")
+        index = debug_index(view.rendered(), family, read_rules(family) if kernel else None)
+        found = report(index, Surroundings.known(read_host()), question)
+        if as_json:
+            return Response(msgspec.json.format(msgspec.json.encode(report_record(found))) + b"\n", 200, JSON)
+        assert trace_text is not None
+        return text_response(trace_text(found, f"{where}, {'now' if kernel else 'as of the last sync'}"))
+
     return {
         "/debug/rules": _guarded(lambda request: rules_page(views(), request.query)),
-        "/debug/trace": _guarded(trace.answer),
+        "/debug/trace": _guarded(trace),
     }
 
 
@@ -185,82 +205,40 @@ def _rules_text(head: FamilyRules, rules: Sequence[_Listed]) -> Iterator[str]:
     yield "\n"
 
 
-class _Trace:
-    """/debug/trace. Keeps the last rules it read of each family, since parsing takes longer than anything else."""
+def _packet_fields(views: Sequence[FamilyView], query: Mapping[str, str]) -> Mapping[str, object]:
+    """The fields of a packet, a Service in the place of `dst` resolved."""
+    fields: dict[str, object] = {name: query[name] for name in FIELDS if name in query}
+    if "recent" in fields:
+        fields["recent"] = str(fields["recent"]).split(",")
+    if "fragment" in fields:
+        fields["fragment"] = fields["fragment"] == "true"
+    service = query.get("service", "")
+    if service:
+        if "dst" in fields:
+            raise InputError("service: it stands for dst, and both are given")
+        proto = fields.get("proto")
+        fields |= _service_fields(views, service, _family(query.get("family", "")), query.get("src", ""))
+        fields |= {} if proto is None else {"proto": proto}
+    return fields
 
-    def __init__(
-        self,
-        views: Views,
-        read_rules: ReadRules,
-        read_host: Callable[[], Host],
-        where: str,
-        trace_text: TraceText | None,
-    ) -> None:
-        self._views = views
-        self._read_rules = read_rules
-        self._read_host = read_host
-        self._where = where
-        self._trace_text = trace_text
-        self._known: dict[IPFamily, HostRules] = {}
 
-    def answer(self, request: Request) -> Response:
-        """Raises KproxyError."""
-        query = request.query
-        _check_fields(query, TRACE_FIELDS)
-        as_json = _wants_json(query, "json")
-        if not as_json and self._trace_text is None:
-            raise InputError("o: json expected")
-        kernel = _one_of(query, "rules", "kernel", "wanted") == "kernel"
-        question = read_question(self._fields(query))
-        family = question.packet.family
-        view = next((view for view in self._views() if view.family is family), None)
-        if view is None:
-            raise NotProgrammedError(f"{family.value} is not programmed")
-        rendered = view.rendered()
-        index = debug_index(rendered, family, self._rules(family) if kernel else None)
-        found = report(index, Surroundings.known(self._read_host()), question)
-        label = f"{self._where}, {'now' if kernel else 'as of the last sync'}"
-        if as_json:
-            return Response(msgspec.json.format(msgspec.json.encode(report_record(found))) + b"\n", 200, JSON)
-        assert self._trace_text is not None
-        return text_response(self._trace_text(found, label))
-
-    def _fields(self, query: Mapping[str, str]) -> Mapping[str, object]:
-        fields: dict[str, object] = {name: query[name] for name in FIELDS if name in query}
-        if "recent" in fields:
-            fields["recent"] = str(fields["recent"]).split(",")
-        if "fragment" in fields:
-            fields["fragment"] = fields["fragment"] == "true"
-        service = query.get("service", "")
-        if service:
-            if "dst" in fields:
-                raise InputError("service: it stands for dst, and both are given")
-            fields |= self._service(service, _family(query.get("family", "")), query.get("src", ""))
-            if "proto" in query:
-                fields["proto"] = query["proto"]
-        return fields
-
-    def _service(self, service: str, family: IPFamily | None, src: str) -> Mapping[str, object]:
-        """Where a Service's cluster IP is, as fields; in the family of `src`, if neither says which."""
-        if family is None and src:
-            family = IPFamily.IPV6 if src.count(":") > 1 else IPFamily.IPV4
-        for view in self._views():
-            if family not in (None, view.family):
-                continue
-            ports = view.rendered().state.service_ports
-            names = sorted(name for name in ports if _is_of(name, service))
-            if len(names) > 1:
-                raise InputError(f"service: {service} has several ports; name one: {', '.join(map(str, names))}")
-            if names:
-                port = ports[names[0]]
-                ip = f"[{port.cluster_ip}]" if ":" in port.cluster_ip else port.cluster_ip
-                return {"dst": f"{ip}:{port.port}", "proto": names[0].protocol}
-        raise NotProgrammedError(f"Service {service} is not programmed")
-
-    def _rules(self, family: IPFamily) -> HostRules:
-        rules = self._read_rules(family, self._known.get(family))
-        self._known[family] = rules
-        return rules
+def _service_fields(
+    views: Sequence[FamilyView], service: str, family: IPFamily | None, src: str
+) -> Mapping[str, object]:
+    """Where a Service's cluster IP is, as fields; in the family of `src`, if neither says which."""
+    if family is None and src:
+        family = IPFamily.IPV6 if src.count(":") > 1 else IPFamily.IPV4
+    for view in views:
+        if family not in (None, view.family):
+            continue
+        ports = view.rendered().state.service_ports
+        names = sorted(name for name in ports if _is_of(name, service))
+        if len(names) > 1:
+            raise InputError(f"service: {service} has several ports; name one: {', '.join(map(str, names))}")
+        if names:
+            port = ports[names[0]]
+            return {"dst": join_host_port(port.cluster_ip, port.port), "proto": names[0].protocol}
+    raise NotProgrammedError(f"Service {service} is not programmed")
 
 
 def _is_of(name: ServicePortName | None, service: str) -> bool:

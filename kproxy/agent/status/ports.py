@@ -1,9 +1,8 @@
 """The two ports of kube-proxy: health (10256) and, for this host alone, metrics, configuration and debug pages (10249).
 
 Paths, bodies and headers are those that kube-proxy v1.36.2 was recorded with
-(tests/reference/kube-proxy-http/responses.txt); like Go's handlers, they answer every method alike. Those below /debug
-are kproxy's own: they answer GET and HEAD, and only clients on this host, since the metrics port may have been opened
-to others; /debug/collect answers whoever has its token, if there is one (`collect`).
+(tests/reference/kube-proxy-http/responses.txt); like Go's handlers, they answer every method alike. Those below
+/debug are kproxy's own (`debug`, `collect`).
 
 A port on one family's loopback address answers on the other's too: `curl http://localhost:10249/proxyMode`, as in
 Kubernetes' tests and documentation, may mean either, and on a node without IPv4 it means ::1.
@@ -27,8 +26,18 @@ from kproxy.agent.status.exposition import CONTENT_TYPE
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
 from kproxy.errors import InputError
-from kproxy.httpd.listener import HttpServers, Listener, ListenError
-from kproxy.httpd.protocol import JSON, Handler, Request, Response, Route, Router, by_path, text_response
+from kproxy.httpd.server import (
+    JSON,
+    Handler,
+    HttpServers,
+    Listener,
+    ListenError,
+    Request,
+    Response,
+    Route,
+    Router,
+    text_response,
+)
 
 RETRY_SECONDS: Final = 5.0
 
@@ -42,7 +51,6 @@ class Pages(msgspec.Struct, frozen=True):
         proxy_mode: for GET /proxyMode.
         configz: the body of GET /configz.
         debug: handlers that may block, by path.
-        objections: for paths of `debug`, why a request may not be answered, or ""; others answer this host only.
     """
 
     health: ProxyHealth
@@ -50,7 +58,6 @@ class Pages(msgspec.Struct, frozen=True):
     proxy_mode: str
     configz: Callable[[], str]
     debug: Mapping[str, Handler] = {}
-    objections: Mapping[str, Callable[[Request], str]] = {}
 
 
 class StatusPort:
@@ -65,6 +72,7 @@ class StatusPort:
         self._lock = threading.Lock()
         self._listener: Listener | None = None
         self._twin: Listener | None = None
+        self._timer: threading.Timer | None = None
         self._closed = False
         self._reported = ""
 
@@ -87,7 +95,7 @@ class StatusPort:
                 if str(error) != self._reported:
                     self._reported = str(error)
                     event("port failed, will be tried again", level=logging.ERROR, port=self._name, error=str(error))
-                self._servers.call_later(self._retry, lambda: self.open(False))
+                self._timer = start_timer(self._retry, lambda: self.open(False))
                 return
             other = _OTHER_LOOPBACK.get(self._address[0])
             if other is not None:
@@ -99,6 +107,8 @@ class StatusPort:
     def close(self) -> None:
         with self._lock:
             self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
             listeners, self._listener, self._twin = (self._listener, self._twin), None, None
         for listener in listeners:
             if listener is not None:
@@ -165,7 +175,7 @@ def health_router(pages: Pages) -> Router:
         pages.metrics.livez.labels(str(status)).inc()
         return Response(body.encode(), status, JSON)
 
-    return by_path({"/healthz": Route(healthz), "/livez": Route(livez)})
+    return {"/healthz": Route(healthz), "/livez": Route(livez)}.get
 
 
 def metrics_router(pages: Pages) -> Router:
@@ -180,30 +190,14 @@ def metrics_router(pages: Pages) -> Router:
         "/proxyMode": Route(lambda _request: text_response(pages.proxy_mode)),
         "/configz": Route(lambda _request: Response(pages.configz().encode(), 200, JSON)),
         "/metrics": Route(metrics, slow=True),
+        **{path: Route(handler, slow=True) for path, handler in pages.debug.items()},
     }
-    routes |= {
-        path: Route(_guarded(handler, pages.objections.get(path, only_here)), slow=True)
-        for path, handler in pages.debug.items()
-    }
-    return by_path(routes)
+    return routes.get
 
 
-def only_here(request: Request) -> str:
-    """Why a client may not see what is for this host alone, or ""."""
-    if not request.is_from_loopback:
-        return "only this host may see this"
-    return (
-        "" if request.is_asked_of_loopback else "this is asked by localhost or a loopback address, and by no other page"
-    )
-
-
-def _guarded(handler: Handler, objection: Callable[[Request], str]) -> Handler:
-    def answer(request: Request) -> Response:
-        refused = objection(request)
-        if refused:
-            return text_response(f"{refused}\n", 403)
-        if request.method not in ("GET", "HEAD"):
-            return msgspec.structs.replace(text_response("GET only\n", 405), headers={"Allow": "GET, HEAD"})
-        return handler(request)
-
-    return answer
+def start_timer(seconds: float, work: Callable[[], None]) -> threading.Timer:
+    """Does something in some seconds, unless it is cancelled before."""
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+    return timer

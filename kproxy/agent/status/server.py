@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
-from kproxy.agent.status.access import access
+from kproxy.agent.status.collect import NodeCollection, guarded
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
 from kproxy.agent.status.ports import Pages, serve
@@ -26,8 +25,7 @@ from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.snapshot.script import COLLECT
 from kproxy.errors import InputError
-from kproxy.httpd.listener import HttpServers, open_socket
-from kproxy.httpd.protocol import Handler, Request, Response
+from kproxy.httpd.server import Handler, HttpServers, open_socket
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
@@ -152,8 +150,10 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
             metrics,
             settings.config.mode,
             lambda: configz_json(settings.config),
-            _debug_pages(agent, looking, trace_text),
-            {COLLECT: access(settings.collect_token_file)},
+            {
+                **_debug_pages(agent, looking, trace_text),
+                COLLECT: guarded(NodeCollection(settings).answer, settings.collect_token_file),
+            },
         )
         for served in serve(
             servers,
@@ -181,7 +181,7 @@ def health_addresses(agent: RunningAgent, namespace: Namespace, family: IPFamily
 
 
 def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
-    """The debug pages; what they need of the model is imported with the first request, not at start."""
+    """/debug/rules and /debug/trace; what they need of the model is imported with the first request, not at start."""
 
     @functools.cache
     def pages() -> Mapping[str, Handler]:
@@ -190,32 +190,24 @@ def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceTex
 
         return debug_pages(
             lambda: [member.proxier for member in agent.members],
-            lambda family, known: _kernel_rules(agent, namespace, family, known),
+            lambda family: _kernel_rules(agent, namespace, family),
             lambda: read_host(namespace),
             agent.settings.netns or agent.settings.node_name,
             trace_text,
         )
 
-    collecting = threading.Lock()
-
-    def collect(request: Request) -> Response:
-        from kproxy.agent.status.collect import NodeCollection
-
-        return NodeCollection(agent.settings, collecting).answer(request)
-
-    return {**{path: _later(pages, path) for path in ("/debug/rules", "/debug/trace")}, COLLECT: collect}
+    return {
+        path: guarded(lambda request, path=path: pages()[path](request))  # type: ignore[misc]
+        for path in ("/debug/rules", "/debug/trace")
+    }
 
 
-def _later(pages: Callable[[], Mapping[str, Handler]], path: str) -> Handler:
-    return lambda request: pages()[path](request)
-
-
-def _kernel_rules(agent: RunningAgent, namespace: Namespace, family: IPFamily, known: HostRules | None) -> HostRules:
+def _kernel_rules(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> HostRules:
     from kproxy.linux.host.rules import read_host_rules
 
     member = next(member for member in agent.members if member.host.family is family)
     where = agent.settings.netns or agent.settings.node_name
     if isinstance(member.host, HostFamily):
         variant = member.host.iptables.variant
-        return read_host_rules(namespace, where, variant, nft=False, families=(family,), known=known)
-    return read_host_rules(namespace, where, families=(family,), known=known)
+        return read_host_rules(namespace, where, variant, nft=False, families=(family,))
+    return read_host_rules(namespace, where, families=(family,))

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kproxy.agent.log import event
-from kproxy.httpd.listener import HttpServers, Listener, ListenError
-from kproxy.httpd.protocol import JSON, Request, Response, Route
+from kproxy.agent.status.ports import start_timer
+from kproxy.httpd.server import JSON, HttpServers, Listener, ListenError, Request, Response, Route
 from kproxy.services import IPFamily
 
 RETRY_SECONDS: Final = 5.0
@@ -58,7 +58,7 @@ class ServiceHealthServer:
         self._counts: Mapping[str, int] = {}
         self._open: dict[_Port, tuple[str, Listener]] = {}
         self._failed: dict[_Port, str] = {}
-        self._call_off: Callable[[], None] | None = None
+        self._retrying: threading.Timer | None = None
         self._closed = False
 
     @property
@@ -84,7 +84,7 @@ class ServiceHealthServer:
     def retry(self) -> None:
         """Tries again what failed, on the addresses that there are now."""
         with self._lock:
-            self._call_off = None
+            self._retrying = None
             if not self._closed:
                 self._reconcile()
 
@@ -144,11 +144,11 @@ class ServiceHealthServer:
         event("health-check node port open", service=service, port=port, address=address)
 
     def _plan_retry(self) -> None:
-        if self._failed and self._call_off is None and not self._closed:
-            self._call_off = self._servers.call_later(self._retry_seconds, self.retry)
-        elif not self._failed and self._call_off is not None:
-            self._call_off()
-            self._call_off = None
+        if self._failed and self._retrying is None and not self._closed:
+            self._retrying = start_timer(self._retry_seconds, self.retry)
+        elif not self._failed and self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
 
     def _answer(self, service: str, _request: Request) -> Response:
         # Without the lock: its holder may be waiting for the loop that this runs in.

@@ -30,7 +30,6 @@ def read_host_rules(
     *,
     nft: bool = True,
     families: Collection[Family] = tuple(Family),
-    known: HostRules | None = None,
     assumed: Assumed = NOTHING,
     more: Sequence[Unseen] = (),
 ) -> HostRules:
@@ -41,14 +40,12 @@ def read_host_rules(
         variant: the only variant of iptables to read.
         nft: whether to read native nftables.
         families: those to read; of nftables, tables of both families are kept.
-        known: what was read before: texts that are the same are not parsed again.
         assumed, more: see `HostRules`.
 
     Raises:
         InputError: packets cannot be traced through them.
         LinuxError: they cannot be read, or neither iptables nor nft is installed.
     """
-    parsed = {(each.label, each.text): each for each in known.files} if known is not None else {}
     files = []
     there = False
     for family in families:
@@ -58,9 +55,6 @@ def read_host_rules(
             there = True
             text = IptablesExecutor(namespace, binaries).save(counters=False)
             label = f"{'ip6tables' if family is Family.IPV6 else 'iptables'}-{each.value}-save in {where}"
-            if (label, text) in parsed:
-                files.append(parsed[label, text])
-                continue
             ruleset = parse_save(text, label, family=family)
             if ruleset.has_effect:
                 files.append(RuleFile(label, text, IptablesRules(ruleset, each)))
@@ -73,7 +67,7 @@ def read_host_rules(
         text = output_of(namespace, [program, "list", "ruleset"])
         if text.strip():
             label = f"nft list ruleset in {where}"
-            native = parsed.get((label, text)) or _of_families(read_rule_file(text, label), families)
+            native = _of_families(read_rule_file(text, label), families)
             if native.nftables is not None and native.nftables.has_effect:
                 files.append(native)
     return HostRules(files, live=True, assumed=assumed, more=more, host=where)

@@ -19,8 +19,7 @@ from kproxy.cluster.snapshot.script import pack_stream
 from kproxy.collect.agent import AgentError, AgentReader, find_agents
 from kproxy.collect.nodes import collect_nodes
 from kproxy.errors import InputError
-from kproxy.httpd.listener import HttpServers
-from kproxy.httpd.protocol import Request, Response, Route, by_path, text_response
+from kproxy.httpd.server import HttpServers, Request, Response, Route, text_response
 
 NODES = ("bomb", "busy", "garbage", "good", "other", "silent", "token")
 
@@ -133,7 +132,7 @@ def test_the_api_server_knows_nodes_and_hands_requests_on_to_them(agents: str) -
         "/api/v1/nodes/n1:10249/proxy/debug/collect": Response(packed("n1", {"sysctl": b""})),
     }
     with HttpServers() as servers:
-        listener = servers.listen("127.0.0.1", 0, by_path({path: Route(lambda r: answers[r.path]) for path in answers}))
+        listener = servers.listen("127.0.0.1", 0, {path: Route(lambda r: answers[r.path]) for path in answers}.get)
         client = RestClient(ClientConfig(server=f"http://127.0.0.1:{listener.port}"))
         readers, missing = find_agents(client, (), None, "")
         assert (list(readers), missing) == (["n1", "n2"], {})

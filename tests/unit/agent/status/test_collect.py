@@ -5,22 +5,15 @@ from __future__ import annotations
 import io
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from kproxy.agent.config.options import Settings
-from kproxy.agent.status import collect, server
-from kproxy.agent.status.access import access
-from kproxy.agent.status.collect import NodeCollection
-from kproxy.agent.status.ports import only_here
+from kproxy.agent.status.collect import NodeCollection, guarded, objection
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.cluster.snapshot.files import read_archive
-from kproxy.httpd.protocol import Request
-from kproxy.linux.namespace import Namespace
+from kproxy.httpd.server import Request, text_response
 
 
 def request(peer: str, token: str = "") -> Request:
@@ -29,10 +22,9 @@ def request(peer: str, token: str = "") -> Request:
 
 
 def test_without_a_token_this_host_may(tmp_path: Path) -> None:
-    objection = access("")
-    assert [objection(request(peer)) for peer in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")] == [""] * 4
+    assert [objection(request(peer), "") for peer in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1")] == [""] * 4
     for peer in ("10.0.0.1", "192.168.0.2", "fe80::1%eth0", "::ffff:10.0.0.1", ""):
-        assert objection(request(peer, "guess")) == "only this host may see this"
+        assert objection(request(peer, "guess"), "") == "only this host may see this"
 
 
 @pytest.mark.parametrize(
@@ -50,26 +42,34 @@ def test_without_a_token_this_host_may(tmp_path: Path) -> None:
 )
 def test_pages_of_other_origins_may_not_ask(headers: dict[str, str], fine: bool) -> None:
     """What a browser on this host would send for them."""
-    asked = Request("GET", "/debug/rules", peer="127.0.0.1", headers=headers)
-    assert (only_here(asked) == "") is fine
+    asked = Request("GET", "/debug/collect", peer="127.0.0.1", headers=headers)
+    assert (objection(asked, "") == "") is fine
+
+
+def test_those_who_may_ask_do_so_by_get() -> None:
+    page = guarded(lambda _request: text_response("told"))
+    refused = page(Request("POST", "/debug/rules", peer="127.0.0.1"))
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+    for peer, status in (("10.0.0.9", 403), ("::ffff:10.0.0.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200)):
+        assert page(request(peer)).status == status
 
 
 def test_with_a_token_who_sends_it_may_and_nobody_else(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("s3cret\n")
-    objection = access(str(file))
+    token = str(file)
     for peer in ("127.0.0.1", "10.0.0.1"):
-        assert objection(request(peer, "s3cret")) == ""
-        assert objection(request(peer, "S3cret")) == "the token in X-Kproxy-Token is wrong"
-        assert objection(request(peer, "ü")) == "the token in X-Kproxy-Token is wrong"
-        assert objection(request(peer)) == "the token in X-Kproxy-Token is missing"
+        assert objection(request(peer, "s3cret"), token) == ""
+        assert objection(request(peer, "S3cret"), token) == "the token in X-Kproxy-Token is wrong"
+        assert objection(request(peer, "ü"), token) == "the token in X-Kproxy-Token is wrong"
+        assert objection(request(peer), token) == "the token in X-Kproxy-Token is missing"
     file.write_text("other")  # as a mounted Secret changes
-    assert objection(request("10.0.0.1", "s3cret")) == "the token in X-Kproxy-Token is wrong"
+    assert objection(request("10.0.0.1", "s3cret"), token) == "the token in X-Kproxy-Token is wrong"
     for damaged in ("", " \n", "two\nlines"):
         file.write_text(damaged)
-        assert objection(request("10.0.0.1", damaged)).startswith("nobody may see this: ")
+        assert objection(request("10.0.0.1", damaged), token).startswith("nobody may see this: ")
     file.unlink()
-    assert objection(request("127.0.0.1")) == f"nobody may see this: {file}: No such file or directory"
+    assert objection(request("127.0.0.1"), token) == f"nobody may see this: {file}: No such file or directory"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def tool(directory: Path, name: str, body: str) -> None:
 
 def collection(metrics: str = "0.0.0.0:10249", **bounds: float) -> NodeCollection:
     config = KubeProxyConfiguration(metrics_bind_address=metrics, healthz_bind_address="[::]:7")
-    return NodeCollection(Settings(config=config, node_name="n1"), threading.Lock(), **bounds)  # type: ignore[arg-type]
+    return NodeCollection(Settings(config=config, node_name="n1"), **bounds)  # type: ignore[arg-type]
 
 
 QUICK = ("iptables-save", "ip6tables-save", "iptables", "ip6tables", "nft", "ipset", "ip", "bridge", "conntrack")
@@ -132,29 +132,3 @@ def test_one_at_a_time_and_within_bounds(tools: Path, tmp_path: Path) -> None:
     tool(tools, "iptables-save", "exec sleep 60")
     late = collection(seconds=0.2).answer(request("127.0.0.1"))
     assert (late.status, late.body) == (503, b"error: sh had not ended after 0 s and was stopped\n")
-
-
-def test_the_first_two_requests_are_not_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What answers is imported when it is first asked for, which two may do at a time."""
-    both, answered = threading.Barrier(2), threading.Event()
-
-    class Slow(NodeCollection):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            both.wait(60)
-
-        def _collect(self) -> bytes:
-            answered.wait(5)
-            return b""
-
-    monkeypatch.setattr(collect, "NodeCollection", Slow)
-    agent: Any = SimpleNamespace(settings=Settings(config=KubeProxyConfiguration(), node_name="n1"))
-    page = server._debug_pages(agent, Namespace.current(), None)["/debug/collect"]
-
-    def ask(_number: int) -> int:
-        status = page(request("127.0.0.1")).status
-        answered.set()
-        return status
-
-    with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(ask, range(2))) == [200, 503]

@@ -28,7 +28,7 @@ from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import read_question
 from kproxy.errors import InputError
-from kproxy.httpd.protocol import Request, Response
+from kproxy.httpd.server import Request, Response
 from kproxy.linux.errors import ToolFailedError
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
@@ -107,7 +107,7 @@ HOST = Host.simple(["192.168.0.2", "127.0.0.1"])
 
 
 def trace(query: dict[str, str], views: Sequence[View] = VIEWS, rules: str | None = None) -> Response:
-    def read(family: IPFamily, _known: HostRules | None) -> HostRules:
+    def read(family: IPFamily) -> HostRules:
         if rules is not None:
             return HostRules([read_rule_file(rules, "the kernel's rules")])
         rendered = next(view for view in views if view.family is family).rendered()
@@ -187,7 +187,7 @@ def test_rules_errors() -> None:
     ):
         with pytest.raises(InputError, match=message):
             rules_page(VIEWS, query)
-    pages = debug_pages(lambda: VIEWS, lambda _family, _known: HostRules([]), lambda: HOST, "node-0")
+    pages = debug_pages(lambda: VIEWS, lambda _family: HostRules([]), lambda: HOST, "node-0")
     statuses = [
         pages["/debug/rules"](Request("GET", "/debug/rules", query)).status
         for query in ({"o": "x"}, {"service": "no"}, {"family": "4"})
@@ -270,7 +270,7 @@ def test_trace_errors() -> None:
         assert message in answer.body.decode().replace("IP:PORT", "IP:port")
     assert trace({"dst": "[fd00::1]:80"}, VIEWS[:1]).status == 404
 
-    def broken(_family: IPFamily, _known: HostRules | None) -> HostRules:
+    def broken(_family: IPFamily) -> HostRules:
         raise ToolFailedError("iptables-save failed")
 
     pages = debug_pages(lambda: VIEWS, broken, lambda: HOST, "node-0")

@@ -15,14 +15,13 @@ import pytest
 
 from kproxy.agent.status.health import ProxyHealth
 from kproxy.agent.status.metrics import Metrics
-from kproxy.agent.status.ports import Pages, StatusPort, metrics_router, parse_address, serve
+from kproxy.agent.status.ports import Pages, StatusPort, parse_address, serve
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.errors import InputError
-from kproxy.httpd import listener, protocol
-from kproxy.httpd.listener import HttpServers, ListenError, open_socket
-from kproxy.httpd.protocol import Request, Response, Route, by_path, text_response
+from kproxy.httpd import server
+from kproxy.httpd.server import HttpServers, ListenError, Request, Response, Route, open_socket, text_response
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.support.agent.recorded_http import ask, parse_metrics, recorded_reply
@@ -38,18 +37,18 @@ class Ports:
         self.health = ProxyHealth(60.0)
         self.metrics = Metrics()
         self.config = recorded_config()
-        self.debug_calls: list[Request] = []
+        self.collected: list[Request] = []
         pages = Pages(
-            self.health, self.metrics, "iptables", lambda: configz_json(self.config), {"/debug/x": self.debug}
+            self.health, self.metrics, "iptables", lambda: configz_json(self.config), {"/debug/collect": self.collect}
         )
         served = serve(servers, pages, LOOPBACK, LOOPBACK)
         assert served[0] is not None
         assert served[1] is not None
         self.healthz, self.loopback = served[0].port, served[1].port
 
-    def debug(self, request: Request) -> Response:
-        self.debug_calls.append(request)
-        return text_response("debugged")
+    def collect(self, request: Request) -> Response:
+        self.collected.append(request)
+        return text_response("collected")
 
     def port_of(self, number: str) -> int:
         return {"10256": self.healthz, "10249": self.loopback}[number]
@@ -122,7 +121,7 @@ def test_other_paths_and_methods(ports: Ports) -> None:
 @pytest.mark.parametrize("configured", ["127.0.0.1:0", "[::1]:0"])
 def test_localhost_answers_whichever_family_it_means(ports: Ports, servers: HttpServers, configured: str) -> None:
     """As Kubernetes' own tests ask a node: `curl http://localhost:10249/proxyMode` (test/e2e/framework)."""
-    pages = Pages(ports.health, ports.metrics, "iptables", str, {})
+    pages = Pages(ports.health, ports.metrics, "iptables", str)
     _, metrics = serve(servers, pages, "", configured)
     assert metrics is not None
     for address in ("127.0.0.1", "::1"):
@@ -137,23 +136,35 @@ def test_localhost_answers_whichever_family_it_means(ports: Ports, servers: Http
 
 
 def test_the_other_loopback_address_is_left_to_its_owner(ports: Ports, servers: HttpServers) -> None:
-    pages = Pages(ports.health, ports.metrics, "iptables", str, {})
+    pages = Pages(ports.health, ports.metrics, "iptables", str)
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as theirs:
         _, metrics = serve(servers, pages, "", f"127.0.0.1:{theirs.getsockname()[1]}", hard_fail=True)
         assert metrics is not None
         assert ask(metrics.port, "/proxyMode").body == "iptables"
 
 
-def test_debug_pages_are_for_this_host_and_get(ports: Ports) -> None:
-    assert ask(ports.loopback, "/debug/x?src=10.0.0.1%3A80&o=json&o=text").body == "debugged"
-    assert ports.debug_calls[0].query == {"src": "10.0.0.1:80", "o": "text"}
-    refused = ask(ports.loopback, "/debug/x", "POST")
-    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
-    pages = Pages(ports.health, ports.metrics, "iptables", str, {"/debug/x": ports.debug})
-    route = metrics_router(pages)("/debug/x")
-    assert route is not None
-    for peer, status in (("10.0.0.9", 403), ("::ffff:10.0.0.9", 403), ("::ffff:127.0.0.1", 200), ("::1", 200)):
-        assert route.handler(Request("GET", "/debug/x", {}, peer)).status == status
+def test_a_request_as_a_handler_gets_it(ports: Ports) -> None:
+    assert ask(ports.loopback, "/debug/%63ollect?src=10.0.0.1%3A80&o=json&o=text").body == "collected"
+    request = ports.collected[0]
+    assert (request.method, request.path, request.peer) == ("GET", "/debug/collect", "127.0.0.1")
+    assert request.query == {"src": "10.0.0.1:80", "o": "text"}
+    assert request.headers["host"] == f"127.0.0.1:{ports.loopback}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (b"POST /healthz HTTP/1.1\r\nContent-Length: 4\r\n\r\nGET GET / HTTP/1.0\r\n\r\n", ["200", "404"]),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.1\r\nConnection: close\r\n\r\n", ["404"] * 2),
+        (b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", ["411"]),
+    ],
+)
+def test_bodies_are_passed_over_and_connections_end_when_asked_to(
+    ports: Ports, sent: bytes, statuses: list[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", ports.loopback), 5) as client:
+        client.sendall(sent)
+        assert re.findall(r"HTTP/1.1 (\d+)", _read_all(client)) == statuses
 
 
 def test_keep_alive_and_pipelining(ports: Ports) -> None:
@@ -198,8 +209,8 @@ def test_bad_requests_end_and_do_no_harm(ports: Ports, sent: bytes, status: str)
 
 def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that sends a byte now and then, and one that does not read."""
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(protocol, "RESPONSE_SECONDS", 0.3)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server, "RESPONSE_SECONDS", 0.3)
     answered: list[Request] = []
 
     def answer(request: Request) -> Response:
@@ -207,7 +218,7 @@ def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.Monk
         return Response(b"x" * 20_000_000)
 
     big = Route(answer)
-    listener = servers.listen("127.0.0.1", 0, by_path({"/big": big}))
+    listener = servers.listen("127.0.0.1", 0, {"/big": big}.get)
     with socket.create_connection(("127.0.0.1", listener.port), 5) as slow:
         with contextlib.suppress(ConnectionError):
             for byte in b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ":
@@ -216,12 +227,12 @@ def test_slow_clients_are_dropped(servers: HttpServers, monkeypatch: pytest.Monk
         assert _read_all(slow) == ""
     with socket.create_connection(("127.0.0.1", listener.port), 5) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
-        eventually(lambda: answered and not listener._connections)
+        eventually(lambda: answered and not listener._busy)
         assert len(_read_all(deaf)) < 20_000_000
 
 
 def test_many_idle_connections_do_not_lock_others_out(ports: Ports) -> None:
-    idle = [socket.create_connection(("127.0.0.1", ports.healthz), 5) for _ in range(listener.MAX_CONNECTIONS + 10)]
+    idle = [socket.create_connection(("127.0.0.1", ports.healthz), 5) for _ in range(server.MAX_CONNECTIONS + 10)]
     try:
         assert ask(ports.healthz, "/livez").status == 200
         idle[0].settimeout(PATIENCE)
@@ -240,9 +251,9 @@ def test_slow_pages_hold_back_only_themselves(servers: HttpServers) -> None:
         hanging.wait(PATIENCE)
         return text_response("at last")
 
-    routes = by_path({"/slow": Route(hang, slow=True), "/fast": Route(lambda _request: text_response("fast"))})
-    port = servers.listen("127.0.0.1", 0, routes).port
-    clients = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(listener.MAX_SLOW + 2)]
+    routes = {"/slow": Route(hang, slow=True), "/fast": Route(lambda _request: text_response("fast"))}
+    port = servers.listen("127.0.0.1", 0, routes.get).port
+    clients = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(server.MAX_SLOW + 2)]
     try:
         for client in clients:
             client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -250,14 +261,14 @@ def test_slow_pages_hold_back_only_themselves(servers: HttpServers) -> None:
     finally:
         hanging.set()
     statuses = sorted(_read_all(client).split()[1] for client in clients)
-    assert statuses == ["200"] * listener.MAX_SLOW + ["503"] * 2
+    assert statuses == ["200"] * server.MAX_SLOW + ["503"] * 2
 
 
 def test_a_handler_that_raises_is_500(servers: HttpServers) -> None:
     def broken(_request: Request) -> Response:
         raise RuntimeError("a bug")
 
-    port = servers.listen("127.0.0.1", 0, by_path({"/": Route(broken), "/s": Route(broken, slow=True)})).port
+    port = servers.listen("127.0.0.1", 0, {"/": Route(broken), "/s": Route(broken, slow=True)}.get).port
     assert [ask(port, path).status for path in ("/", "/s", "/")] == [500, 500, 500]
 
 
@@ -273,7 +284,7 @@ def test_closing_ends_threads_and_frees_ports() -> None:
     idle.close()
     eventually(lambda: not set(threading.enumerate()) - before)
     with HttpServers() as again:
-        assert again.listen("127.0.0.1", ports.loopback, by_path({})).port == ports.loopback
+        assert again.listen("127.0.0.1", ports.loopback, {}.get).port == ports.loopback
 
 
 def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
@@ -312,7 +323,7 @@ def test_ports_are_in_the_namespace() -> None:
         HttpServers(lambda *at: namespace.call(open_socket, *at)) as servers,
     ):
         namespace.call(_loopback_up)
-        port = servers.listen("0.0.0.0", 0, by_path({"/": Route(lambda request: text_response(request.peer))})).port
+        port = servers.listen("0.0.0.0", 0, {"/": Route(lambda request: text_response(request.peer))}.get).port
         assert namespace.call(ask, port, "/").body == "::ffff:127.0.0.1"
         assert namespace.call(ask, port, "/", "GET", "::1").body == "::1"
         with pytest.raises(ConnectionRefusedError):

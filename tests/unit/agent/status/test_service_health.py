@@ -14,7 +14,7 @@ from itertools import count
 import pytest
 
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer, health_body
-from kproxy.httpd.listener import HttpServers, open_socket
+from kproxy.httpd.server import HttpServers, open_socket
 from kproxy.linux.namespace import Namespace
 from kproxy.services import IPFamily
 from tests.support.agent.recorded_http import ask, recorded_node_port, recorded_reply
