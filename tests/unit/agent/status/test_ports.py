@@ -284,7 +284,7 @@ def test_closing_ends_threads_and_frees_ports() -> None:
     idle.close()
     eventually(lambda: not set(threading.enumerate()) - before)
     with HttpServers() as again:
-        assert again.listen("127.0.0.1", ports.loopback, {}.get).port == ports.loopback
+        assert again.listen("127.0.0.1", ports.loopback, lambda _path: None).port == ports.loopback
 
 
 def test_a_taken_port_is_tried_again(servers: HttpServers) -> None:
