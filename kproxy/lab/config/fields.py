@@ -10,9 +10,11 @@ look at another lab than they think. A field that is null is absent.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,15 +27,17 @@ from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.validation.meta import validate_labels
 from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.api.validation.types import type_errors, unknown_fields, without_fields
-from kproxy.lab.config.networks import POD_SUBNET, SERVICE_SUBNET, overlaps, read_subnets
 from kproxy.lab.config.types import API_VERSION, KIND, Choices, HostCommand, LabConfig
 from kproxy.lab.spec import (
     CLIENT,
     FABRIC,
+    FIXED_RANGES,
+    HOST_BITS,
     MAX_NODES,
     NAME_RULE,
     BackendName,
     IpFamily,
+    LabSpec,
     Mode,
     NodeSettings,
     Variant,
@@ -47,6 +51,13 @@ _LEAST_MTU: Final = 1280
 """Bytes: what the overlay takes."""
 _MOST_MTU: Final = 65535
 _LEAST_TIMEOUT: Final = 1.0
+_POD_SUBNET: Final = "networking.podSubnet"
+_SERVICE_SUBNET: Final = "networking.serviceSubnet"
+_PREFIXES: Final = {
+    _POD_SUBNET: {family: (8, bits - MAX_NODES.bit_length()) for family, bits in HOST_BITS.items()},
+    _SERVICE_SUBNET: {4: (8, 28), 6: (64, 124)},
+}
+"""The largest range, and the smallest: a part for each of the most nodes, and some addresses for Services."""
 
 
 class Seconds(float):
@@ -194,11 +205,11 @@ def _faults(fields: LabFields, config: LabConfig) -> Iterator[FieldError]:
 def _network(fields: Networking, config: LabConfig, flags: Choices) -> tuple[LabConfig, list[FieldError]]:
     """The lab with its ranges, and what is wrong with the network."""
     families = None if flags.ip_family else config.spec.families
-    pods, errors = read_subnets(POD_SUBNET, fields.pod_subnet, families)
-    services, more = read_subnets(SERVICE_SUBNET, fields.service_subnet, families)
+    pods, errors = _read_subnets(_POD_SUBNET, fields.pod_subnet, families)
+    services, more = _read_subnets(_SERVICE_SUBNET, fields.service_subnet, families)
     config = msgspec.structs.replace(config, pod_subnets=pods, service_subnets=services)
     spec, mtu = config.spec, fields.mtu
-    errors += more or ([] if errors else overlaps(spec))
+    errors += more or ([] if errors else _overlaps(spec))
     if mtu is not None and not _LEAST_MTU <= mtu <= _MOST_MTU:
         errors.append(invalid("networking.mtu", mtu, f"must be from {_LEAST_MTU} to {_MOST_MTU}"))
     elif mtu is not None and mtu > spec.most_mtu:
@@ -235,3 +246,50 @@ def lab_text(config: LabConfig) -> str:
     document = {**msgspec.to_builtins(lab), "timeout": f"{config.timeout:g}s"}
     documents = [document, *(each.document.value for each in config.objects)]
     return "---\n".join(yaml.safe_dump(each, sort_keys=False, allow_unicode=True) for each in documents)
+
+
+# --- ranges: which are possible, and that none is in another ---
+
+
+def _read_subnets(
+    path: str, text: str | None, families: Sequence[int] | None
+) -> tuple[tuple[str, ...], list[FieldError]]:
+    """The ranges of a field, one a family, with a comma between; and what is wrong.
+
+    Args:
+        families: those that the lab has; None if the command line has decided that, which may be fewer.
+    """
+    found: dict[int, str] = {}
+    errors: list[FieldError] = []
+    for part in text.split(",") if text is not None else ():
+        try:
+            network = ipaddress.ip_network(part.strip())
+        except ValueError:
+            errors.append(invalid(path, part.strip(), "must be a range such as 10.244.0.0/16 or fd00:10:244::/48"))
+            continue
+        low, high = _PREFIXES[path][network.version]
+        if not low <= network.prefixlen <= high:
+            errors.append(invalid(path, part.strip(), f"must have a prefix length from {low} to {high}"))
+        elif network.version in found:
+            errors.append(invalid(path, text, f"has two ranges of IPv{network.version}"))
+        elif families is not None and network.version not in families:
+            errors.append(invalid(path, part.strip(), f"is IPv{network.version}, which networking.ipFamily leaves out"))
+        else:
+            found[network.version] = str(network)
+    return tuple(found.values()), errors
+
+
+def _overlaps(spec: LabSpec) -> Iterator[FieldError]:
+    """The ranges of a lab that are in one another."""
+    for family in spec.families:
+        ranges: list[tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network]] = [
+            (path, network)
+            for path, cidrs in ((_POD_SUBNET, spec.pod_cidrs), (_SERVICE_SUBNET, spec.service_cidrs))
+            for network in map(ipaddress.ip_network, cidrs)
+            if network.version == family
+        ]
+        ranges += [("", network) for network in FIXED_RANGES[family]]
+        for (path, one), (other_path, other) in combinations(ranges, 2):
+            if path and one.version == other.version and one.overlaps(other):
+                what = other_path or "a range of every lab"
+                yield invalid(path, str(one), f"overlaps {other}, {what}")

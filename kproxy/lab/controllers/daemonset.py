@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from kproxy.lab.controllers.rolling import resolve
 from kproxy.lab.controllers.runtime import Reconciler, Tables, Write, status_writes
 from kproxy.lab.controllers.workload import (
     NO_EXECUTE,
@@ -19,6 +18,7 @@ from kproxy.lab.controllers.workload import (
     own_key,
     owned_by,
     pod_of,
+    resolve,
     template_hash,
     untolerated,
 )

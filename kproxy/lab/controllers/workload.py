@@ -139,6 +139,17 @@ def delete_pod(owner: Object, kind: str, pod: Object, said: str = "") -> Delete:
     return Delete(PODS, pod, Said(owner, kind, "SuccessfulDelete", text))
 
 
+def resolve(value: object, replicas: int, *, up: bool) -> int:
+    """An int-or-percent: `25%` of the replicas, rounded up or down; 0 for what is neither."""
+    if isinstance(value, int):
+        return value
+    text = str(value)
+    if text.endswith("%") and text[:-1].isdigit():
+        share = int(text[:-1]) * replicas
+        return -(-share // 100) if up else share // 100
+    return 0
+
+
 # --- taints ---
 
 

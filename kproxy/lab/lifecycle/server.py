@@ -16,14 +16,22 @@ import time
 from typing import Final
 
 from kproxy.apiserver.auth.certs import write_private
+from kproxy.apiserver.controllers.base import Controller
+from kproxy.apiserver.registry.catalog import Catalog
+from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
-from kproxy.lab.controllers.manager import lab_controllers
+from kproxy.lab.controllers import daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset
+from kproxy.lab.controllers.runtime import Runtime, Tables
 from kproxy.lab.errors import LabError
 from kproxy.lab.kubelet.streaming import SOCKET
 from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.namespace import Namespace
 
+_RECONCILERS: Final = tuple(
+    module.CONTROLLER
+    for module in (daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset)
+)
 _PATIENCE: Final = 60.0
 """Seconds for the fabric's namespace to be there."""
 
@@ -41,6 +49,10 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         with Namespace.named(spec.fabric) as fabric:
             return fabric.call(socket.socket, family)
 
+    def controllers(registry: Registry, catalog: Catalog) -> list[Controller]:
+        tables = Tables(registry, catalog)
+        return [Runtime(registry, catalog, tables, _RECONCILERS), loadbalancer.Routes(tables, spec)]
+
     configuration = Configuration(
         lab.path / "apiserver",
         "127.0.0.1",
@@ -52,7 +64,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         advertise=spec.api_address,
         more_sockets=on_fabric,
         kubelet=lambda node: _connect(lab, node),
-        more_controllers=lambda registry, catalog: lab_controllers(registry, catalog, spec),
+        more_controllers=controllers,
         open_socket=endpoint_socket,
     )
     sys.setswitchinterval(0.001)

@@ -6,6 +6,7 @@ then everything else at once; the processes find each other through the API serv
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -13,13 +14,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.client import RestClient
 from kproxy.cluster.inputs import Tell
 from kproxy.errors import InputError
 from kproxy.lab.config.types import HostCommand
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle import processes
-from kproxy.lab.lifecycle.checks import check_machine
 from kproxy.lab.lifecycle.down import tear_down
 from kproxy.lab.lifecycle.manifests import Manifest
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS, node_problems, prepare_plugin, role_of, start_node
@@ -36,12 +37,21 @@ from kproxy.lab.network import add_node, build_network
 from kproxy.lab.resources import DNS_NAMESPACE, KINDS, NODES, is_ready
 from kproxy.lab.spec import MAX_NODES, LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord
+from kproxy.linux.errors import FeatureMissingError, LinuxError
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.nftables.binary import find_nft
+from kproxy.linux.nftables.executor import NftExecutor
+from kproxy.linux.nftables.preflight import run_preflight
+from kproxy.linux.process import run
+from kproxy.linux.programs import find_program, not_found
+from kproxy.services import IPFamily
 
 APISERVER: Final = "apiserver"
 _COMMANDS: Final = "commands"
 _COMPLAINTS: Final = 3
 """Pods of which it is told why they are not ready."""
+_TRY: Final = 20.0
+"""Seconds that `ip` may take."""
 _LOOK: Final = 1.0
 """Seconds between looks at what runs; each reads all of /proc."""
 _PROBES: Final = "pods are echo servers on their containerPorts, and answer every GET there (documentation: lab)"
@@ -280,3 +290,55 @@ def _log_tails(lab: LabDirectory) -> str:
         if "rror" in tails and log.stem != _COMMANDS and len(shown) < 4:
             shown.append(f"{log.stem}: {tails}")
     return "\n".join(shown)
+
+
+# --- whether this machine can run a lab: said before anything is made ---
+
+
+def check_machine(spec: LabSpec) -> None:
+    """Root, iproute2, iptables of the variant, nft in its mode, namespaces, veth, bridge, bridged packets through
+    iptables, and VXLAN.
+
+    Tried in a scratch namespace, so nothing stays.
+
+    Raises:
+        LabError: something is missing; it says what, and what to do.
+    """
+    if os.geteuid() != 0:
+        raise LabError("a lab needs root: it makes network namespaces, links and iptables rules")
+    programs = ["ip", f"iptables-{spec.variant}-restore", "conntrack", *(["nft"] if spec.mode == MODE_NFTABLES else [])]
+    packages = {"ip": "iproute2", "conntrack": "conntrack", "nft": "nftables"}
+    for name in programs:
+        if find_program(name) is None:
+            raise LabError(f"{not_found(name)}: install {packages.get(name, 'iptables')}")
+    try:
+        with Namespace.scratch() as scratch:
+            _try_links(scratch, spec)
+            if spec.mode == MODE_NFTABLES:
+                _try_tables(scratch, spec)
+    except LinuxError as error:
+        raise LabError(f"a lab needs network namespaces: {error}") from error
+
+
+def _try_tables(scratch: Namespace, spec: LabSpec) -> None:
+    nft = find_nft()
+    for family in IPFamily:
+        if family.version in spec.families:
+            try:
+                run_preflight(NftExecutor(scratch, nft, family)).check()
+            except FeatureMissingError as error:
+                raise LabError(str(error)) from error
+
+
+def _try_links(scratch: Namespace, spec: LabSpec) -> None:
+    kinds = {
+        "veth": "link add try1 type veth peer name try2",
+        "bridge": "link add try3 type bridge",
+    }
+    if spec.backend == "vxlan":
+        kinds["vxlan"] = "link add try4 type vxlan id 1 dstport 8472 nolearning local 192.0.2.1"
+    for kind, line in kinds.items():
+        done = run(scratch, ["ip", *line.split()], timeout=_TRY)
+        if done.code:
+            hint = " or choose --backend host-gw, which does without" if kind == "vxlan" else ""
+            raise LabError(f"this kernel makes no {kind} links ({done.stderr.strip()}): load the module ({kind}){hint}")

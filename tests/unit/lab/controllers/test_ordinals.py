@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from kproxy.lab.controllers.ordinals import ordinal_of, ordinals_of, plan, seconds_to_available, wants_present
+from kproxy.lab.controllers.statefulset import ordinal_of, ordinals_of, plan, seconds_to_available, wants_present
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.lab.controllers.rolling import Replicas, fenceposts, plan_rolling, resolve
+from kproxy.lab.controllers.deployment import Replicas, fenceposts, plan_rolling
+from kproxy.lab.controllers.workload import resolve
 
 
 @pytest.mark.parametrize(

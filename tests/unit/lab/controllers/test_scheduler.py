@@ -52,3 +52,14 @@ def test_taints_keep_pods_away_that_do_not_tolerate_them() -> None:
     ):
         assert choose_node(pod("a", tolerations=[toleration]), nodes, {}) == "node-2", toleration
     assert choose_node(pod("a"), [node("node-3", taints=[{"key": "x", "effect": "NoExecute"}])], {}) is None
+
+
+def test_why_no_node_will_do() -> None:
+    """The words of kube-scheduler v1.36."""
+    picky = pod(nodeSelector={"disk": "ssd"})
+    assert why_not(picky, []) == "no nodes available to schedule pods"
+    assert why_not(picky, [node("a"), node("b"), node("c", ready=False), node("d", unschedulable=True)]) == (
+        "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, "
+        "2 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, "
+        "preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
+    )
