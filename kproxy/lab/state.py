@@ -1,7 +1,7 @@
 """The directory of a lab: /run/kproxy-lab/NAME, or below $KPROXY_LAB_DIR.
 
     lab.json        the spec, how far the lab has come, the API server's port, the nodes there are
-    lock            held by the process that changes the lab, whose number it has
+    lock            held by the process that changes the lab
     kubeconfig      for people on this machine: 127.0.0.1
     kubeconfig.node for the nodes: the fabric's address
     network         there once the fabric is
@@ -22,7 +22,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -31,8 +31,8 @@ from kproxy.lab.spec import LabSpec, NodePlan, check_name
 
 DEFAULT_ROOT: Final = "/run/kproxy-lab"
 Phase = Literal["starting", "up", "stopping"]
-_LEFT_BEHIND: Final = 10.0
-"""Seconds that the lock of a process that is gone is waited for."""
+_LEFT_BEHIND: Final = 2.0
+"""Seconds that the lock is tried for."""
 
 
 class LabRecord(msgspec.Struct, frozen=True):
@@ -132,25 +132,26 @@ class LabDirectory:
         """Holds the lab's lock.
 
         A command that was killed just when it started a child leaves the lock to the child, until that executes its
-        program: this is waited for.
+        program: so it is tried for a moment.
 
         Raises:
             LabError: another process holds it, or the directory cannot be made.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o755)
-            lock = (self.path / "lock").open("a+b")
+            lock = (self.path / "lock").open("ab")
         except OSError as error:
             raise LabError(f"{self.path}: {error.strerror or error}") from error
         with lock:
             deadline = time.monotonic() + _LEFT_BEHIND
-            while not _taken(lock):
-                if _holder_lives(lock) or time.monotonic() > deadline:
-                    raise LabError(f"another command is changing lab {self.name!r} right now")
-                time.sleep(0.02)
-            lock.truncate(0)
-            lock.write(b"%d\n" % os.getpid())
-            lock.flush()
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise LabError(f"another command is changing lab {self.name!r} right now") from None
+                    time.sleep(0.02)
             yield
 
     def remove(self) -> None:
@@ -163,21 +164,6 @@ class LabDirectory:
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
-
-
-def _taken(lock: BinaryIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _holder_lives(lock: BinaryIO) -> bool:
-    """Whether the process that wrote its number into the lock is there, or none has written it yet."""
-    lock.seek(0)
-    number = lock.read().strip()
-    return not number.isdigit() or Path(f"/proc/{int(number)}").exists()
 
 
 def open_lab(name: str) -> tuple[LabDirectory, LabRecord]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -32,40 +30,22 @@ def test_the_directory_of_a_lab(tmp_path: Path) -> None:
     assert list_labs(tmp_path) == []
 
 
-KILLED = """
-import os, sys
-from pathlib import Path
-from kproxy.lab.state import LabDirectory
-with LabDirectory("one", Path(sys.argv[1])).locked():
-    if os.fork() == 0:
-        print("a child has the lock", flush=True)
-        sys.stdin.read()
-    os._exit(0)
-"""
+def test_a_lock_that_is_held_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """As by a child of a killed command, until it executes its program."""
+    lab, done = LabDirectory("one", tmp_path), threading.Event()
 
-
-def test_the_lock_of_a_killed_command_is_waited_for(tmp_path: Path) -> None:
-    """Its child has it until it executes its program."""
-    begun = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert begun.stdin is not None
-    assert begun.stdout is not None
-    assert begun.stdout.readline() == b"a child has the lock\n"
-    begun.wait()
-    taken: list[bool] = []
-
-    def take() -> None:
+    def hold() -> None:
         with LabDirectory("one", tmp_path).locked():
-            taken.append(True)
+            held.set()
+            done.wait(0.2)
 
-    waiting = threading.Thread(target=take)
-    waiting.start()
-    assert not taken
-    begun.stdin.close()
-    waiting.join()
-    begun.stdout.close()
-    assert taken == [True]
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with lab.locked():
+        pass
+    holder.join()
 
 
 def test_a_lab_directory_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
