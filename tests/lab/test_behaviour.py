@@ -20,7 +20,7 @@ from kproxy.lab.capture.frames import Capture
 from kproxy.lab.cluster import ClusterView
 from kproxy.lab.health import health_status
 from kproxy.lab.inspect.follow import follow
-from kproxy.lab.inspect.probe import cells_of, predict
+from kproxy.lab.inspect.probe import cells_of, predict, run_probe
 from kproxy.lab.inspect.request import send_request
 from kproxy.lab.inspect.targets import Target, find_target
 from kproxy.lab.spec import CLIENT
@@ -309,3 +309,19 @@ def test_a_snapshot_of_the_lab_answers_as_the_lab_does(lab: Lab, tmp_path: Path)
     for client, target in cells:
         assert ways(known, client.host, target) == ways(model, client.host, target), f"{client.host} {target.label}"
     assert not known.notes
+
+
+def test_rules_that_change_after_the_models_look(lab: Lab) -> None:
+    """What changes between the model's look and the packet is no difference between model and kernel."""
+    lab.apply(service("changed", "near"))
+    lab.settled(lambda found: any(each.ready for each in found.service("changed").ports[0].endpoints))
+    model = lab.model()
+    target = find_target(model.cluster, "svc/changed")
+    cells = list(cells_of(model.cluster, [model.cluster.service("changed")], ["node-1"]))
+    assert follow(model, "node-1", target).agrees
+    lab.kubectl("patch", "service", "changed", "-p", '{"spec": {"selector": {"app": "none"}}}')
+    lab.settled(lambda found: not found.service("changed").ports[0].endpoints)
+    found = follow(model, "node-1", target)
+    assert (found.answer.end, found.agrees) == ("refused", True)
+    assert all(cell.agrees for cell in run_probe(model, cells, count=2, timeout=1.0))
+    lab.kubectl("delete", "service", "changed")

@@ -1,10 +1,12 @@
-"""Workloads as kubectl's user has them: readiness probes, DaemonSets, adoption, rollouts, eviction."""
+"""Workloads as kubectl's user has them: readiness probes, DaemonSets, adoption, rollouts, eviction, Events."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import socket
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +322,82 @@ def test_jobs_run_their_commands_to_the_end(lab: Lab, flag: Path) -> None:
     lab.kubectl("delete", "job", "--all", "--timeout=120s")
     eventually(lambda: not set(inside) & set(lab.namespaces()))
     lab.run("status")
+
+
+# --- Events ---
+
+
+def events(lab: Lab, kind: str, name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """By reason and message, of objects whose names begin so."""
+    found = json.loads(lab.kubectl("get", "events", "-A", "-o", "json"))["items"]
+    return {
+        (item["reason"], item["message"]): item
+        for item in found
+        if item["involvedObject"]["kind"] == kind and item["involvedObject"]["name"].startswith(name)
+    }
+
+
+def wait_for_reasons(lab: Lab, kind: str, name: str, reasons: set[str]) -> None:
+    """Waits until all these reasons were given."""
+    eventually(lambda: reasons <= {reason for reason, _ in events(lab, kind, name)})
+
+
+def test_the_life_of_a_pod(lab: Lab) -> None:
+    item = deployment("web", 1)
+    probe = {"httpGet": {"path": "/", "port": 9}, "periodSeconds": 1, "failureThreshold": 1}
+    item["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe
+    lab.apply(item)
+    wait_for_reasons(lab, "Pod", "web-", {"Scheduled", "Pulled", "Created", "Started", "Unhealthy"})
+    name = next(pod.name for pod in lab.cluster().pods if pod.name.startswith("web-"))
+
+    def unhealthy_most() -> Any:
+        # A busy machine makes one fail in another way, which is told apart.
+        found = events(lab, "Pod", "web-").items()
+        return max((each for (reason, _), each in found if reason == "Unhealthy"), key=itemgetter("count"))
+
+    eventually(lambda: unhealthy_most()["count"] > 1)  # one that fails again is counted
+    found, unhealthy = events(lab, "Pod", "web-"), unhealthy_most()
+    assert unhealthy["type"] == "Warning"
+    assert unhealthy["message"].startswith("Readiness probe failed: ")
+    assert unhealthy["involvedObject"]["fieldPath"] == "spec.containers{echo}"
+    assert unhealthy["source"]["component"] == "kubelet"
+    assert unhealthy["source"]["host"] in ("node-1", "node-2")
+    scheduled = next(message for reason, message in found if reason == "Scheduled")
+    assert scheduled.startswith(f"Successfully assigned default/{name} to node-")
+    assert ("Pulled", 'Container image "echo" already present on machine and can be accessed by the pod') in found
+    described = lab.kubectl("describe", "pod", name)
+    assert "default-scheduler" in described
+    assert "Container started" in described
+    # Before the deletion: a pod may be seen to go before its ReplicaSet, which then makes one more for a moment.
+    wait_for_reasons(lab, "ReplicaSet", "web-", {"SuccessfulCreate"})
+    (created,) = [message for reason, message in events(lab, "ReplicaSet", "web-") if reason == "SuccessfulCreate"]
+    assert created == f"Created pod: {name}"
+    lab.kubectl("delete", "deployment", "web", "--wait=false")
+    wait_for_reasons(lab, "Pod", "web-", {"Killing"})
+    ((_, scaled),) = [key for key in events(lab, "Deployment", "web") if key[0] == "ScalingReplicaSet"]
+    assert scaled.startswith("Scaled up replica set web-")
+    assert scaled.endswith(" from 0 to 1")
+
+
+def test_a_pod_that_waits_says_why(lab: Lab) -> None:
+    lab.apply(deployment("stuck", 1, node="node-9"))
+    wait_for_reasons(lab, "Pod", "stuck-", {"FailedScheduling"})
+    pod = next(pod.name for pod in lab.cluster().pods if pod.name.startswith("stuck-"))
+    described = lab.kubectl("describe", "pod", pod)
+    assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector." in described
+    lab.kubectl("delete", "deployment", "stuck")
+
+
+def test_a_node_says_when_it_was_heard_of(lab: Lab) -> None:
+    wait_for_reasons(lab, "Node", "node-1", {"RegisteredNode", "NodeReady"})
+    (ready,) = json.loads(lab.kubectl("get", "node", "node-1", "-o", "json"))["status"]["conditions"]
+    heard = datetime.datetime.fromisoformat(ready["lastHeartbeatTime"].replace("Z", "+00:00"))
+    assert abs((datetime.datetime.now(datetime.UTC) - heard).total_seconds()) < 600
+    lab.run("fail", "node", "node-1")
+    # Not by the Event alone: a busy machine's node may have been late before, and be back.
+    lab.kubectl("wait", "--for=condition=Ready=Unknown", "node/node-1", "--timeout=120s")
+    wait_for_reasons(lab, "Node", "node-1", {"NodeNotReady"})
+    (unknown,) = json.loads(lab.kubectl("get", "node", "node-1", "-o", "json"))["status"]["conditions"]
+    assert unknown["status"] == "Unknown"
+    assert unknown["lastHeartbeatTime"] >= ready["lastHeartbeatTime"], "what was heard last is kept"
+    lab.run("heal", "node", "node-1")
