@@ -1,8 +1,8 @@
 """What a CustomResourceDefinition's schema may say: the rules that make it structural, and that its defaults fit.
 
-Three passes over one schema, as in k8s.io/apiextensions-apiserver: what OpenAPI allows at all
-(pkg/apis/apiextensions/validation), what makes it structural (pkg/apiserver/schema), and, once it is, its defaults
-(pkg/apiserver/schema/defaulting). Rules in CEL are not looked at.
+`_inside` finds all schemas in one; each is asked, as in k8s.io/apiextensions-apiserver, what OpenAPI allows at all
+(pkg/apis/apiextensions/validation), what makes it structural (pkg/apiserver/schema), and, once it is, whether its
+default fits (pkg/apiserver/schema/defaulting). Rules in CEL are not looked at.
 """
 
 from __future__ import annotations
@@ -41,44 +41,86 @@ _NESTED: Final = (
 """What a schema inside a junctor must not say."""
 
 
+_PLACES: Final = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
+"""What a schema is that says how a value is built. Others are `nested`: they are in a junctor, and only restrict it."""
+
+
 def schema_errors(schema: Json, path: str) -> list[FieldError]:
     """What is wrong with the schema of one version."""
+    found = list(_inside(schema, path, "root"))
+    deep = [where for where, each, _ in found if each is None]
+    if deep:
+        return [invalid(deep[0], "", f"must have at most {DEEPEST} levels")]
     errors: list[FieldError] = []
     if schema.get("nullable"):
         errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    errors += _openapi_errors(schema, path, 0)
-    structural = sorted(_structural_errors(schema, path, 0, "root"), key=str)
-    structural += sorted(_incomplete(schema, schema, path, path, 0), key=str)
+    structural: list[FieldError] = []
+    for where, each, level in found:
+        errors += _openapi_errors(each, where)
+        structural += _structural_errors(each, where, level) if level in _PLACES else _nested_errors(each, where, level)
+    structural.sort(key=str)
+    undeclared = (
+        _undeclared(child, each, where, where + place)
+        for where, each, level in found
+        if level in _PLACES
+        for place, child in _junctors(each)
+    )
+    structural += sorted((error for errors in undeclared for error in errors), key=str)
     if not errors and not structural:
-        structural = list(_default_errors(schema, path))
+        # Defaults inside additionalProperties are never applied to anything.
+        for where, each, level in found:
+            if level in _PLACES and ".additionalProperties" not in where:
+                structural += _default_errors(each, where)
     return errors + structural
 
 
 def rule_paths(schema: Json, path: str) -> Iterator[str]:
     """Where the CEL rules of a schema are."""
-    for where, each in _inside(schema, path):
-        yield from (f"{where}.{RULES}[{index}]" for index in range(len(each.get(RULES) or ())))
+    for where, each, _ in _inside(schema, path, "root"):
+        yield from (f"{where}.{RULES}[{index}]" for index in range(len((each or {}).get(RULES) or ())))
 
 
-def _inside(schema: Any, path: str) -> Iterator[tuple[str, Json]]:
-    """A schema and all those within it, with their paths."""
-    if isinstance(schema, dict):
-        yield path, schema
-        for name in (*_JUNCTORS, "not"):
-            found = schema.get(name) or ()
-            for index, child in enumerate(found if isinstance(found, list) else [found]):
-                yield from _inside(child, f"{path}.{name}" if name == "not" else f"{path}.{name}[{index}]")
-        for place, child in _below(schema):
-            yield from _inside(child, path + place)
+def _inside(schema: Json, path: str, level: str, depth: int = 0) -> Iterator[tuple[str, Any, str]]:
+    """A schema and all those within it: where, what (None: it is nested too deeply), and what it is: `root`, `item`,
+    `field`, `nested`, or one of the two that may say their type: `anyOf: [{type: integer}, {type: string}]`, by itself
+    or in the first of allOf (`first`)."""
+    if depth > DEEPEST:
+        yield path, None, "nested"
+        return
+    yield path, schema, level
+    for place, child in _below(schema):
+        inner = "nested" if level not in _PLACES else "item" if place == ".items" else "field"
+        yield from _inside(child, path + place, inner, depth + 1)
+    excepted = (level in _PLACES or level == "first") and schema.get("anyOf") == _INT_OR_STRING
+    for place, child in _junctors(schema):
+        inner = "first" if place == ".allOf[0]" and level in _PLACES else "nested"
+        if excepted and place.startswith(".anyOf"):
+            inner = "typed"
+        yield from _inside(child, path + place, inner, depth + 1)
+
+
+def _below(schema: Json) -> Iterator[tuple[str, Json]]:
+    """The schemas of a value's parts."""
+    for name, child in (schema.get("properties") or {}).items():
+        yield f".properties[{name}]", child
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            yield f".{name}", schema[name]
+
+
+def _junctors(schema: Json) -> Iterator[tuple[str, Json]]:
+    """The schemas that a schema is joined with."""
+    for name in _JUNCTORS:
+        for index, child in enumerate(schema.get(name) or ()):
+            yield f".{name}[{index}]", child
+    if schema.get("not") is not None:
+        yield ".not", schema["not"]
 
 
 # --- OpenAPI ---
 
 
-def _openapi_errors(schema: Any, path: str, depth: int) -> Iterator[FieldError]:
-    if not isinstance(schema, dict) or depth > DEEPEST:
-        yield invalid(path, "", "must be a schema")
-        return
+def _openapi_errors(schema: Json, path: str) -> Iterator[FieldError]:
     kind = schema.get("type", "")
     if kind == "null":
         yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
@@ -92,24 +134,15 @@ def _openapi_errors(schema: Any, path: str, depth: int) -> Iterator[FieldError]:
         yield invalid(f"{path}.{_PRESERVE}", False, "must be true or undefined")
     yield from _map_errors(schema, path, kind)
     yield from _list_errors(schema, path, kind)
-    properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
-    if properties and (additional is False or isinstance(additional, dict)):
+    additional = schema.get("additionalProperties")
+    if schema.get("properties") and (additional is False or isinstance(additional, dict)):
         text = "additionalProperties and properties are mutual exclusive"
         yield forbidden(f"{path}.additionalProperties", text)
-    if isinstance(additional, dict):
-        yield from _openapi_errors(additional, f"{path}.additionalProperties", depth + 1)
-    for name, child in properties.items():
-        yield from _openapi_errors(child, f"{path}.properties[{name}]", depth + 1)
-    for name in _JUNCTORS:
-        for index, child in enumerate(schema.get(name) or ()):
-            yield from _openapi_errors(child, f"{path}.{name}[{index}]", depth + 1)
-    if schema.get("not") is not None:
-        yield from _openapi_errors(schema["not"], f"{path}.not", depth + 1)
-    items = schema.get("items")
-    if isinstance(items, list):
+    if isinstance(schema.get("items"), list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
-    elif items is not None:
-        yield from _openapi_errors(items, f"{path}.items", depth + 1)
+    pattern = schema.get("pattern")
+    if pattern and compiled_pattern(pattern) is None:
+        yield invalid(f"{path}.pattern", pattern, "must be a valid regular expression")
 
 
 def _map_errors(schema: Json, path: str, kind: str) -> Iterator[FieldError]:
@@ -182,32 +215,23 @@ def _map_list_errors(items: Json, keys: list[str], missing: bool, path: str) -> 
 # --- structure ---
 
 
-def _structural_errors(schema: Any, path: str, depth: int, level: str) -> Iterator[FieldError]:
-    if not isinstance(schema, dict) or depth > DEEPEST:
-        return  # the first pass has said so
+def _structural_errors(schema: Json, path: str, level: str) -> Iterator[FieldError]:
+    """What makes a schema structural that says how a value is built."""
     kind = schema.get("type", "")
-    items, properties = schema.get("items"), schema.get("properties") or {}
-    if kind == "array" and items is None:
+    if kind == "array" and schema.get("items") is None:
         yield required(f"{path}.items", "must be specified")
-    yield from _structural_errors(items, f"{path}.items", depth + 1, "item")
-    for name, child in properties.items():
-        yield from _structural_errors(child, f"{path}.properties[{name}]", depth + 1, "field")
-    additional = schema.get("additionalProperties")
-    if additional is not None and level == "root":
+    if schema.get("additionalProperties") is not None and level == "root":
         yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
-    yield from _structural_errors(additional, f"{path}.additionalProperties", depth + 1, "field")
     if schema.get(_INTSTR):
         for name in (_PRESERVE, _EMBEDDED):
             if schema.get(name):
                 yield invalid(f"{path}.{name}", True, f"must be false if {_INTSTR} is true")
-    yield from _value_errors(schema, path, depth, _is_int_or_string(schema))
     if not kind and not schema.get(_INTSTR) and not schema.get(_PRESERVE):
-        places = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
-        yield required(f"{path}.type", f"must not be empty {places[level]}")
-    if level == "root" and kind and kind != "object":
-        yield invalid(f"{path}.type", kind, "must be object at the root")
+        yield required(f"{path}.type", f"must not be empty {_PLACES[level]}")
     if level == "root":
-        yield from _meta_errors(properties, path)
+        if kind and kind != "object":
+            yield invalid(f"{path}.type", kind, "must be object at the root")
+        yield from _meta_errors(schema.get("properties") or {}, path)
 
 
 def _meta_errors(properties: Json, path: str) -> Iterator[FieldError]:
@@ -225,34 +249,10 @@ def _meta_errors(properties: Json, path: str) -> Iterator[FieldError]:
             yield forbidden(f"{path}.properties[metadata]", text)
 
 
-def _is_int_or_string(schema: Json) -> tuple[bool, bool]:
-    """Whether anyOf, or the first of allOf, is the one exception: `anyOf: [{type: integer}, {type: string}]`."""
-    every = schema.get("allOf") or [{}]
-    return schema.get("anyOf") == _INT_OR_STRING, every[0].get("anyOf") == _INT_OR_STRING
-
-
-def _value_errors(schema: Json, path: str, depth: int, skip: tuple[bool, bool]) -> Iterator[FieldError]:
-    for name in _JUNCTORS:
-        if name == "anyOf" and skip[0]:
-            continue
-        for index, child in enumerate(schema.get(name) or ()):
-            inner = name == "allOf" and index == 0 and skip[1]
-            yield from _nested_errors(child, f"{path}.{name}[{index}]", depth + 1, inner)
-    if schema.get("not") is not None:
-        yield from _nested_errors(schema["not"], f"{path}.not", depth + 1, False)
-    pattern = schema.get("pattern")
-    if pattern and compiled_pattern(pattern) is None:
-        yield invalid(f"{path}.pattern", pattern, "must be a valid regular expression")
-
-
-def _nested_errors(schema: Any, path: str, depth: int, skip_any_of: bool) -> Iterator[FieldError]:
-    if not isinstance(schema, dict) or depth > DEEPEST:
+def _nested_errors(schema: Json, path: str, level: str) -> Iterator[FieldError]:
+    """What a schema in a junctor must not say."""
+    if level == "typed":
         return
-    yield from _value_errors(schema, path, depth, (skip_any_of, False))
-    if schema.get("items") is not None:
-        yield from _nested_errors(schema["items"], f"{path}.items", depth + 1, False)
-    for name, child in (schema.get("properties") or {}).items():
-        yield from _nested_errors(child, f"{path}.properties[{name}]", depth + 1, False)
     yield from (
         forbidden(f"{path}.{name}", text) for name, text in _NESTED if schema.get(name) not in (None, "", False, [])
     )
@@ -260,53 +260,23 @@ def _nested_errors(schema: Any, path: str, depth: int, skip_any_of: bool) -> Ite
         yield forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
 
 
-def _incomplete(nested: Json, schema: Json, where: str, at: str, depth: int) -> Iterator[FieldError]:
-    """What the junctors of `nested`, found at `at`, speak of and `schema`, found at `where`, does not have."""
-    if depth > DEEPEST:
-        return
-    for name in (*_JUNCTORS, "not"):
-        found = nested.get(name)
-        children = found if isinstance(found, list) else [] if found is None else [found]
-        for index, child in enumerate(children):
-            found_at = f"{at}.{name}" if name == "not" else f"{at}.{name}[{index}]"
-            yield from _incomplete_in(child, schema, where, found_at, depth + 1)
-    if nested is schema:
-        for path, child in _below(schema):
-            yield from _incomplete(child, child, where + path, where + path, depth + 1)
-
-
-def _below(schema: Json) -> Iterator[tuple[str, Json]]:
-    for name, child in (schema.get("properties") or {}).items():
-        yield f".properties[{name}]", child
-    for name in ("items", "additionalProperties"):
-        if isinstance(schema.get(name), dict):
-            yield f".{name}", schema[name]
-
-
-def _incomplete_in(nested: Any, schema: Json, where: str, at: str, depth: int) -> Iterator[FieldError]:
-    if not isinstance(nested, dict):
-        return
-    yield from _incomplete(nested, schema, where, at, depth)
-    for path, child in _below(nested):
-        own = dict(_below(schema)).get(path)
-        if own is None:
-            yield required(where + path, f"because it is defined in {at}{path}")
+def _undeclared(nested: Json, schema: Json, where: str, at: str) -> Iterator[FieldError]:
+    """What a schema in a junctor, found at `at`, speaks of and `schema`, found at `where`, does not have."""
+    for place, child in _junctors(nested):
+        yield from _undeclared(child, schema, where, at + place)
+    own = dict(_below(schema))
+    for place, child in _below(nested):
+        if place not in own:
+            yield required(where + place, f"because it is defined in {at}{place}")
         else:
-            yield from _incomplete_in(child, own, where + path, at + path, depth + 1)
-
-
-# --- defaults ---
+            yield from _undeclared(child, own[place], where + place, at + place)
 
 
 def _default_errors(schema: Json, path: str) -> Iterator[FieldError]:
-    """Defaults that do not fit their own schema; those inside additionalProperties are never applied to anything."""
+    """A default that does not fit its own schema."""
     default = schema.get("default")
     if default is not None:
         where = f"{path}.default"
         if prune(deepcopy(default), compile_structural(schema), "", []) != default:
             yield invalid(where, default, "must not have unknown fields")
         yield from validate_value(default, schema, where)
-    if isinstance(schema.get("items"), dict):
-        yield from _default_errors(schema["items"], f"{path}.items")
-    for name, child in (schema.get("properties") or {}).items():
-        yield from _default_errors(child, f"{path}.properties[{name}]")
