@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -26,17 +25,8 @@ from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.events import EventStrategy, NewEventStrategy
 from kproxy.apiserver.kinds.field_rules import check_config_key, rules
-from kproxy.apiserver.kinds.pods import PodStrategy
-from kproxy.apiserver.kinds.service import ServiceStrategy
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name, path_name
-from kproxy.apiserver.kinds.workloads import (
-    DaemonSetStrategy,
-    DeploymentStrategy,
-    ReplicaSetStrategy,
-    StatefulSetStrategy,
-)
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import round_resources
 
@@ -320,26 +310,3 @@ class BindingStrategy(Strategy):
         if value["roleRef"] != old["roleRef"]:
             return [invalid("roleRef", value["roleRef"], "cannot change roleRef")]
         return []
-
-
-STRATEGIES: Final[dict[str, Callable[[], Strategy]]] = {
-    "ClusterRole": RoleStrategy,
-    "ClusterRoleBinding": BindingStrategy,
-    "ConfigMap": ConfigMapStrategy,
-    "DaemonSet": DaemonSetStrategy,
-    "Deployment": DeploymentStrategy,
-    "EndpointSlice": EndpointSliceStrategy,
-    "Endpoints": EndpointsStrategy,
-    "Event": EventStrategy,
-    "Namespace": NamespaceStrategy,
-    "NewEvent": NewEventStrategy,
-    "Node": NodeStrategy,
-    "Pod": PodStrategy,
-    "ReplicaSet": ReplicaSetStrategy,
-    "Role": RoleStrategy,
-    "RoleBinding": BindingStrategy,
-    "Secret": SecretStrategy,
-    "Service": ServiceStrategy,
-    "ServiceAccount": ServiceAccountStrategy,
-    "StatefulSet": StatefulSetStrategy,
-}

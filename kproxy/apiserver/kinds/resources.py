@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds import printers
-from kproxy.apiserver.kinds.builtin import STRATEGIES
+from kproxy.apiserver.kinds import builtin, events, pods, printers, service, workloads
 from kproxy.apiserver.kinds.printers import Columns
-from kproxy.apiserver.kinds.stored import ROWS, Stored, strategy_of
+from kproxy.apiserver.kinds.stored import ROWS, Kind, Subresource, strategy_of
+from kproxy.apiserver.kinds.stored.row import ALL_VERBS
 from kproxy.apiserver.kinds.strategy import Strategy
 from kproxy.apiserver.schema.types import Node, named
 
@@ -61,22 +61,9 @@ class FieldsOf:
 NO_FIELDS: Final = FieldsOf(())
 """The fields of a resource that is selected by name only."""
 
-ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-NO_COLLECTION: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
-STATUS_VERBS: Final = ("get", "patch", "update")
 CREATE_ONLY: Final = ("create",)
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """A subresource: its name, the kind it speaks, and its verbs."""
-
-    name: str
-    kind: str
-    verbs: tuple[str, ...] = STATUS_VERBS
-    group: str = ""
-    version: str = ""
+_NO_COLLECTION: Final = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,69 +122,41 @@ class Resource:
         return next((each for each in self.subresources if each.name == name), None)
 
 
-CORE: Final = "io.k8s.api.core.v1."
-STATUS: Final = "status"
 _SCALE: Final = Subresource("scale", "Scale", group="autoscaling", version="v1")
-
-
 _SEVERAL: Final = {
     "Event": ("v1", "events.k8s.io/v1"),
 }
 """Kinds that several versions show."""
 
 
-def _row(
-    group: str,
-    kind: str,
-    plural: str,
-    schema: str,
-    *,
-    status: bool = False,
-    scale: bool = False,
-    others: Iterable[Subresource] = (),
-    fields: tuple[str, ...] = (),
-    labels: Mapping[str, str] | None = None,
-    storage: str = "",
-    short: str = "",
-    categories: tuple[str, ...] = (),
-    namespaced: bool = True,
-    verbs: tuple[str, ...] = ALL_VERBS,
-    singular: str | None = None,
-    columns_: Columns | None = None,
-    deprecation: str = "",
-    version: str = "v1",
-    strategy: Strategy | None = None,
-) -> Resource:
-    subresources = [*others]
-    if scale:
-        subresources.append(_SCALE)
-    if status:
-        subresources.append(Subresource("status", kind))
-    node = named(schema)
-    labels = {name: name for name in fields} if labels is None else labels
-    selectable = METADATA_FIELDS if namespaced or not fields else METADATA_FIELDS[:1]
+def _resource(row: Kind, columns: Columns) -> Resource:
+    """The resource of a row; `columns` are those of a kind that has none of its own."""
+    parts = [*row.parts, *([_SCALE] if row.scale else ())]
+    parts += [Subresource("status", row.kind)] if row.status is not None else []
+    node = named(row.schema)
+    labels = {name: name for name in row.fields} if row.labels is None else row.labels
     return Resource(
-        group,
-        version,
-        kind,
-        plural,
+        row.group,
+        row.version,
+        row.kind,
+        row.plural,
         node,
-        namespaced=namespaced,
-        singular=kind.lower() if singular is None else singular,
-        short_names=tuple(short.split()),
-        categories=categories,
-        verbs=verbs,
-        subresources=tuple(sorted(subresources, key=lambda each: each.name)),
-        columns=columns_ or printers.KINDS.get(kind, printers.DEFAULT),
-        strategy=strategy or STRATEGIES.get(kind if group != "events.k8s.io" else "NewEvent", Strategy)(),
-        storage=storage or (f"{plural}.{group}" if group else plural),
-        list_kind=f"{kind}List",
-        schema_name=schema,
-        fields_of=FieldsOf(fields, _zeros(node, fields), _COMPUTED),
-        selectable=(*selectable, *labels),
+        namespaced=row.namespaced,
+        singular=row.kind.lower(),
+        short_names=tuple(row.short.split()),
+        categories=row.categories,
+        verbs=row.verbs,
+        subresources=tuple(sorted(parts, key=lambda each: each.name)),
+        columns=printers.KINDS.get(row.kind, columns),
+        strategy=strategy_of(row),
+        storage=row.table or (f"{row.plural}.{row.group}" if row.group else row.plural),
+        list_kind=f"{row.kind}List",
+        schema_name=row.schema,
+        fields_of=FieldsOf(row.fields, _zeros(node, row.fields), _COMPUTED),
+        selectable=(*METADATA_FIELDS[: 2 if row.namespaced or not row.fields else 1], *labels),
         selects_as=labels,
-        deprecation=deprecation,
-        api_versions=_SEVERAL.get(kind, ()),
+        deprecation=row.deprecation,
+        api_versions=_SEVERAL.get(row.kind, ()),
     )
 
 
@@ -227,9 +186,6 @@ def _pod_ip(value: Json) -> str:
 
 
 _COMPUTED: Final = {"source": _event_source, "status.podIP": _pod_ip}
-_REVIEW: Final = "io.k8s.api.authorization.v1."
-_AUTHN: Final = "io.k8s.api.authentication.v1."
-_RBAC: Final = "io.k8s.api.rbac.v1."
 _EVENT_FIELDS: Final = (
     "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
     "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
@@ -253,105 +209,58 @@ _POD_PARTS: Final = (
 _POD_LABELS: Final = {**{name: name for name in _POD_FIELDS}, "spec.host": "spec.nodeName"}
 
 
+_ALL: Final = ("all",)
+_AUTHN, _AUTHZ, _RBAC = "authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"
+_ENDPOINTS_GO: Final = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
+_TOKEN: Final = Subresource("token", "TokenRequest", CREATE_ONLY, _AUTHN, "v1")
+_OWN: Final = (
+    Kind("", "Binding", "bindings", verbs=CREATE_ONLY),
+    Kind("", "ConfigMap", "configmaps", short="cm", strategy=builtin.ConfigMapStrategy),
+    Kind("", "Endpoints", "endpoints", short="ep", strategy=builtin.EndpointsStrategy, deprecation=_ENDPOINTS_GO),
+    Kind("", "Event", "events", short="ev", fields=_EVENT_FIELDS, strategy=events.EventStrategy),
+    Kind("", "Namespace", "namespaces", short="ns", namespaced=False, verbs=_NO_COLLECTION, status={},
+         parts=(Subresource("finalize", "Namespace", ("update",)),), fields=("status.phase",),
+         strategy=builtin.NamespaceStrategy),
+    Kind("", "Node", "nodes", short="no", namespaced=False, status={}, fields=("spec.unschedulable",),
+         strategy=builtin.NodeStrategy),
+    Kind("", "Pod", "pods", short="po", categories=_ALL, status={}, fields=_POD_FIELDS, labels=_POD_LABELS,
+         parts=_POD_PARTS, strategy=pods.PodStrategy),
+    Kind("", "Secret", "secrets", fields=("type",), strategy=builtin.SecretStrategy),
+    Kind("", "ServiceAccount", "serviceaccounts", short="sa", parts=(_TOKEN,), strategy=builtin.ServiceAccountStrategy),
+    Kind("", "Service", "services", short="svc", categories=_ALL, status={}, fields=("spec.clusterIP", "spec.type"),
+         strategy=service.ServiceStrategy),
+    Kind("apps", "DaemonSet", "daemonsets", short="ds", categories=_ALL, status={},
+         strategy=workloads.DaemonSetStrategy),
+    Kind("apps", "Deployment", "deployments", short="deploy", categories=_ALL, status={}, scale=True,
+         strategy=workloads.DeploymentStrategy),
+    Kind("apps", "ReplicaSet", "replicasets", short="rs", categories=_ALL, status={}, scale=True,
+         fields=("status.replicas",), strategy=workloads.ReplicaSetStrategy),
+    Kind("apps", "StatefulSet", "statefulsets", short="sts", categories=_ALL, status={}, scale=True,
+         strategy=workloads.StatefulSetStrategy),
+    Kind("events.k8s.io", "Event", "events", short="ev", table="events", fields=_EVENT_FIELDS,
+         labels=_NEW_EVENT_LABELS, strategy=events.NewEventStrategy),
+    *(Kind(_AUTHN, kind, kind.lower() + "s", namespaced=False, verbs=CREATE_ONLY)
+      for kind in ("SelfSubjectReview", "TokenReview")),
+    *(Kind(_AUTHZ, kind, kind.lower() + "s", namespaced=kind.startswith("Local"), verbs=CREATE_ONLY)
+      for kind in ("LocalSubjectAccessReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview",
+                   "SubjectAccessReview")),
+    *(Kind(_RBAC, kind, kind.lower() + "s", namespaced=local, strategy=strategy)
+      for kind, local, strategy in (
+          ("ClusterRoleBinding", False, builtin.BindingStrategy), ("ClusterRole", False, builtin.RoleStrategy),
+          ("RoleBinding", True, builtin.BindingStrategy), ("Role", True, builtin.RoleStrategy),
+      )),
+    Kind("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", short="crd crds",
+         namespaced=False, categories=("api-extensions",), status={}),
+    Kind("discovery.k8s.io", "EndpointSlice", "endpointslices", strategy=builtin.EndpointSliceStrategy),
+)  # fmt: skip
+"""Every kind that is more than stored."""
+
+
 def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]:
     """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
     know, by kind."""
     given = strategies or {}
-    rows = _core() + _groups() + [_stored(row) for row in ROWS]
+    rows = [_resource(row, printers.DEFAULT) for row in _OWN] + [_resource(row, printers.AGED) for row in ROWS]
     stored = {row.storage: row for row in rows if not row.strategy.converts}
     rows = [replace(row, stored_as=stored[row.storage]) if row.strategy.converts else row for row in rows]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]
-
-
-def _stored(row: Stored) -> Resource:
-    return _row(
-        row.group, row.kind, row.plural, row.schema, version=row.version, short=row.short, categories=row.categories,
-        namespaced=row.namespaced, status=row.status is not None, fields=row.fields, strategy=strategy_of(row),
-        columns_=printers.KINDS.get(row.kind, printers.AGED),
-    )  # fmt: skip
-
-
-def _core() -> list[Resource]:
-    return [
-        _row("", "Binding", "bindings", CORE + "Binding", verbs=CREATE_ONLY),
-        _row("", "ConfigMap", "configmaps", CORE + "ConfigMap", short="cm"),
-        _row(
-            "", "Endpoints", "endpoints", CORE + "Endpoints", short="ep", singular="endpoints",
-            deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-        ),
-        _row("", "Event", "events", CORE + "Event", short="ev", fields=_EVENT_FIELDS),
-        _row(
-            "", "Namespace", "namespaces", CORE + "Namespace", short="ns", namespaced=False, verbs=NO_COLLECTION,
-            status=True, others=[Subresource("finalize", "Namespace", ("update",))], fields=("status.phase",),
-        ),
-        _row(
-            "", "Node", "nodes", CORE + "Node", short="no", namespaced=False, status=True,
-            fields=("spec.unschedulable",),
-        ),
-        _row("", "Pod", "pods", CORE + "Pod", short="po", categories=("all",), status=True,
-             fields=_POD_FIELDS, labels=_POD_LABELS, others=_POD_PARTS),
-        _row("", "Secret", "secrets", CORE + "Secret", fields=("type",)),
-        _row(
-            "", "ServiceAccount", "serviceaccounts", CORE + "ServiceAccount", short="sa",
-            others=[Subresource("token", "TokenRequest", CREATE_ONLY, "authentication.k8s.io", "v1")],
-        ),
-        _row(
-            "", "Service", "services", CORE + "Service", short="svc", categories=("all",), status=True,
-            fields=("spec.clusterIP", "spec.type"),
-        ),
-    ]  # fmt: skip
-
-
-def _groups() -> list[Resource]:
-    """The groups that every cluster's clients know."""
-    return [
-        _row(
-            "apps", "DaemonSet", "daemonsets", "io.k8s.api.apps.v1.DaemonSet", short="ds", categories=("all",),
-            status=True,
-        ),
-        _row(
-            "apps", "Deployment", "deployments", "io.k8s.api.apps.v1.Deployment", short="deploy", categories=("all",),
-            status=True, scale=True,
-        ),
-        _row(
-            "apps", "ReplicaSet", "replicasets", "io.k8s.api.apps.v1.ReplicaSet", short="rs", categories=("all",),
-            status=True, scale=True, fields=("status.replicas",),
-        ),
-        _row(
-            "apps", "StatefulSet", "statefulsets", "io.k8s.api.apps.v1.StatefulSet", short="sts", categories=("all",),
-            status=True, scale=True,
-        ),
-        _row(
-            "events.k8s.io", "Event", "events", "io.k8s.api.events.v1.Event", short="ev", storage="events",
-            fields=_EVENT_FIELDS, labels=_NEW_EVENT_LABELS,
-            columns_=printers.KINDS["Event"],
-        ),
-        _row(
-            "authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", _AUTHN + "SelfSubjectReview",
-            namespaced=False, verbs=CREATE_ONLY,
-        ),
-        _row(
-            "authentication.k8s.io", "TokenReview", "tokenreviews", _AUTHN + "TokenReview", namespaced=False,
-            verbs=CREATE_ONLY,
-        ),
-        _row(
-            "authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews",
-            _REVIEW + "LocalSubjectAccessReview", verbs=CREATE_ONLY,
-        ),
-        *(
-            _row("authorization.k8s.io", kind, kind.lower() + "s", _REVIEW + kind, namespaced=False, verbs=CREATE_ONLY)
-            for kind in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
-        ),
-        *(
-            _row("rbac.authorization.k8s.io", kind, kind.lower() + "s", _RBAC + kind, namespaced=local)
-            for kind, local in (
-                ("ClusterRoleBinding", False), ("ClusterRole", False), ("RoleBinding", True), ("Role", True),
-            )
-        ),
-        _row(
-            "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions",
-            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", short="crd crds",
-            namespaced=False, categories=("api-extensions",), status=True,
-        ),
-        _row("discovery.k8s.io", "EndpointSlice", "endpointslices", "io.k8s.api.discovery.v1.EndpointSlice"),
-    ]  # fmt: skip

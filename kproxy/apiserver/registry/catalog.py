@@ -13,7 +13,8 @@ from kproxy.apiserver.crd.strategy import CustomResourceStrategy
 from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers import custom_columns
-from kproxy.apiserver.kinds.resources import ALL_VERBS, METADATA_FIELDS, Resource, Subresource, built_in
+from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource, built_in
+from kproxy.apiserver.kinds.stored.row import ALL_VERBS, Subresource
 from kproxy.apiserver.storage.store import Entry, Event, Store, Table
 
 _TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")

@@ -11,9 +11,9 @@ Sources: kubernetes/kubernetes pkg/apis/*/v1/defaults.go, pkg/apis/*/validation,
 from typing import Final
 
 from kproxy.apiserver.kinds.stored import admission, cluster, workloads
-from kproxy.apiserver.kinds.stored.row import Stored, strategy_of
+from kproxy.apiserver.kinds.stored.row import Kind, Subresource, strategy_of
 
 ROWS: Final = (*workloads.ROWS, *cluster.ROWS, *admission.ROWS)
 """Every kind that is only stored."""
 
-__all__ = ["ROWS", "Stored", "strategy_of"]
+__all__ = ["ROWS", "Kind", "Subresource", "strategy_of"]

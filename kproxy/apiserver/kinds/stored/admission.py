@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, repeats, required
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.stored.row import Stored
+from kproxy.apiserver.kinds.stored.row import Kind
 from kproxy.apiserver.kinds.strategy import Context, path_name
 
 _WEBHOOK: Final = """
@@ -101,17 +101,17 @@ _EXTENSIONS: Final = ("api-extensions",)
 _NO_QUEUES: Final = "{} is stored, but kproxy's API server does not queue requests by it"
 
 ROWS: Final = (
-    Stored(_ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False,
+    Kind(_ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False,
            categories=_EXTENSIONS, generation=("webhooks",), rules=_WEBHOOK + """
         webhooks[].reinvocationPolicy      one-of IfNeeded Never
     """, defaults=_WEBHOOK_DEFAULTS + """
         webhooks[].reinvocationPolicy      "Never"
     """, errors=_webhook_errors),
-    Stored(_ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
+    Kind(_ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
            categories=_EXTENSIONS, generation=("webhooks",), rules=_WEBHOOK, defaults=_WEBHOOK_DEFAULTS,
            errors=_webhook_errors),
     *(
-        Stored(_ADMISSION, kind, plural, namespaced=False, status=status, categories=_EXTENSIONS, generation=("spec",),
+        Kind(_ADMISSION, kind, plural, namespaced=False, status=status, categories=_EXTENSIONS, generation=("spec",),
                unenforced=f"{kind} is stored, but kproxy's API server does not evaluate it")
         for kind, plural, status in (
             ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", {}),
@@ -120,13 +120,13 @@ ROWS: Final = (
             ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", None),
         )
     ),
-    Stored(_FLOW, "FlowSchema", "flowschemas", namespaced=False, status={}, generation=("spec",), check_name=path_name,
+    Kind(_FLOW, "FlowSchema", "flowschemas", namespaced=False, status={}, generation=("spec",), check_name=path_name,
            defaults="spec.matchingPrecedence  1000",
            unenforced=_NO_QUEUES.format("FlowSchema")),
-    Stored(_FLOW, "PriorityLevelConfiguration", "prioritylevelconfigurations", namespaced=False, status={},
+    Kind(_FLOW, "PriorityLevelConfiguration", "prioritylevelconfigurations", namespaced=False, status={},
            generation=("spec",), check_name=path_name,
            unenforced=_NO_QUEUES.format("PriorityLevelConfiguration")),
-    Stored("apiregistration.k8s.io", "APIService", "apiservices", namespaced=False, categories=_EXTENSIONS, status={},
+    Kind("apiregistration.k8s.io", "APIService", "apiservices", namespaced=False, categories=_EXTENSIONS, status={},
            begin=_begin_api_service, check_name=path_name, defaults="spec.service.port  443",
            unenforced="APIService is stored, but kproxy's API server forwards no requests"),
 )  # fmt: skip

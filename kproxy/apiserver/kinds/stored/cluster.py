@@ -12,7 +12,7 @@ from typing import Final
 from kproxy.api.addresses import check_ip
 from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.stored.row import Stored
+from kproxy.apiserver.kinds.stored.row import Kind
 from kproxy.apiserver.kinds.strategy import path_name
 from kproxy.apiserver.schema.quantity import round_resources
 
@@ -51,36 +51,36 @@ def _complete_policy(value: Json) -> None:
 
 
 ROWS: Final = (
-    Stored("coordination.k8s.io", "Lease", "leases", qualified_finalizers=False, create_on_update=True, rules="""
+    Kind("coordination.k8s.io", "Lease", "leases", qualified_finalizers=False, create_on_update=True, rules="""
         spec.leaseDurationSeconds  min 1
         spec.leaseTransitions      min 0
     """),
-    Stored("", "LimitRange", "limitranges", short="limits", unenforced=_NO_LIMITS.format("LimitRange")),
-    Stored("", "ResourceQuota", "resourcequotas", short="quota", status={},
+    Kind("", "LimitRange", "limitranges", short="limits", unenforced=_NO_LIMITS.format("LimitRange")),
+    Kind("", "ResourceQuota", "resourcequotas", short="quota", status={},
            unenforced=_NO_LIMITS.format("ResourceQuota")),
-    Stored("networking.k8s.io", "Ingress", "ingresses", short="ing", status={"loadBalancer": {}},
+    Kind("networking.k8s.io", "Ingress", "ingresses", short="ing", status={"loadBalancer": {}},
            generation=("spec",)),
-    Stored("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=("spec",),
+    Kind("networking.k8s.io", "IngressClass", "ingressclasses", namespaced=False, generation=("spec",),
            fixed=("spec.controller",), defaults='spec.parameters.scope  "Cluster"'),
-    Stored("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
+    Kind("scheduling.k8s.io", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
            generation=("metadata.generation",),
            defaults='preemptionPolicy  "PreemptLowerPriority"'),
-    Stored("networking.k8s.io", "IPAddress", "ipaddresses", short="ip", namespaced=False,
+    Kind("networking.k8s.io", "IPAddress", "ipaddresses", short="ip", namespaced=False,
            check_name=lambda name: check_ip(name, True)),
-    Stored("networking.k8s.io", "ServiceCIDR", "servicecidrs", namespaced=False, status={}),
-    Stored("networking.k8s.io", "NetworkPolicy", "networkpolicies", short="netpol", generation=("spec",),
+    Kind("networking.k8s.io", "ServiceCIDR", "servicecidrs", namespaced=False, status={}),
+    Kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", short="netpol", generation=("spec",),
            complete=_complete_policy),
-    Stored("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",
+    Kind("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", short="csr",
            namespaced=False, status={}, fields=("spec.signerName",), check_name=path_name,
            unenforced="CertificateSigningRequest is stored, but kproxy's API server signs nothing"),
-    Stored("", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status={"phase": "Pending"},
+    Kind("", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status={"phase": "Pending"},
            complete=_complete_volume, defaults="""
         spec.persistentVolumeReclaimPolicy  "Retain"
         spec.volumeMode                     "Filesystem"
     """),
-    Stored("", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status={"phase": "Pending"},
+    Kind("", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status={"phase": "Pending"},
            complete=_complete_claim, defaults='spec.volumeMode  "Filesystem"'),
-    Stored(_STORAGE, "CSIDriver", "csidrivers", namespaced=False, generation=("spec",), defaults="""
+    Kind(_STORAGE, "CSIDriver", "csidrivers", namespaced=False, generation=("spec",), defaults="""
         spec.attachRequired        true
         spec.podInfoOnMount        false
         spec.volumeLifecycleModes  ["Persistent"]
@@ -89,17 +89,17 @@ ROWS: Final = (
         spec.requiresRepublish     false
         spec.seLinuxMount          false
     """),
-    Stored(_STORAGE, "CSINode", "csinodes", namespaced=False),
-    Stored(_STORAGE, "CSIStorageCapacity", "csistoragecapacities"),
-    Stored(_STORAGE, "StorageClass", "storageclasses", short="sc", namespaced=False, defaults="""
+    Kind(_STORAGE, "CSINode", "csinodes", namespaced=False),
+    Kind(_STORAGE, "CSIStorageCapacity", "csistoragecapacities"),
+    Kind(_STORAGE, "StorageClass", "storageclasses", short="sc", namespaced=False, defaults="""
         reclaimPolicy      "Delete"
         volumeBindingMode  "Immediate"
     """),
-    Stored(_STORAGE, "VolumeAttachment", "volumeattachments", namespaced=False, status={"attached": False}),
-    Stored(_STORAGE, "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False),
-    Stored("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, qualified_finalizers=False,
+    Kind(_STORAGE, "VolumeAttachment", "volumeattachments", namespaced=False, status={"attached": False}),
+    Kind(_STORAGE, "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False),
+    Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, qualified_finalizers=False,
            complete=_complete_runtime_class),
-    Stored("policy", "PodDisruptionBudget", "poddisruptionbudgets", short="pdb", generation=("spec",),
+    Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", short="pdb", generation=("spec",),
            qualified_finalizers=False, errors=_budget_errors,
            status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}, rules="""
         spec.minAvailable                count
@@ -107,9 +107,9 @@ ROWS: Final = (
         spec.selector                    selector
         spec.unhealthyPodEvictionPolicy  one-of AlwaysAllow IfHealthyBudget
     """),
-    Stored(_DEVICES, "DeviceClass", "deviceclasses", namespaced=False, generation=("spec",)),
-    Stored(_DEVICES, "ResourceClaim", "resourceclaims", status={}),
-    Stored(_DEVICES, "ResourceClaimTemplate", "resourceclaimtemplates"),
-    Stored(_DEVICES, "ResourceSlice", "resourceslices", namespaced=False, generation=("spec",),
+    Kind(_DEVICES, "DeviceClass", "deviceclasses", namespaced=False, generation=("spec",)),
+    Kind(_DEVICES, "ResourceClaim", "resourceclaims", status={}),
+    Kind(_DEVICES, "ResourceClaimTemplate", "resourceclaimtemplates"),
+    Kind(_DEVICES, "ResourceSlice", "resourceslices", namespaced=False, generation=("spec",),
            fields=("spec.driver", "spec.nodeName")),
 )  # fmt: skip

@@ -1,10 +1,10 @@
-"""What a row says of a kind that is only stored, and what that makes of it."""
+"""What a row says of a kind, and what that makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, invalid
 from kproxy.api.validation.names import check_dns_subdomain
@@ -13,11 +13,34 @@ from kproxy.apiserver.kinds.field_rules import Rules, defaults, rules, set_defau
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 
 Errors = Iterable[FieldError]
+_ELSEWHERE: Final = {
+    "apiextensions.k8s.io": "apiextensions-apiserver.pkg.apis.apiextensions",
+    "apiregistration.k8s.io": "kube-aggregator.pkg.apis.apiregistration",
+}
+"""Groups whose types are not in k8s.io/api."""
+
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+STATUS_VERBS: Final = ("get", "patch", "update")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Subresource:
+    """A subresource: its name, the kind it speaks, and its verbs."""
+
+    name: str
+    kind: str
+    verbs: tuple[str, ...] = STATUS_VERBS
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
     """One kind.
+
+    `parts` are its subresources beside status and scale; `fields` what it is selected by, `labels` other names of these
+    in a selector; `strategy` is for what a row cannot say, the rest is for kinds that have none:
 
     `status` is what its status starts as, None if it has none; `generation` the fields whose change counts; `fixed` the
     fields that never change; `complete` sets the defaults that depend on other fields, `begin` what only a new object
@@ -32,8 +55,16 @@ class Stored:
     short: str = ""
     categories: tuple[str, ...] = ()
     namespaced: bool = True
-    status: Json | None = None
+    verbs: tuple[str, ...] = ALL_VERBS
+    scale: bool = False
+    parts: tuple[Subresource, ...] = ()
     fields: tuple[str, ...] = ()
+    labels: Mapping[str, str] | None = None
+    table: str = ""
+    """The table that its objects are stored in, if another kind's."""
+    deprecation: str = ""
+    strategy: Callable[[], Strategy] | None = None
+    status: Json | None = None
     generation: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     defaults: str = ""
@@ -50,15 +81,15 @@ class Stored:
     @property
     def schema(self) -> str:
         """The name of its schema."""
-        if self.group == "apiregistration.k8s.io":
-            return f"io.k8s.kube-aggregator.pkg.apis.apiregistration.{self.version}.{self.kind}"
+        if self.group in _ELSEWHERE:
+            return f"io.k8s.{_ELSEWHERE[self.group]}.{self.version}.{self.kind}"
         return f"io.k8s.api.{self.group.partition('.')[0] or 'core'}.{self.version}.{self.kind}"
 
 
 class StoredStrategy(Strategy):
     """What a row says."""
 
-    row: Stored
+    row: Kind
     tree: Rules
 
     def check_name(self, name: str) -> tuple[str, ...]:
@@ -97,8 +128,10 @@ class StoredStrategy(Strategy):
         return [self.row.unenforced] if self.row.unenforced else []
 
 
-def strategy_of(row: Stored) -> Strategy:
+def strategy_of(row: Kind) -> Strategy:
     """What a kind does beyond being stored."""
+    if row.strategy is not None:
+        return row.strategy()
     resets = {"spec_resets": (STATUS,)} if row.status is not None else {}
     members = {
         "create_on_update": row.create_on_update,

@@ -9,7 +9,7 @@ from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
-from kproxy.apiserver.kinds.stored.row import Stored
+from kproxy.apiserver.kinds.stored.row import Kind
 from kproxy.apiserver.kinds.strategy import Context
 
 _MAX_INT32: Final = (1 << 31) - 1
@@ -76,14 +76,14 @@ def _template_of(value: Json) -> None:
 
 
 ROWS: Final = (
-    Stored("", "PodTemplate", "podtemplates", generation=("template",), complete=_template_of),
-    Stored("", "ReplicationController", "replicationcontrollers", short="rc", categories=("all",),
+    Kind("", "PodTemplate", "podtemplates", generation=("template",), complete=_template_of),
+    Kind("", "ReplicationController", "replicationcontrollers", short="rc", categories=("all",),
            status={"replicas": 0}, generation=("spec",), fields=("status.replicas",), orphans=True,
            defaults="spec.replicas  1"),
-    Stored("apps", "ControllerRevision", "controllerrevisions", fixed=("data",)),
-    Stored("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", version="v2", short="hpa",
+    Kind("apps", "ControllerRevision", "controllerrevisions", fixed=("data",)),
+    Kind("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", version="v2", short="hpa",
            categories=("all",), status={"currentMetrics": None, "desiredReplicas": 0}, defaults="spec.minReplicas  1"),
-    Stored("batch", "CronJob", "cronjobs", short="cj", categories=("all",), status={}, generation=("spec",),
+    Kind("batch", "CronJob", "cronjobs", short="cj", categories=("all",), status={}, generation=("spec",),
            complete=lambda value: default_pod_spec(value["spec"]["jobTemplate"]["spec"]["template"]["spec"]),
            defaults="""
         spec.concurrencyPolicy           "Allow"
@@ -91,7 +91,7 @@ ROWS: Final = (
         spec.successfulJobsHistoryLimit  3
         spec.failedJobsHistoryLimit      1
     """),
-    Stored("batch", "Job", "jobs", categories=("all",), status={}, generation=("spec",), complete=_complete_job,
+    Kind("batch", "Job", "jobs", categories=("all",), status={}, generation=("spec",), complete=_complete_job,
            begin=_begin_job, errors=_job_errors, fields=("status.successful",), orphans=True,
            fixed=("spec.selector", "spec.template", "spec.completionMode", "spec.podFailurePolicy",
                   "spec.backoffLimitPerIndex", "spec.managedBy", "spec.successPolicy"), defaults="""

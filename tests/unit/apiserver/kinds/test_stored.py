@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproxy.apiserver.kinds.stored import ROWS, Stored
+from kproxy.apiserver.kinds.stored import ROWS, Kind
 from kproxy.apiserver.schema.protobuf import decoder, encoder
 from tests.support.apiserver.objects import collection, objects, resources
 from tests.support.apiserver.server import Api
@@ -69,7 +69,7 @@ def _without_false(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.unenforced], ids=lambda row: row.kind)
-def test_what_is_not_enforced_says_so_in_a_header(row: Stored, shared: Api) -> None:
+def test_what_is_not_enforced_says_so_in_a_header(row: Kind, shared: Api) -> None:
     body = msgspec.json.encode(sample(row.kind, spec__version="v2", metadata__name="v2.metrics.example.org")
                                if row.kind == "APIService" else sample(row.kind, metadata__name="other"))  # fmt: skip
     path = f"{collection(SAMPLES[row.kind])}?dryRun=All"
