@@ -114,7 +114,7 @@ def first_apply(size: tuple[int, int], variant_name: str, directory: Path) -> Fi
         start = time.perf_counter()
         outcome = reconcile_rules(executor, desired_rules(rendered))
         verified = time.perf_counter() - start
-        parts = {step.step: step.seconds for step in outcome.report.steps}
+        parts = {step.step: step.seconds for step in outcome.steps}
         start = time.perf_counter()
         again = reconcile_rules(executor, desired_rules(rendered))
         seconds = time.perf_counter() - start

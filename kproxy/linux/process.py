@@ -23,6 +23,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import not_found, search_path
 
 _PIECE: Final = 1 << 16
+_WRITTEN: Final = 1 << 22  # characters
 _KEPT_ERRORS: Final = 4096
 ERRORS: Final = "surrogateescape"
 """The kernel keeps comments as bytes, in whatever encoding; they go back as they came."""
@@ -70,7 +71,8 @@ def run(namespace: Namespace, command: Sequence[str], *, text: str = "", timeout
         ToolFailedError: it took longer than `timeout`.
     """
     with open(os.memfd_create("stdin"), "w+b") as given, open(os.memfd_create("stdout"), "w+b") as output:
-        given.write(text.encode(errors=ERRORS))
+        for start in range(0, len(text), _WRITTEN):
+            given.write(text[start : start + _WRITTEN].encode(errors=ERRORS))
         given.seek(0)
         done = _run_to_its_end(namespace, command, given, output, timeout)
         output.seek(0)

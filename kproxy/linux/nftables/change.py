@@ -33,9 +33,7 @@ from kproxy.words import listed
 
 RULES_PER_TRANSACTION: Final = 500
 SPLIT_ABOVE: Final = 2
-"""Batches of rules above which it pays to have several: each is a process, which reads the table's chains.
-
-All but the first of these are started before their turn: see `kproxy.linux.nftables.preparsed`."""
+"""Batches of rules above which it pays to have several: each is a process, which reads the table's chains."""
 ELEMENTS_PER_LINE: Final = 100
 
 STALE: Final = 1.0

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 from kproxy.linux.errors import PrivilegeError, ToolFailedError
 from kproxy.linux.generation import Ledger
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
-from kproxy.linux.nftables.preparsed import PreparsedNft
 from kproxy.linux.nftables.script_errors import script_error
 from kproxy.linux.process import Finished, run
 from kproxy.render.nftables.names import TABLE, nft_family
@@ -40,8 +37,6 @@ class NftExecutor:
         self._ledger = ledger or Ledger()
         self._nft = nft
         self._family = family
-        self._coming: list[str] = []
-        self._ahead: PreparsedNft | None = None
 
     @property
     def family(self) -> IPFamily:
@@ -69,43 +64,11 @@ class NftExecutor:
             LinuxError: it could not be tried.
         """
         with self._ledger.writing(self._namespace, 1):
-            self._run(script)
+            self._run_script(["-f", "-"], script)
 
     def fingerprint(self) -> object | None:
         """What stays equal as long as nobody but those of the ledger writes rules; None if that is unknown."""
         return self._ledger.others(self._namespace)
-
-    def _run(self, script: str) -> None:
-        if self._coming[:1] != [script]:
-            self._run_script(["-f", "-"], script)
-            return
-        del self._coming[0]
-        mine, self._ahead = self._ahead or self._read_ahead(script), None
-        if mine is None:
-            self._run_script(["-f", "-"], script)
-            return
-        with mine:
-            mine.go_on()
-            if self._coming:
-                self._ahead = self._read_ahead(self._coming[0])
-            done = mine.finish(TIMEOUT)
-        self._check_end(done, script)
-
-    @contextmanager
-    def sequence(self, scripts: Sequence[str]) -> Iterator[None]:
-        """Says which scripts `run` is going to be given, so that nft reads each while the one before is carried out."""
-        self._coming = list(scripts) if len(scripts) > 1 else []
-        try:
-            yield
-        finally:
-            self._coming = []
-            ahead, self._ahead = self._ahead, None
-            if ahead is not None:
-                with ahead:
-                    pass
-
-    def _read_ahead(self, script: str) -> PreparsedNft | None:
-        return PreparsedNft.start(self._namespace, self._nft.path, script)
 
     def check(self, script: str) -> None:
         """Has nft and the kernel look at a script without carrying it out. Raises as `run`."""
@@ -141,9 +104,6 @@ class NftExecutor:
 
     def _run_script(self, options: list[str], script: str) -> None:
         done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
-        self._check_end(done, script)
-
-    def _check_end(self, done: Finished, script: str) -> None:
         if done.code:
             self._refuse(done)
             raise script_error(done.stderr, script, self.table)

@@ -30,7 +30,7 @@ from kproxy.linux.iptables.variant import Choice, choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.progress import Progress
-from kproxy.linux.sync.reconcile import reconcile_rules
+from kproxy.linux.sync.reconcile import family_report, reconcile_rules
 from kproxy.linux.sync.report import FamilyReport
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_options
@@ -146,9 +146,9 @@ class PreparedFamily(msgspec.Struct, frozen=True):
         self, namespace: Namespace, *, dry_run: bool = False, progress: Progress | None = None
     ) -> tuple[FamilyReport, Callable[[], Addresses]]:
         """Brings the kernel to the desired rules, and says where rules sent traffic before; see `reconcile_rules`."""
-        name = str(self.host.iptables)
-        outcome = reconcile_rules(self.executor, self.desired, namespace, dry_run=dry_run, name=name, progress=progress)
-        return outcome.report, lambda: programmed_addresses(outcome.before)
+        outcome = reconcile_rules(self.executor, self.desired, namespace, dry_run=dry_run, progress=progress)
+        report = family_report(self.executor, str(self.host.iptables), self.desired, outcome, dry_run)
+        return report, lambda: programmed_addresses(outcome.before)
 
 
 class PreparedNode(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.jumps import return_jumps
 from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
-from kproxy.linux.sync.report import FamilyReport, Stopwatch, kept_chains, service_changes
+from kproxy.linux.sync.report import FamilyReport, StepTime, Stopwatch, kept_chains, service_changes
 from kproxy.linux.sync.restore_batches import Batch, Change, plan_runs, run_text
 from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.render.iptables.chains import FILTER, NAT
@@ -56,11 +56,15 @@ class Outcome(msgspec.Struct, frozen=True):
     Attributes:
         before: what the kernel held before.
         difference: what had to be written.
+        transactions: how many were carried out; `processes`, by how many iptables-restore.
+        steps: how long each step took.
     """
 
-    report: FamilyReport
     before: SaveText
     difference: Difference
+    transactions: int = 0
+    processes: int = 0
+    steps: tuple[StepTime, ...] = ()
 
 
 def read_dump(executor: Executor, *, counters: bool) -> SaveText:
@@ -75,7 +79,7 @@ def reconcile_rules(
     namespace: Namespace | None = None,
     *,
     dry_run: bool = False,
-    name: str = "",
+    verify: bool = True,
     progress: Progress | None = None,
 ) -> Outcome:
     """Brings the kernel to the desired state.
@@ -83,14 +87,14 @@ def reconcile_rules(
     Args:
         namespace: where to delete connection tracking entries that a failure leaves; None leaves them alone.
         dry_run: only tell what would change.
-        name: what to call the iptables in the report.
+        verify: read back what was written; else iptables is believed.
 
     Raises:
         LinuxError: nothing could be read, so nothing was tried.
         ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
     """
     try:
-        return _reconcile(executor, desired, dry_run, name, progress)
+        return _reconcile(executor, desired, dry_run, verify, progress)
     except ApplyFailedError as error:
         if namespace is None or error.state in (KernelState.UNCHANGED, KernelState.APPLIED):
             raise
@@ -103,25 +107,33 @@ def reconcile_rules(
 
 
 def _reconcile(
-    executor: Executor, desired: DesiredRules, dry_run: bool, name: str, progress: Progress | None
+    executor: Executor, desired: DesiredRules, dry_run: bool, verify: bool, progress: Progress | None
 ) -> Outcome:
     watch = Stopwatch()
     with watch.step("read"):
         before = read_dump(executor, counters=True)
     with watch.step("compare"):
         difference = find_difference(desired, before)
-    runs: list[list[Batch]] = []
-    if difference:
-        runs = plan_runs(change_of(difference, desired, before), executor.variant)
-        if not dry_run:
-            write_verified(executor, desired, before, runs, watch, progress, difference.dormant)
-    written = not dry_run and bool(difference)
+    if dry_run or not difference:
+        return Outcome(before, difference, steps=tuple(watch.times))
+    runs = plan_runs(change_of(difference, desired, before), executor.variant)
+    write_verified(executor, desired, before, runs, watch, progress, difference.dormant, verify=verify)
+    return Outcome(before, difference, sum(map(len, runs)), len(runs), tuple(watch.times))
+
+
+def family_report(
+    executor: Executor, name: str, desired: DesiredRules, outcome: Outcome, dry_run: bool
+) -> FamilyReport:
+    """What was done, or in a dry run would be, for each Service. `name`: what to call the iptables."""
+    watch = Stopwatch()
+    difference = outcome.difference
     try:
         with watch.step("report"):
-            services = service_changes(desired, before, difference)
+            services = service_changes(desired, outcome.before, difference)
     except INTERRUPTS as error:
-        raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
-    report = FamilyReport(
+        state = KernelState.APPLIED if outcome.transactions else KernelState.UNCHANGED
+        raise ApplyFailedError("interrupted", state) from error
+    return FamilyReport(
         family=desired.family.value,
         variant=executor.variant.value,
         iptables=name,
@@ -129,15 +141,14 @@ def _reconcile(
         chains_written=len(difference.writes),
         chains_created=len(difference.missing),
         chains_deleted=len(difference.deletions),
-        transactions=sum(map(len, runs)) if written else 0,
-        processes=len(runs) if written else 0,
+        transactions=outcome.transactions,
+        processes=outcome.processes,
         services=services,
         jumps=difference.faults,
         kept=kept_chains(difference),
-        steps=tuple(watch.times),
+        steps=(*outcome.steps, *watch.times),
         notes=tuple(_asleep(table) for table in difference.dormant),
     )
-    return Outcome(report, before, difference)
 
 
 def change_of(difference: Difference, desired: DesiredRules, before: SaveText) -> Change:
@@ -164,6 +175,8 @@ def write_verified(
     watch: Stopwatch,
     progress: Progress | None,
     dormant: Iterable[str] = (),
+    *,
+    verify: bool = True,
 ) -> None:
     """Carries out the runs and reads back; puts back what was there if either fails. At last, when the rules are right,
     wakes dormant tables.
@@ -173,21 +186,23 @@ def write_verified(
     """
     total = sum(map(len, runs))
     done = 0
+    left: Difference | None = None
     saver = f"iptables-{executor.variant.value}-save"
     try:
         with ThreadPoolExecutor(1) as beside:
             # How it will look when read back can be worked out while iptables works.
-            blocks = beside.submit(_expect, desired)
+            blocks = beside.submit(_expect, desired) if verify else None
             with watch.step("write"):
                 for run in runs:
                     if progress is not None:
                         progress("writing", done, total)
                     executor.restore(run_text(run))
                     done += len(run)
-            if progress is not None:
-                progress("verifying", done, total)
-            with watch.step("verify"):
-                left = find_left(desired, executor.save(counters=False), saver, blocks.result())
+            if blocks is not None:
+                if progress is not None:
+                    progress("verifying", done, total)
+                with watch.step("verify"):
+                    left = find_left(desired, executor.save(counters=False), saver, blocks.result())
         for table in () if left else dormant:
             executor.wake(table)
     except (LinuxError, *INTERRUPTS) as error:

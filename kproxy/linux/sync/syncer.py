@@ -27,8 +27,8 @@ from kproxy.linux.sync.desired import desired_rules, rewrite_text
 from kproxy.linux.sync.difference import asleep
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.readback import expected_blocks, find_left
-from kproxy.linux.sync.reconcile import Outcome, reconcile_rules
-from kproxy.linux.sync.report import StepTime, Stopwatch
+from kproxy.linux.sync.reconcile import reconcile_rules
+from kproxy.linux.sync.report import Stopwatch
 from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.render import RenderedTarget, Renderer, RenderOptions
 from kproxy.render.iptables.base import CANARY_TABLES
@@ -91,7 +91,7 @@ class Syncer(FamilySyncer):
             desired = desired_rules(
                 RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables
             )
-        outcome = reconcile_rules(self._executor, desired, self._namespace)
+        outcome = reconcile_rules(self._executor, desired, self._namespace, verify=False)
         self._sizes = {ref: text.count("\n") for ref, text in desired.chains.items()}
         self.needs_resync = False
         difference = outcome.difference
@@ -110,7 +110,8 @@ class Syncer(FamilySyncer):
             difference=difference,
             flows=tuple(flows),
             notes=tuple(notes),
-            steps=_steps(watch, outcome),
+            # With those of reconciling between rendering and clean-up.
+            steps=(*watch.times[:2], *outcome.steps, *watch.times[2:]),
         )
 
     def _read(self) -> str:
@@ -169,11 +170,6 @@ class Syncer(FamilySyncer):
         writes = {ref: rewrite_text(text, self._rewrite) for ref, text in change.writes.items()}
         previous = {ref: rewrite_text(text, self._rewrite) for ref, text in change.previous.items()}
         return msgspec.structs.replace(change, writes=writes, previous=previous)
-
-
-def _steps(watch: Stopwatch, outcome: Outcome) -> tuple[StepTime, ...]:
-    """The syncer's own steps, with those of reconciling between rendering and clean-up."""
-    return (*watch.times[:2], *outcome.report.steps, *watch.times[2:])
 
 
 def _rules_by_table(writes: Mapping[ChainRef, str]) -> dict[str, int]:

@@ -43,9 +43,8 @@ def test_transactions_of_our_own_are_taken_off() -> None:
         iptables[0].restore(CHAINS)
         iptables[1].restore(CHAINS)
         scripts = [f"add table {nft.table}\n", f"add chain {nft.table} a\n"]
-        with nft.sequence(scripts):
-            for script in scripts:
-                nft.run(script)
+        for script in scripts:
+            nft.run(script)
         with pytest.raises(LinuxError):
             nft.run(f"add chain {nft.table} b\nadd rule {nft.table} c accept\n")
         assert nft.fingerprint() == iptables[0].fingerprint() == right

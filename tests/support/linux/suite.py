@@ -19,7 +19,8 @@ from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.progress import NOTHING, WOULD_CHANGE
-from kproxy.linux.sync.reconcile import read_dump, reconcile_rules
+from kproxy.linux.sync.reconcile import family_report, read_dump, reconcile_rules
+from kproxy.linux.sync.report import FamilyReport
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import SaveText
 from kproxy.services import IPFamily
@@ -105,23 +106,27 @@ def foreign_lines(executor: Executor) -> list[str]:
     return lines
 
 
+def reported(executor: Executor, rules: DesiredRules, *, dry_run: bool = False) -> FamilyReport:
+    outcome = reconcile_rules(executor, rules, dry_run=dry_run)
+    return family_report(executor, "", rules, outcome, dry_run)
+
+
 class EngineSuite:
     """Needs a fixture `executor`."""
 
     def test_a_first_apply_gives_the_save_form_and_a_second_writes_nothing(self, executor: Executor) -> None:
         for case in (1, -1):
-            outcome = reconcile_rules(executor, wanted(case, executor.family))
-            assert outcome.report.result == "applied"
+            assert reported(executor, wanted(case, executor.family)).result == "applied"
             assert rules_of(executor) == rules_in(parse_dump(fresh_text(case, executor.family)))
         counted = Faulty(executor)
-        outcome = reconcile_rules(counted, wanted(-1, executor.family))
-        assert (outcome.report.result, counted.restores) == (NOTHING, 0)
+        assert reported(counted, wanted(-1, executor.family)).result == NOTHING
+        assert counted.restores == 0
 
     def test_a_dry_run_tells_the_same_and_writes_nothing(self, executor: Executor) -> None:
         counted = Faulty(executor)
-        told = reconcile_rules(counted, wanted(2, executor.family), dry_run=True).report
+        told = reported(counted, wanted(2, executor.family), dry_run=True)
         assert (told.result, counted.restores) == (WOULD_CHANGE, 0)
-        done = reconcile_rules(executor, wanted(2, executor.family)).report
+        done = reported(executor, wanted(2, executor.family))
         assert done.services == told.services
         assert done.jumps == told.jumps
 
@@ -144,7 +149,7 @@ class EngineSuite:
 
     def test_what_older_releases_left_goes(self, executor: Executor) -> None:
         executor.restore(OLD)
-        report = reconcile_rules(executor, wanted(1, executor.family)).report
+        report = reported(executor, wanted(1, executor.family))
         assert rules_of(executor) == rules_in(parse_dump(fresh_text(1, executor.family)))
         removed = next(change for change in report.services if change.service == "old/svc")
         assert (removed.change, removed.chains_deleted) == ("removed", 4)
@@ -153,7 +158,7 @@ class EngineSuite:
     def test_a_chain_that_others_use_stays(self, executor: Executor) -> None:
         executor.restore(OLD)
         executor.restore("*nat\n:THEIRS - [0:0]\n-A THEIRS -j KUBE-SVC-AAAAAAAAAAAAAAAA\nCOMMIT\n")
-        report = reconcile_rules(executor, wanted(1, executor.family)).report
+        report = reported(executor, wanted(1, executor.family))
         stay = {"KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA"}
         assert {kept.chain for kept in report.kept} == stay
         assert stay <= rules_of(executor)["nat"].keys()
@@ -207,7 +212,7 @@ class EngineSuite:
 
         monkeypatch.setattr(reconcile, "service_changes", interrupted)
         with pytest.raises(ApplyFailedError, match="interrupted") as caught:
-            reconcile_rules(executor, wanted(10, executor.family))
+            reported(executor, wanted(10, executor.family))
         assert caught.value.state is KernelState.APPLIED
 
     def test_when_nothing_can_be_put_back_it_says_which_part_is_new(self, executor: Executor) -> None:
@@ -251,7 +256,7 @@ class EngineSuite:
             "-I FORWARD -j DROP\n",
         ):
             executor.restore(f"*filter\n{edit}COMMIT\n")
-            report = reconcile_rules(executor, rules).report
+            report = reported(executor, rules)
             assert report.jumps
             if "DROP" in edit:
                 kinds = {jump.kind for jump in report.jumps}

@@ -186,17 +186,16 @@ def write_transactions(
     Raises:
         TransactionError: one failed.
     """
-    with executor.sequence([transaction.script for transaction in transactions]):
-        for done, transaction in enumerate(transactions):
-            if progress is not None:
-                progress("writing", done, len(transactions))
-            try:
-                executor.run(transaction.script)
-            except (LinuxError, *INTERRUPTS) as error:
-                many = f"\n({done} of {len(transactions)} transactions had been carried out)"
-                untouched = not done and isinstance(error, RestoreFailedError)
-                what = failure_message(error) + (many if len(transactions) > 1 else "")
-                raise TransactionError(what, untouched) from error
+    for done, transaction in enumerate(transactions):
+        if progress is not None:
+            progress("writing", done, len(transactions))
+        try:
+            executor.run(transaction.script)
+        except (LinuxError, *INTERRUPTS) as error:
+            many = f"\n({done} of {len(transactions)} transactions had been carried out)"
+            untouched = not done and isinstance(error, RestoreFailedError)
+            what = failure_message(error) + (many if len(transactions) > 1 else "")
+            raise TransactionError(what, untouched) from error
 
 
 class TransactionError(LinuxError):

@@ -39,7 +39,7 @@ def attempt(fail_at: int | None, namespace: Namespace | None) -> ApplyFailedErro
 def test_success_leaves_connection_tracking_to_the_caller(cleaned: list[str]) -> None:
     with Namespace.current() as here:
         outcome = reconcile_rules(MemoryExecutor(IPFamily.IPV4), RULES, here)
-    assert outcome.report.result == "applied"
+    assert outcome.transactions
     assert cleaned == []
 
 
