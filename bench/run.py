@@ -1,8 +1,9 @@
 """`kproxy run` from an API server, both modes (iptables-nft): start to rules, one change, a rolling update, idle cost.
 
 Server, agent and this process share the machine's cores, as the reference's did. The start is from the process's first
-instruction until iptables-restore or nft has ended, and until the first sync has. A change is timed from the server's answer to the kernel's commit, which netfilter itself announces
-(NFT_MSG_NEWGEN); afterwards the kernel's rules are compared with a fresh rendering of the server's objects.
+instruction until iptables-restore or nft has ended, and until the first sync has. A change is timed from the server's
+answer to the kernel's commit, which netfilter itself announces (NFT_MSG_NEWGEN); afterwards the kernel's rules are
+compared with a fresh rendering of the server's objects.
 """
 
 from __future__ import annotations
