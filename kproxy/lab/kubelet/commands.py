@@ -89,16 +89,40 @@ def exit_status(code: int) -> dict[str, Any]:
     }
 
 
-def _start(words: list[str], options: dict[str, Any]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(words, **options)
+def spawn(
+    words: list[str],
+    netns: str,
+    hostname: str,
+    files: Mapping[str, str],
+    *,
+    read_only: bool = False,
+    terminal: bool = False,
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Starts a program of this machine in a pod's network, in a session of its own.
 
+    Args:
+        files: what it sees in place of this machine's files.
+        terminal: its standard input becomes its controlling terminal.
+        options: of Popen; its PATH is that of `env`.
 
-def _program(name: str, path: str | None) -> str:
-    """A program as the calling thread sees it. Raises FileNotFoundError."""
-    found = shutil.which(name, path=path)
-    if found is None:
-        raise FileNotFoundError(f'exec: "{name}": executable file not found in $PATH')
-    return found
+    Raises:
+        FileNotFoundError: there is no such program.
+        OSError, LinuxError: it cannot be started.
+    """
+
+    def start() -> subprocess.Popen[bytes]:
+        isolate(hostname, files, read_only=read_only)
+        program = shutil.which(words[0], path=options["env"].get("PATH"))
+        if program is None:
+            raise FileNotFoundError(f'exec: "{words[0]}": executable file not found in $PATH')
+        if terminal:
+            setsid = shutil.which("setsid", path=PATH) or "setsid"
+            return subprocess.Popen(["setsid", "--ctty", *words], executable=setsid, **options)
+        return subprocess.Popen(words, executable=program, start_new_session=True, **options)
+
+    with Namespace.named(netns) as inside:
+        return inside.call(start)
 
 
 class Command:
@@ -107,32 +131,20 @@ class Command:
     def __init__(
         self, asked: ExecRequest, netns: str, environment: Mapping[str, str], hostname: str, files: Mapping[str, str]
     ) -> None:
-        """Starts it; it sees `files` in place of this machine's.
-
-        Raises:
-            FileNotFoundError: there is no such program.
-            OSError, LinuxError: it cannot be started.
-        """
-        self._asked = asked
-        self._terminal = -1
-        words = list(asked.command)
-        options: dict[str, Any] = {"env": dict(environment), "cwd": "/"}
-        with Namespace.named(netns) as inside:
-            inside.call(isolate, hostname, files)
-            options["executable"] = inside.call(_program, words[0], environment.get("PATH"))
-            if asked.tty:
-                self._terminal, slave = pty.openpty()
-                try:
-                    options["executable"] = shutil.which("setsid", path=PATH) or "setsid"
-                    words = ["setsid", "--ctty", *words]
-                    streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
-                    self.process = inside.call(_start, words, {**options, **streams})
-                finally:
-                    os.close(slave)
-            else:
-                wanted = {"stdin": asked.stdin, "stdout": asked.stdout, "stderr": asked.stderr}
-                streams = {name: subprocess.PIPE if on else subprocess.DEVNULL for name, on in wanted.items()}
-                self.process = inside.call(_start, words, {**options, **streams, "start_new_session": True})
+        """Starts it. Raises as `spawn`."""
+        self._terminal, words, slave = -1, list(asked.command), -1
+        wanted = {"stdin": asked.stdin, "stdout": asked.stdout, "stderr": asked.stderr}
+        streams: dict[str, Any] = {name: subprocess.PIPE if on else subprocess.DEVNULL for name, on in wanted.items()}
+        if asked.tty:
+            self._terminal, slave = pty.openpty()
+            streams = dict.fromkeys(wanted, slave)
+        try:
+            self.process = spawn(
+                words, netns, hostname, files, terminal=asked.tty, env=dict(environment), cwd="/", **streams
+            )
+        finally:
+            if slave >= 0:
+                os.close(slave)
 
     def kill(self) -> None:
         """Ends the command and what it started in its session."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -23,14 +22,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Final
 
+from kproxy.lab.kubelet.commands import spawn
 from kproxy.lab.kubelet.environment import environment, expand
 from kproxy.lab.kubelet.logs import PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of, init_containers_of, words_of
 from kproxy.lab.kubelet.status import Ended, TaskState
 from kproxy.lab.resources import Object, now, timestamp
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.isolation import isolate
-from kproxy.linux.namespace import Namespace
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +161,11 @@ class Tasks:
             task.end(Ended(0, "Completed", text, task.started, task.started), policy)
             return
         try:
-            task.process = _spawn(words, values, str(container.get("workingDir") or "/"), pod, netns, files)
+            task.process = spawn(
+                words, netns, hostname_of(pod), files, read_only=True, env=values,
+                cwd=str(container.get("workingDir") or "/"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )  # fmt: skip
         except (OSError, LinuxError) as error:
             self._logs.add(uid, 0, f"{name}: {error}", time.time(), name)
             task.end(Ended(_START_ERROR, "StartError", str(error), task.started, task.started), policy)
@@ -216,29 +218,6 @@ def _found(pod: Object, policy: str) -> dict[str, Task]:
 
 def _is_due(task: Task) -> bool:
     return task.again is not None and task.again <= time.monotonic()
-
-
-def _spawn(
-    words: list[str], values: dict[str, str], directory: str, pod: Object, netns: str, files: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    def start() -> subprocess.Popen[bytes]:
-        isolate(hostname_of(pod), files, read_only=True)
-        program = shutil.which(words[0], path=values.get("PATH"))
-        if program is None:
-            raise FileNotFoundError(f'exec: "{words[0]}": executable file not found in $PATH')
-        return subprocess.Popen(
-            words,
-            executable=program,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=values,
-            cwd=directory,
-            start_new_session=True,
-        )
-
-    with Namespace.named(netns) as inside:
-        return inside.call(start)
 
 
 def _signal(group: int, number: int) -> None:
