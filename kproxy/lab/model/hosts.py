@@ -6,15 +6,15 @@ A host is `client`, `fabric`, `node-1`, or `pod/NAMESPACE/NAME`. Pods on the hos
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cluster.facts.recent import Lists, parse_clock, parse_list
+from kproxy.cluster.facts.recent import Lists, parse_lists
 from kproxy.cluster.journey.network import POD, Arrival, NetworkHost
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import Packet, index_ruleset
@@ -191,42 +191,23 @@ class LabModel:
             if is_node(name):
                 native = self.spec.mode == MODE_NFTABLES
                 rules = read_host_rules(inside, name, Variant(self.spec.variant), nft=native, families=families)
+                recent = inside.call(read_recent)
+                kept = None if recent is None else MappingProxyType(dict(recent))
+                host = dataclasses.replace(host, recent=kept)
             indexes = {
                 family: index_ruleset(rules.iptables(family), nftables=rules.nftables, family=family)
                 for family in families
             }
-        if is_node(name):
-            recent = read_recent(netns)
-            kept = None if recent is None else MappingProxyType(dict(recent))
-            host = dataclasses.replace(host, recent=kept)
         return NetworkHost(name, host, indexes, links, neighbours, tunnels)
 
 
-def read_recent(netns: str) -> Lists | None:
-    """All lists of `-m recent` of a namespace, None if they cannot be understood."""
-    with Namespace.named(netns) as inside:
-        return inside.call(_read_lists)
-
-
-def _read_lists() -> Lists | None:
-    directory = Path("/proc/thread-self/net/xt_recent")
+def read_recent() -> Lists | None:
+    """All lists of `-m recent` of the namespace that the calling thread is in, None if they cannot be understood."""
+    directory, clock = Path("/proc/thread-self/net/xt_recent"), ""
     try:
-        texts = {name: (directory / name).read_text() for name in os.listdir(directory)}
-    except FileNotFoundError:
-        return {}
+        lists = [f"== {file.name}\n{file.read_text()}" for file in directory.iterdir()] if directory.is_dir() else []
     except OSError:
         return None
-    if not any(texts.values()):
-        return {name: {} for name in texts}
-    clock = _clock()
-    if clock is None:
-        return None
-    now, rate = clock
-    return {name: parse_list(text, now, rate) for name, text in texts.items()}
-
-
-def _clock() -> tuple[int, int] | None:
-    try:
-        return parse_clock(Path("/proc/timer_list").read_text())
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        clock = Path("/proc/timer_list").read_text() if lists else ""
+    return parse_lists("".join([clock, *lists]))

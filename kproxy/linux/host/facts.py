@@ -33,12 +33,12 @@ def read_host(namespace: Namespace) -> Host:
     Raises:
         LinuxError: something cannot be read.
     """
-    interfaces = parse_interfaces(_ip(namespace, "-details", "address", "show"))
+    interfaces = parse_interfaces(read_json(namespace, "ip", "-json", "-details", "address", "show"))
     routes: list[Mapping[str, Any]] = []
     rules: list[Mapping[str, Any]] = []
     for family, option in _OPTIONS.items():
-        routes += with_family(_ip(namespace, option, "route", "show", "table", "all"), family)
-        rules += with_family(_ip(namespace, option, "rule", "show"), family)
+        routes += with_family(read_json(namespace, "ip", "-json", option, "route", "show", "table", "all"), family)
+        rules += with_family(read_json(namespace, "ip", "-json", option, "rule", "show"), family)
     return Host(
         local_addresses=local_addresses_of(interfaces),
         interfaces=MappingProxyType({item.name: item for item in interfaces}),
@@ -74,12 +74,13 @@ def _read_one(namespace: Namespace, path: str, name: str, found: dict[str, int])
             found[name] = 0
 
 
-def _ip(namespace: Namespace, *arguments: str) -> list[Mapping[str, Any]]:
-    done = run(namespace, ["ip", "-json", *arguments], timeout=_TIMEOUT)
+def read_json(namespace: Namespace, *command: str) -> list[Mapping[str, Any]]:
+    """What a command of iproute2 prints with -json. Raises LinuxError."""
+    done = run(namespace, command, timeout=_TIMEOUT)
     if done.code:
-        raise ToolFailedError(f"ip {' '.join(arguments)} failed in {namespace.label}: {done.stderr.strip()}")
+        raise ToolFailedError(f"{' '.join(command)} failed in {namespace.label}: {done.stderr.strip()}")
     try:
         found = msgspec.json.decode(done.stdout or "[]", type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
-        raise ToolFailedError(f"ip {' '.join(arguments)} printed something else than JSON: {error}") from error
+        raise ToolFailedError(f"{' '.join(command)} printed something else than JSON: {error}") from error
     return [item for item in found if item]
