@@ -162,16 +162,14 @@ class StatusStrategy(Strategy):
     """A kind whose status only its subresource writes."""
 
     spec_resets: tuple[Path, ...] = (STATUS,)
+    first_status: ClassVar[Json] = {}
+    """The status of an object that no controller has looked at."""
 
     def prepare_create(self, value: Json, context: Context) -> None:
-        value["status"] = self.initial_status()
+        value["status"] = dict(self.first_status)
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
-        value["status"] = old.get("status") or self.initial_status()
-
-    def initial_status(self) -> Json:
-        """The status of an object that no controller has looked at."""
-        return {}
+        value["status"] = old.get("status") or dict(self.first_status)
 
 
 def label_name(value: str) -> tuple[str, ...]:

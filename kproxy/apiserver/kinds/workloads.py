@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required
 from kproxy.api.validation.meta import validate_labels
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.field_rules import Rules, rules, selector_errors
+from kproxy.apiserver.kinds.field_rules import Rules, defaults, rules, selector_errors, set_defaults
 from kproxy.apiserver.kinds.podrules import pod_spec_errors
 from kproxy.apiserver.kinds.podspec import default_pod_spec
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
@@ -35,13 +35,19 @@ class TemplateStrategy(StatusStrategy):
     status_resets: ClassVar[tuple[Path, ...]] = (SPEC, _LABELS)
     kept_by_status: ClassVar[tuple[str, ...]] = ("labels",)
 
+    updates: ClassVar[str] = ""
+    """The field that says how its pods are replaced, "" if it has none."""
+    defaults: ClassVar[str] = ""
+    """A table of the defaults beside those of the template."""
+    rolling: ClassVar[str] = ""
+    """The same of a rolling update."""
+
     def default(self, value: Json) -> None:
         spec = value["spec"]
-        self.default_spec(spec)
+        set_defaults(value, defaults(self.defaults))
+        if self.updates and spec[self.updates].setdefault("type", "RollingUpdate") == "RollingUpdate":
+            set_defaults(spec[self.updates].setdefault("rollingUpdate", {}), defaults(self.rolling))
         default_pod_spec(spec["template"]["spec"])
-
-    def default_spec(self, spec: Json) -> None:
-        """The defaults beside those of the template."""
 
     table: ClassVar[Rules]
     """What the fields beside the template's must be."""
@@ -83,6 +89,16 @@ class TemplateStrategy(StatusStrategy):
 class DeploymentStrategy(TemplateStrategy):
     """apps/v1 Deployment."""
 
+    updates: ClassVar[str] = "strategy"
+    defaults: ClassVar[str] = """
+        spec.replicas                 1
+        spec.revisionHistoryLimit     10
+        spec.progressDeadlineSeconds  600
+    """
+    rolling: ClassVar[str] = """
+        maxUnavailable  "25%"
+        maxSurge        "25%"
+    """
     table: ClassVar[Rules] = rules(f"""{_COUNTS}
         spec.strategy.type                          one-of Recreate RollingUpdate
         spec.strategy.rollingUpdate.maxSurge        surge
@@ -98,34 +114,28 @@ class DeploymentStrategy(TemplateStrategy):
             errors.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
         return errors
 
-    def default_spec(self, spec: Json) -> None:
-        spec.setdefault("replicas", 1)
-        spec.setdefault("revisionHistoryLimit", 10)
-        spec.setdefault("progressDeadlineSeconds", 600)
-        strategy = spec["strategy"]
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("maxUnavailable", "25%")
-            rolling.setdefault("maxSurge", "25%")
-
 
 class ReplicaSetStrategy(TemplateStrategy):
     """apps/v1 ReplicaSet."""
 
+    defaults: ClassVar[str] = "spec.replicas  1"
+    first_status: ClassVar[Json] = {"replicas": 0}
     noun: ClassVar[str] = "ReplicaSet"
     table: ClassVar[Rules] = rules(_COUNTS)
-
-    def default_spec(self, spec: Json) -> None:
-        spec.setdefault("replicas", 1)
-
-    def initial_status(self) -> Json:
-        return {"replicas": 0}
 
 
 class DaemonSetStrategy(TemplateStrategy):
     """apps/v1 DaemonSet."""
 
+    updates: ClassVar[str] = "updateStrategy"
+    defaults: ClassVar[str] = "spec.revisionHistoryLimit  10"
+    rolling: ClassVar[str] = """
+        maxUnavailable  1
+        maxSurge        0
+    """
+    first_status: ClassVar[Json] = dict.fromkeys(
+        ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"), 0
+    )
     noun: ClassVar[str] = "daemonset"
     table: ClassVar[Rules] = rules(f"""{_COUNTS}
         spec.updateStrategy.type                          one-of OnDelete RollingUpdate
@@ -142,23 +152,23 @@ class DaemonSetStrategy(TemplateStrategy):
             errors.append(invalid("spec.updateStrategy.rollingUpdate.maxSurge", rolling["maxSurge"], text))
         return errors
 
-    def default_spec(self, spec: Json) -> None:
-        spec.setdefault("revisionHistoryLimit", 10)
-        strategy = spec["updateStrategy"]
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("maxUnavailable", 1)
-            rolling.setdefault("maxSurge", 0)
-
-    def initial_status(self) -> Json:
-        names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
-        return dict.fromkeys(names, 0)
-
 
 class StatefulSetStrategy(TemplateStrategy):
     """apps/v1 StatefulSet."""
 
+    updates: ClassVar[str] = "updateStrategy"
+    defaults: ClassVar[str] = """
+        spec.podManagementPolicy                               "OrderedReady"
+        spec.replicas                                          1
+        spec.revisionHistoryLimit                              10
+        spec.persistentVolumeClaimRetentionPolicy              {}
+        spec.persistentVolumeClaimRetentionPolicy.whenDeleted  "Retain"
+        spec.persistentVolumeClaimRetentionPolicy.whenScaled   "Retain"
+        spec.volumeClaimTemplates[].spec.volumeMode            "Filesystem"
+        spec.volumeClaimTemplates[].status.phase               "Pending"
+    """
+    rolling: ClassVar[str] = "partition  0"
+    first_status: ClassVar[Json] = {"replicas": 0, "availableReplicas": 0}
     noun: ClassVar[str] = "StatefulSet"
     # A container may mount what is a claim and no volume of the template (ValidatePodTemplateSpecForStatefulSet).
     checks_pods: ClassVar[bool] = False
@@ -173,24 +183,6 @@ class StatefulSetStrategy(TemplateStrategy):
         spec.persistentVolumeClaimRetentionPolicy.whenScaled   one-of Delete Retain
         """
     )
-
-    def default_spec(self, spec: Json) -> None:
-        spec.setdefault("podManagementPolicy", "OrderedReady")
-        spec.setdefault("replicas", 1)
-        spec.setdefault("revisionHistoryLimit", 10)
-        strategy = spec["updateStrategy"]
-        strategy.setdefault("type", "RollingUpdate")
-        if strategy["type"] == "RollingUpdate":
-            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-        policy = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        policy.setdefault("whenDeleted", "Retain")
-        policy.setdefault("whenScaled", "Retain")
-        for claim in spec.get("volumeClaimTemplates") or ():
-            claim["spec"].setdefault("volumeMode", "Filesystem")
-            claim["status"].setdefault("phase", "Pending")
-
-    def initial_status(self) -> Json:
-        return {"replicas": 0, "availableReplicas": 0}
 
 
 def _rolling_errors(strategy: Json, path: str, other: str) -> Iterator[FieldError]:
