@@ -1,7 +1,6 @@
 """The EndpointSlice controller: Services with selectors and Pods with IPs become slices of at most 100 endpoints.
 
-It runs on kproxy.informer's shared informers and work queue, driven in process: a table's events take the place of the
-HTTP watch, so it sees each change right after it is on disk and costs no connection. What a Service should have is
+It follows the tables' events, so it sees each change right after it is on disk. What a Service should have is
 `desired_endpoints`, a plain function; `reconcile` turns it and the slices that exist into the fewest writes.
 
 Source: k8s.io/endpointslice (reconciler.go, utils.go) and pkg/controller/endpointslice. Unlike the controller of
@@ -10,28 +9,28 @@ kube-controller-manager, it makes no empty slice for a Service that has never ha
 
 from __future__ import annotations
 
-import asyncio
-import random
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
 
-from kproxy.api.types.meta import ObjectMeta
 from kproxy.apiserver.controllers.base import Worker
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import SERVER_OPTIONS, DeleteOptions
 from kproxy.apiserver.storage.store import Entry, Event
-from kproxy.informer import NAMESPACE_INDEX, SharedInformer, Unstructured, matching
+from kproxy.informer import matching
 
 MAX_ENDPOINTS: Final = 100
 MANAGER: Final = "endpointslice-controller.k8s.io"
 MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 HEADLESS: Final = "service.kubernetes.io/headless"
+_KEPT: Final = 4096
+"""Pods that stay decoded, since each change of one is looked at beside all others of its Services."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 
 
@@ -209,117 +208,66 @@ def _new_slice(service: Json, key: tuple[str, bytes], endpoints: list[Json], lab
     return {"metadata": metadata, "addressType": key[0], "endpoints": endpoints, "ports": ports}
 
 
-def _object_of(value: Json) -> Unstructured:
-    meta = value["metadata"]
-    return Unstructured(
-        ObjectMeta(
-            meta.get("name", ""), meta.get("namespace", ""), meta.get("labels") or {}, {}, meta.get("uid", ""),
-            meta.get("resourceVersion", ""),
-        ),
-        value,
-    )  # fmt: skip
-
-
-def _lean(item: Unstructured) -> Unstructured:
-    """A copy without what this controller does not read: managedFields and annotations."""
-    metadata = {k: v for k, v in item.raw["metadata"].items() if k not in ("managedFields", "annotations")}
-    return Unstructured(item.metadata, {**item.raw, "metadata": metadata})
-
-
-class _Handler:
-    """Calls a function with each object that is added, changed (before and after) or deleted."""
-
-    def __init__(self, changed: Callable[[Unstructured], None]) -> None:
-        self._changed = changed
-
-    def on_add(self, item: Unstructured, is_in_initial_list: bool) -> None:
-        self._changed(item)
-
-    def on_update(self, old: Unstructured, new: Unstructured) -> None:
-        self._changed(old)
-        self._changed(new)
-
-    def on_delete(self, item: Any) -> None:
-        if isinstance(item, Unstructured):
-            self._changed(item)
-
-
 class EndpointSliceController:
     """Keeps the slices of every Service with a selector. `start` inside the event loop, once the tables are there."""
 
     def __init__(self, registry: Registry, catalog: Catalog) -> None:
         self._registry = registry
-        self._catalog = catalog
+        self._resource = catalog.builtin("discovery.k8s.io", "endpointslices")
+        self._slices = registry.table(self._resource)
+        self._services, self._pods, self._nodes = (
+            registry.table(catalog.builtin("", plural)) for plural in ("services", "pods", "nodes")
+        )
         self._worker: Worker[str] = Worker("EndpointSlices", self._sync)
-        self._informers: dict[str, SharedInformer[Unstructured]] = {}
+        self._pod = functools.lru_cache(_KEPT)(lambda entry: entry.value)
+        self._selectors: dict[str, dict[str, Callable[[Mapping[str, str]], bool]]] = {}
+        """By namespace, what each Service selects that selects Pods, by its key."""
         self._mine: dict[str, set[str]] = {}
         """Keys of slices by Service."""
         self._service_of: dict[str, str] = {}
 
     def start(self) -> None:
-        """Starts the informers and the worker."""
-        for plural, changed in (
-            ("services", self._service_changed), ("pods", self._pod_changed), ("nodes", self._node_changed),
-        ):  # fmt: skip
-            self._inform(plural, changed)
-        slices = self._registry.table(self._catalog.builtin("discovery.k8s.io", "endpointslices"))
-        for entry in slices.entries.values():
+        """Follows the tables, and looks once at what is there."""
+        for entry in self._slices.entries.values():
             self._note_slice(entry, deleted=False)
-        slices.listeners.append(self._slice_event)
+        for entry in self._services.entries.values():
+            self._note_service(entry, deleted=False)
+        self._slices.listeners.append(self._slice_event)
+        self._services.listeners.append(lambda event: self._note_service(event.entry, deleted=event.deleted))
+        self._pods.listeners.append(self._pod_event)
+        self._nodes.listeners.append(self._node_event)
         self._worker.start()
 
     async def stop(self) -> None:
         await self._worker.stop()
 
-    def _inform(self, plural: str, changed: Callable[[Unstructured], None]) -> None:
-        """An informer over a table, and a handler on it: the driver of the informer's state machine."""
-        informer: SharedInformer[Unstructured] = SharedInformer(random.random, transform=_lean)
-        self._informers[plural] = informer
-        table = self._registry.table(self._catalog.builtin("", plural))
-        informer.replace([_object_of(entry.value) for entry in table.entries.values()])
-        listener = informer.add_listener(_Handler(changed), asyncio.get_running_loop().time())
-
-        def deliver() -> None:
-            while (notification := listener.next()) is not None:
-                notification.deliver(listener.handler)
-                listener.done(notification)
-
-        def follow(event: Event) -> None:
-            item = _object_of(event.entry.value)
-            if event.deleted:
-                informer.delete(item)
-            elif event.previous is None:
-                informer.add(item)
-            else:
-                informer.update(item)
-            deliver()
-
-        table.listeners.append(follow)
-        deliver()
-
     # --- changes ---
 
-    def _service_changed(self, service: Unstructured) -> None:
-        key = service.metadata.key
-        namespace = service.metadata.namespace
-        if key in self._mine or self._informers_pods(namespace):
-            self._worker.add(key)
+    def _note_service(self, entry: Entry, *, deleted: bool) -> None:
+        selectors, spec = self._selectors.setdefault(entry.namespace, {}), entry.value["spec"]
+        if deleted or not spec.get("selector") or spec.get("type") == "ExternalName":
+            selectors.pop(entry.key, None)
+        else:
+            selectors[entry.key] = matching(spec["selector"])
+        if entry.key in self._mine or self._pods.entries:
+            self._worker.add(entry.key)
 
-    def _informers_pods(self, namespace: str) -> list[str]:
-        informer = self._informers.get("pods")
-        return informer.indexer.index_keys(NAMESPACE_INDEX, namespace) if informer is not None else []
+    def _pod_event(self, event: Event) -> None:
+        for entry in (event.previous, event.entry):
+            if entry is not None:
+                self._pod_changed(entry)
 
-    def _pod_changed(self, pod: Unstructured) -> None:
-        services = self._informers["services"].indexer
-        for service in services.by_index(NAMESPACE_INDEX, pod.metadata.namespace):
-            selector = (service.raw.get("spec") or {}).get("selector")
-            if selector and matching(selector)(pod.metadata.labels):
-                self._worker.add(service.metadata.key)
+    def _pod_changed(self, pod: Entry) -> None:
+        for service, selects in self._selectors.get(pod.namespace, {}).items():
+            if selects(pod.labels):
+                self._worker.add(service)
 
-    def _node_changed(self, node: Unstructured) -> None:
-        for pod in self._informers["pods"].indexer.list():
-            if pod.raw["spec"].get("nodeName") == node.metadata.name:
-                self._pod_changed(pod)
+    def _node_event(self, event: Event) -> None:
+        before = event.previous.labels if event.previous is not None else {}
+        if event.deleted or before.get(_ZONE) != event.entry.labels.get(_ZONE):
+            for pod in self._pods.entries.values():
+                if pod.fields.get("spec.nodeName") == event.entry.name:
+                    self._pod_changed(pod)
 
     def _slice_event(self, event: Event) -> None:
         for service in self._note_slice(event.entry, deleted=event.deleted):
@@ -345,30 +293,23 @@ class EndpointSliceController:
     # --- work ---
 
     def _zone_of(self, node: str) -> str | None:
-        found = self._informers["nodes"].indexer.get_by_key(node)
-        return found.metadata.labels.get(_ZONE) if found is not None else None
+        found = self._nodes.entries.get(node)
+        return found.labels.get(_ZONE) if found is not None else None
 
     async def _sync(self, key: str) -> None:
         """Makes the slices of one Service right."""
-        found = self._informers["services"].indexer.get_by_key(key)
-        if found is None or not (found.raw["spec"].get("selector")) or found.raw["spec"].get("type") == "ExternalName":
+        namespace = key.partition("/")[0]
+        found, selects = self._services.entries.get(key), self._selectors.get(namespace, {}).get(key)
+        if found is None or selects is None:
             return  # the slices of a Service that has gone are collected by their owner reference
-        service: Json = dict(found.raw)
-        selects = matching(service["spec"]["selector"])
-        pods = [
-            dict(pod.raw)
-            for pod in self._informers["pods"].indexer.by_index(NAMESPACE_INDEX, found.metadata.namespace)
-            if selects(pod.metadata.labels)
-        ]
-        pods.sort(key=lambda pod: pod["metadata"]["name"])
-        resource = self._catalog.builtin("discovery.k8s.io", "endpointslices")
-        table = self._registry.table(resource)
-        heads = [table.head(each) for each in sorted(self._mine.get(key, ()))]
+        service = found.value
+        pods = [self._pod(pod) for pod in self._pods.in_namespace(namespace) if selects(pod.labels)]
+        heads = [self._slices.head(each) for each in sorted(self._mine.get(key, ()))]
         existing = [head.value for head in heads if head is not None]
         if not pods and not existing:
             return
         changes = reconcile(service, desired_endpoints(service, pods, self._zone_of), existing)
-        namespace = found.metadata.namespace
+        resource = self._resource
         futures = [
             (await self._registry.create(resource, namespace, body, SERVER_OPTIONS)).done for body in changes.create
         ]
