@@ -30,7 +30,7 @@ pytestmark = pytest.mark.root
 def launched(tmp_path: Path) -> Iterator[tuple[Runtime, dict[str, str], Path]]:
     launcher = install_launcher(tmp_path / "bin", client.PLUGIN)
     with namespaces("node", "a", "b") as names, mock.patch.object(client, "PLUGIN", launcher):
-        yield Runtime(names["node"], tmp_path / "data", configuration()), names, Path(f"{launcher}.sock")
+        yield Runtime(names["node"], tmp_path / "data", configuration(), executed=True), names, Path(f"{launcher}.sock")
 
 
 def test_without_a_daemon_the_plugin_itself_is_executed(launched: tuple[Runtime, dict[str, str], Path]) -> None:

@@ -51,7 +51,7 @@ def test_recorded_clusters(group: int, family: IPFamily, variant: str) -> None:
 
 @both_variants
 @both_families
-@pytest.mark.parametrize("scenario", GOLDEN, ids=lambda path: path.name)
+@pytest.mark.parametrize("scenario", spread(GOLDEN, 6, 6), ids=lambda path: path.name)
 def test_golden_files(scenario: Path, family: IPFamily, variant: str) -> None:
     """Also that the committed files are what is compared: they are loaded, not rendered anew."""
     command = command_of(family, variant)

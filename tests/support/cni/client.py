@@ -1,4 +1,4 @@
-"""A CNI runtime for tests, as `cnitool` is one: it executes the plugin, and makes the namespaces around it."""
+"""A CNI runtime for tests, as `cnitool` is one: it calls or executes the plugin, and makes the namespaces around it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from kproxy.cni.plugin import serve
 from kproxy.linux.namespace import Namespace
 
 PLUGIN = Path(sys.executable).parent / "kproxy-cni"
@@ -70,11 +72,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Executes the plugin in a node's namespace with a configuration; `data` is the node's dataDir."""
+    """Has requests carried out in a node's namespace with a configuration; `data` is the node's dataDir."""
 
     node: str
     data: Path
     conf: Mapping[str, Any]
+    executed: bool = False
+    """Whether `call` executes the plugin; else it calls what the plugin calls."""
 
     def configuration(self, **extra: Any) -> dict[str, Any]:
         """The configuration with keys added, or removed where the value is None."""
@@ -112,9 +116,14 @@ class Runtime:
         return process
 
     def call(self, command: str, container: str = "c1", netns: str = "", ifname: str = "eth0", **extra: Any) -> Result:
-        """Executes a command; `env` adds to the environment, the rest to the configuration."""
+        """Carries out a command; `env` adds to the environment, the rest to the configuration."""
         environment = self.environment(command, container, netns, ifname, **extra.pop("env", {}))
-        return finish(self.start(environment, extra.pop("raw", None) or self.configuration(**extra)))
+        document = extra.pop("raw", None) or self.configuration(**extra)
+        if self.executed:
+            return finish(self.start(environment, document))
+        with Namespace.named(self.node) as node, mock.patch.dict(os.environ, {"PATH": environment["PATH"]}):
+            code, output = node.call(serve, environment, json.dumps(document).encode())
+        return Result(code, json.loads(output) if output else None, "")
 
     def state(self) -> dict[str, Any]:
         """The state file; empty if there is none."""
