@@ -4,7 +4,7 @@ sources     what is explored: snapshots, manifests, rules; live clusters and lab
 model       one state of a source, or a copy with edits
 answers     what is answered, each from a model
 compare     two states compared for every packet
-state       the present state, its copies, and who listens (`prefetch`: answers ahead, `comparison_worker`: long ones)
+state       the present state, its copies, and who listens (`worker`: long answers, and what is made ready ahead)
 server      the API over HTTP; who may ask; listening
 export      the page as one file, which `page` makes
 static/     the built page; its sources are in `web/`

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -14,14 +14,15 @@ from kproxy import __version__
 from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.errors import KproxyError
+from kproxy.explorer.answers.audit import audit_report
 from kproxy.explorer.errors import Refusal, bad_input, cannot
+from kproxy.explorer.model.answer_cache import AnswerCache
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.prefetch import Warmer
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source, SourceState
+from kproxy.explorer.worker import Worker
 
-MAX_COPIES: Final = 4
 MAX_NOTES: Final = 50
 MAX_LISTENERS: Final = 32
 
@@ -113,13 +114,13 @@ class Explorer:
     Attributes:
         source: never written to, unless it is a lab.
         against: the second source, which is read once; None if there is none.
+        worker: does what takes long.
     """
 
-    def __init__(self, source: Source, namespace: str = "", against: Source | None = None, revision: int = 1) -> None:
+    def __init__(self, source: Source, namespace: str = "", against: Source | None = None) -> None:
         """
         Args:
             namespace: that the page shows first; "" for all.
-            revision: what the first state of the source is called.
 
         Raises:
             KproxyError: a source cannot be read.
@@ -127,50 +128,46 @@ class Explorer:
         self.source = source
         self.against = against
         self.namespace = namespace
+        self.worker = Worker()
         self._lock = threading.Lock()
         self._reading = threading.Lock()
         self._away = ""
-        self._warmer: Warmer | None = None
+        self._ready: Callable[[], None] | None = None
         self._listeners: list[Listener] = []
-        self._copies: OrderedDict[tuple[bool, int, bytes], Model] = OrderedDict()
+        self._copies: AnswerCache[Model] = AnswerCache()
         self._checking: tuple[Model | None, Work] = (None, Work(0))
         self._check_failed: dict[int, str] = {}
-        self._model = Model(source.read(), revision)
+        self._model = Model(source.read(), 1)
         self._second = None if against is None else Model(against.read(), 1)
 
-    def start(self, rest: Callable[[], None] = lambda: None) -> None:
+    def start(self, ready: Callable[[], None] = lambda: None) -> None:
         """Follows the source, if it changes by itself, and makes ready what questions need.
 
         Args:
-            rest: called when all is ready for a revision.
+            ready: called when all is ready for a revision.
         """
-        self._warmer = Warmer(rest)
-        self._warmer.start(self._model)
+        self._ready = ready
+        self.worker.prepare(self._model, ready)
         self.source.start(self.changed, self.went_away)
 
-    def check(self, make: Callable[[Explorer, Work], object]) -> Checked:
-        """How far the audit of the source as it is now is; begins it in the background if nobody has.
-
-        Args:
-            make: makes it, and keeps it in the model.
-        """
+    def check(self) -> Checked:
+        """How far the audit of the source as it is now is; begins it if nobody has."""
         model = self._model
         with self._lock:
             if model.audited is None and self._checking[0] is not model:
                 self._checking[1].cancel()
                 work = Work(_CHECKING)
                 self._checking = (model, work)
-                name = "explorer-audit"
-                threading.Thread(target=self._run_check, args=(make, model, work), name=name, daemon=True).start()
+                self.worker.submit(partial(self._run_check, model, work))
         known = model.audited is not None
         number = _JUDGED.search(model.judging)
         done = len(model.nodes) if known else int(number[1]) - 1 if number is not None else 0
         return Checked(model.revision, known, done, len(model.nodes), self._check_failed.get(model.revision, ""))
 
-    def _run_check(self, make: Callable[[Explorer, Work], object], model: Model, work: Work) -> None:
+    def _run_check(self, model: Model, work: Work) -> None:
         try:
             if model is self._model:
-                make(self, work)
+                audit_report(model, work)
         except KproxyError as error:
             if not work.cancelled:
                 self._check_failed = {model.revision: " ".join(str(error).splitlines())}
@@ -178,8 +175,7 @@ class Explorer:
     def stop(self) -> None:
         self.source.stop()
         self._checking[1].cancel()
-        if self._warmer is not None:
-            self._warmer.stop()
+        self.worker.stop()
 
     # --- the source changes ---
 
@@ -194,10 +190,10 @@ class Explorer:
             with self._lock:
                 self._away = ""
                 self._model = Model(known, self._model.revision + 1)
-                self._copies.clear()
+                self._copies = AnswerCache()
                 revision = self._model.revision
-                if self._warmer is not None:
-                    self._warmer.take(self._model)
+                if self._ready is not None:
+                    self.worker.prepare(self._model, self._ready)
         self._tell(Event("revision", {"revision": revision, "changed": list(what)[:MAX_NOTES]}))
 
     def went_away(self, why: str) -> None:
@@ -277,18 +273,8 @@ class Explorer:
 
     def _copy(self, model: Model, edits: Sequence[Edit]) -> Model:
         key = (model is self._second, model.revision, msgspec.json.encode(list(edits)))
-        with self._lock:
-            found = self._copies.get(key)
-            if found is not None:
-                self._copies.move_to_end(key)
-                return found
-        made = model.copy(edits)
-        with self._lock:
-            if model in (self._model, self._second):  # else it has been read again meanwhile
-                self._copies[key] = made
-            while len(self._copies) > MAX_COPIES:
-                self._copies.popitem(last=False)
-        return made
+        # One of a source that has been read again meanwhile is not kept.
+        return self._copies.get(key, lambda: (model.copy(edits), model in (self._model, self._second)))
 
     def view(self) -> SourceView:
         """What the page says of the source."""

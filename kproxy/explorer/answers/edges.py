@@ -32,7 +32,7 @@ from kproxy.services.topology import SelectedEndpoints, why_unused
 from kproxy.words import exact
 
 ASKING: Final = 0.15
-"""Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Warmer`)."""
+"""Seconds that rules are asked for one map; what is not known by then is, as a rule, soon after (`Worker`)."""
 RULES: Final = "rules"
 OBJECTS: Final = "objects"
 _NO_CHANCE: Final = (Fraction(0), exact(Fraction(0)), 0.0)

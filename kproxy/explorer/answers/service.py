@@ -24,7 +24,6 @@ from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, 
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door
-from kproxy.explorer.page import encode
 from kproxy.family import join_host_port
 from kproxy.netfilter import Family
 from kproxy.render.explain import Explanation, explain_service
@@ -217,22 +216,15 @@ def _differing(model: Model, key: str, family: Family, work: Work) -> tuple[list
     return [*first.values(), *others], 0
 
 
-class _Blamed(msgspec.Struct, frozen=True):
-    nodes: tuple[str, ...]
-    services: tuple[str, ...]
-
-
-class _Audited(msgspec.Struct, frozen=True):
-    findings: tuple[_Blamed, ...] = ()
-
-
 def _audited(model: Model, key: str) -> frozenset[str]:
     """The nodes that the audit names for a Service, if it has been made."""
     if model.audited is None:
         return frozenset()
-    found = msgspec.json.decode(encode(model.audited), type=_Audited).findings
     return frozenset(
-        node for each in found if any(name.partition(":")[0] == key for name in each.services) for node in each.nodes
+        node
+        for each in model.audited.findings
+        if any(name.partition(":")[0] == key for name in each.services)
+        for node in each.nodes
     )
 
 

@@ -1,10 +1,10 @@
-"""Answers as they are sent, kept for who asks the same again: the map of a large cluster has some MB."""
+"""What takes long to make, kept for who asks the same again: copies, and maps as they are sent, of some MB."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 MAX_KEPT: Final = 4
@@ -13,15 +13,15 @@ Made = TypeVar("Made")
 
 
 class AnswerCache(Generic[Made]):
-    """Answers by what was asked; those that were asked for last are kept. Thread-safe: who wants one that somebody else
-    makes waits for it."""
+    """What was made by what was asked; those that were asked for last are kept. Thread-safe: who wants what somebody
+    else makes waits for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
-        self._known: OrderedDict[str, Made] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._known: OrderedDict[Hashable, Made] = OrderedDict()
 
-    def get(self, key: str, make: Callable[[], tuple[Made, bool]]) -> Made:
+    def get(self, key: Hashable, make: Callable[[], tuple[Made, bool]]) -> Made:
         """
         Args:
             make: makes it, and says whether it is to be kept; what it raises goes on.

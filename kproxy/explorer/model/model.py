@@ -14,8 +14,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-import msgspec
-
 from kproxy.api import Manifests
 from kproxy.cluster.audit.report import AuditReport
 from kproxy.cluster.edits import Edit, Edited, EditedFiles, EditError, Object, by_key, edit
@@ -65,11 +63,7 @@ NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster
 
 
 class Work:
-    """Something that takes time, for one request: `check` ends it when nobody waits for it any more.
-
-    Attributes:
-        in_step: whether it is within a step that may be left out (`within`).
-    """
+    """Something that takes time, for one request: `check` ends it when nobody waits for it any more."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic, whole: Work | None = None) -> None:
         """`whole`: what it is a part of, which is cancelled for both."""
@@ -78,7 +72,6 @@ class Work:
         self._whole = whole
         self._cancelled = False
         self._longest = 0.0
-        self.in_step = False
 
     def cancel(self) -> None:
         """Nobody waits any more."""
@@ -96,10 +89,6 @@ class Work:
     def to_the_end(self) -> Work:
         """The same for what the answer has to have, however long it takes: it ends when nobody waits any more."""
         return Work(float("inf"), self._clock, self)
-
-    def end(self) -> None:
-        """The time is over."""
-        self._end = float("-inf")
 
     @property
     def left(self) -> float:
@@ -121,14 +110,11 @@ class Work:
         if begin <= self._longest:
             return None
         try:
-            self.in_step = True
             found = step()
         except Refusal:
             if self.cancelled or self.left:
                 raise
             return None
-        finally:
-            self.in_step = False
         self._longest = max(self._longest, begin - self.left)
         return found
 
@@ -140,7 +126,7 @@ class Model:
         known: what the source said.
         edited: the edits, of a copy.
         lock: held by whoever asks.
-        audited, audit_lock: the audit, once it has been made, and what is held while it is.
+        audited: the audit, once it has been made.
         judging: how far it is: `worker-1 (1 of 3)`; "" before it begins.
         maps: as they are sent, by node.
         edges: of ports of Services, where they are the same on all nodes; see `edges`.
@@ -151,8 +137,7 @@ class Model:
         self.revision = revision
         self.edited = edited
         self.lock = threading.RLock()
-        self.audit_lock = threading.Lock()
-        self.audited: AuditReport | msgspec.Raw | None = None
+        self.audited: AuditReport | None = None
         self.judging = ""
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}

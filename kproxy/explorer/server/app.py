@@ -1,7 +1,7 @@
 """The API over HTTP (docs/explore.md): Starlette's routes, each to a function of this package.
 
-What asks the model runs in a few threads, at most `MAX_WAITING` requests at a time, each with a time limit; a request
-whose client has gone is given up. Every refusal is one JSON error.
+What asks the model runs in a few threads, and what takes long in the explorer's worker, at most `MAX_WAITING` requests
+at a time, each with a time limit; a request whose client has gone is given up. Every refusal is one JSON error.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import anyio
-import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,6 +21,7 @@ from starlette.routing import Route
 
 from kproxy.cluster.edits import Edit, as_manifests
 from kproxy.explorer.answers.ask import Ask, AskRule, answer
+from kproxy.explorer.answers.audit import audit_report
 from kproxy.explorer.answers.hop_rules import hop_rules
 from kproxy.explorer.answers.lab_actions import (
     Done,
@@ -34,20 +34,20 @@ from kproxy.explorer.answers.lab_actions import (
 )
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
-from kproxy.explorer.compare.compare import Compare, WhatIf
-from kproxy.explorer.comparison_worker import audited, compared
+from kproxy.explorer.compare.compare import Compare, WhatIf, compare_sides, what_if
 from kproxy.explorer.errors import Refusal, cannot
 from kproxy.explorer.model.model import Work
 from kproxy.explorer.page import encode, static_file
 from kproxy.explorer.server.exchange import HANDLERS, read_body, read_number, read_query
 from kproxy.explorer.state import Event, Explorer
+from kproxy.explorer.worker import Worker
 
 THREADS: Final = 4
-HEAVY_THREADS: Final = 2
-"""For comparisons and the like, which take seconds: questions do not wait for them."""
 MAX_WAITING: Final = 24
 ASK_SECONDS: Final = 20.0
 WORK_SECONDS: Final = 120.0
+COMPARING: Final = 0.75
+"""Of the time that there is, what comparisons take: the answer has to be put together and sent."""
 HEARTBEAT: Final = 15.0
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -58,8 +58,6 @@ _TYPES: Final = {
     ".json": "application/json",
     ".txt": "text/plain; charset=utf-8",
 }
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class MapQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +82,7 @@ class Api:
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
-        self._limiters: dict[bool, anyio.CapacityLimiter] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="explorer")
         self._waiting = 0
         self._closing = False
         self._streams: set[asyncio.Queue[Event | None]] = set()
@@ -121,6 +119,7 @@ class Api:
     def close(self) -> None:
         """Ends streams of events; called in the loop."""
         self._closing = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for each in self._streams:
             with contextlib.suppress(asyncio.QueueFull):
                 each.put_nowait(None)
@@ -134,7 +133,7 @@ class Api:
         return await self._file(request.path_params["name"])
 
     async def _file(self, name: str) -> Response:
-        data = await anyio.to_thread.run_sync(static_file, name)
+        data = static_file(name)
         kind = _TYPES.get(f".{name.rpartition('.')[2]}", "application/octet-stream")
         return Response(data, media_type=kind)
 
@@ -158,7 +157,7 @@ class Api:
         state = self.explorer.state
         data = await self._in_thread(
             lambda work: map_answer(state(body.source, body.edits), body.node, work, than, revision),
-            heavy=bool(body.edits),
+            WORK_SECONDS if body.edits else ASK_SECONDS,
         )
         return Response(data, media_type="application/json")
 
@@ -193,7 +192,11 @@ class Api:
     # --- copies and comparisons ---
 
     async def _whatif(self, request: Request) -> Response:
-        return await self._compared(await read_body(request, WhatIf))
+        body = await read_body(request, WhatIf)
+        explorer = self.explorer
+        return await self._run_long(
+            lambda work: what_if(explorer.model, explorer.copy_with(body.edits), body, work.part(COMPARING))
+        )
 
     async def _save(self, request: Request) -> Response:
         body = await read_body(request, EditsBody)
@@ -204,16 +207,18 @@ class Api:
             assert edited is not None
             return as_manifests(edited).encode("utf-8", "backslashreplace")
 
-        data = await self._in_thread(text, heavy=True)
+        data = await self._in_thread(text, WORK_SECONDS)
         headers = {"content-disposition": 'attachment; filename="manifests.yaml"'}
         return Response(data, media_type="application/yaml", headers=headers)
 
     async def _compare(self, request: Request) -> Response:
-        return await self._compared(await read_body(request, Compare))
+        body = await read_body(request, Compare)
 
-    async def _compared(self, body: WhatIf | Compare) -> Response:
-        data = await self._in_thread(lambda work: compared(self.explorer, body, work), heavy=True)
-        return Response(data, media_type="application/json")
+        def found(work: Work) -> object:
+            one, other = (self.explorer.state(each.source, each.edits) for each in (body.a, body.b))
+            return compare_sides(one, other, body, work.part(COMPARING))
+
+        return await self._run_long(found)
 
     async def _audit(self, request: Request) -> Response:
         asked = read_query(request, "known", "progress")
@@ -222,13 +227,12 @@ class Api:
         known = asked.get("known")
         if known is not None:  # what somebody asked for before, and null if nobody has
             return Response(encode(self.explorer.model.audited), media_type="application/json")
-        data = await self._in_thread(lambda work: audited(self.explorer, work), heavy=True)
-        return Response(data, media_type="application/json")
+        return await self._run_long(lambda work: audit_report(self.explorer.model, work))
 
     def _checked(self) -> object:
         if not self.explorer.view().can.audit:
             raise cannot("there is no audit of this source: it needs a snapshot with rules, or a lab")
-        return self.explorer.check(audited)
+        return self.explorer.check()
 
     # --- labs ---
 
@@ -241,7 +245,7 @@ class Api:
             self.explorer.changed([done.done])
             return done
 
-        return await self._run(change, heavy=True)
+        return await self._run(change, WORK_SECONDS)
 
     async def _broken(self, request: Request) -> Response:
         read_query(request)
@@ -251,7 +255,7 @@ class Api:
     async def _follow(self, request: Request) -> Response:
         lab = self.explorer.lab()
         body = await read_body(request, Follow)
-        return await self._run(lambda _work: follow_connection(lab, self.explorer.model, body), heavy=True)
+        return await self._run(lambda _work: follow_connection(lab, self.explorer.model, body), WORK_SECONDS)
 
     async def _counters(self, request: Request) -> Response:
         read_query(request)
@@ -299,24 +303,30 @@ class Api:
 
     # --- running ---
 
-    async def _run(self, function: Callable[[Work], object], seconds: float = 0.0, *, heavy: bool = False) -> Response:
+    async def _run(self, function: Callable[[Work], object], seconds: float = ASK_SECONDS) -> Response:
         """Calls a function in a thread and answers what it returns as JSON."""
-        data = await self._in_thread(functools.partial(_encoded, function), seconds, heavy=heavy)
+        data = await self._in_thread(functools.partial(_encoded, function), seconds)
         return Response(data, media_type="application/json")
 
-    async def _in_thread(self, function: Callable[[Work], bytes], seconds: float = 0.0, *, heavy: bool) -> bytes:
+    async def _in_thread(self, function: Callable[[Work], bytes], seconds: float = ASK_SECONDS) -> bytes:
+        work = Work(seconds)
+        async with asyncio.timeout(seconds + 1):
+            return await self._waited(work, self._threads, lambda: function(work))
+
+    async def _run_long(self, function: Callable[[Work], object]) -> Response:
+        """The same in the worker; the time counts from when it begins."""
+        waited = Work(float("inf"))
+        data = await self._waited(
+            waited, self.explorer.worker, lambda: _encoded(function, Work(WORK_SECONDS, whole=waited))
+        )
+        return Response(data, media_type="application/json")
+
+    async def _waited(self, work: Work, where: ThreadPoolExecutor | Worker, function: Callable[[], bytes]) -> bytes:
         if self._waiting >= MAX_WAITING:
             raise Refusal(503, "the explorer is busy: ask again")
-        if heavy not in self._limiters:
-            self._limiters[heavy] = anyio.CapacityLimiter(HEAVY_THREADS if heavy else THREADS)
-        seconds = seconds or (WORK_SECONDS if heavy else ASK_SECONDS)
-        work = Work(seconds)
         self._waiting += 1
         try:
-            with anyio.fail_after(seconds + 1):
-                return await anyio.to_thread.run_sync(
-                    functools.partial(function, work), abandon_on_cancel=True, limiter=self._limiters[heavy]
-                )
+            return await asyncio.wrap_future(where.submit(function))
         finally:
             work.cancel()
             self._waiting -= 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-import msgspec
 import pytest
 
+from kproxy.cluster.audit.report import AuditReport
 from kproxy.explorer.answers import reach, service
 from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import damaged_showcase, write_showcase
 from tests.support.explorer.client import Page, serving
+from tests.support.waiting import PATIENCE
 
 NODES = ("worker-1", "worker-2", "worker-3")
 WEB = "svc/shop/web"
@@ -152,7 +154,10 @@ def test_each_node_that_differs_is_among_those_whose_node_ports_are_asked(damage
     assert "dropped by a rule in FORWARD on worker-2" in reasons
 
 
-def test_where_nothing_differs_two_nodes_are_asked_of_which_one_is_looked_from(tmp_path: Path) -> None:
+def test_where_nothing_differs_two_nodes_are_asked_of_which_one_is_looked_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_LOOKING", PATIENCE)
     directory = write_showcase(tmp_path / "shop")
     with serving(Explorer(SnapshotSource(str(directory)))) as page:
         for node, expected in (("worker-1", ["worker-1", "worker-3"]), ("worker-2", ["worker-2", "worker-3"])):
@@ -173,8 +178,8 @@ def test_nodes_that_the_audit_names_are_asked_first(tmp_path: Path, monkeypatch:
     with serving(explorer) as page:
         found = page.get("api/services/shop/web")["matrix"]
         assert (columns(found), found["unasked"]) == (["worker-1", "worker-3"], 2)
-        blamed = {"findings": [{"nodes": ["worker-2"], "services": ["shop/web:http"]}]}
-        explorer.model.audited = msgspec.Raw(msgspec.json.encode(blamed))
+        blamed: Any = SimpleNamespace(nodes=("worker-2",), services=("shop/web:http",))
+        explorer.model.audited = cast(AuditReport, SimpleNamespace(findings=(blamed,)))
         found = page.get("api/services/shop/web")["matrix"]
         assert (columns(found), found["unasked"]) == (list(NODES), 2)
 

@@ -1,18 +1,20 @@
-"""What questions need, made ready before they come: rules as the model reads them, and their chances.
+"""One thread for what takes long, and between such, for what questions will need.
 
-One thread works for the newest state of the source only, in small steps, and holds no lock for long; who asks meanwhile
-waits for at most the step that is under way. Hosts after the first are read as long as all of them together have not
-too many rules.
+Comparisons and audits of a large cluster take many seconds. They are done one after the other, so that a question
+beside them shares the interpreter with one at most; their time limit, and that nobody waits any more, end them
+(`Work`). While nothing of the kind is asked for, the newest state of the source is made ready in small steps, which
+hold no lock for long: rules as the model reads them, and their chances. Hosts after the first are read as long as all
+of them together have not too many rules.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sized
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import asked_rules, told_doors
@@ -27,53 +29,46 @@ _SLICE: Final = 0.02
 _BREATH: Final = 0.01
 """Seconds between two steps, for those who ask."""
 
+Made = TypeVar("Made")
 
-class Warmer:
-    """Makes a model ready, and then the next one."""
 
-    def __init__(self, rest: Callable[[], None]) -> None:
-        """
-        Args:
-            rest: called when a model is ready.
-        """
-        self._rest = rest
-        self._changed = threading.Condition()
-        self._model: Model | None = None
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="explorer-warm", daemon=True)
+class Worker:
+    """The thread, which begins when it has something to do."""
 
-    def start(self, model: Model) -> None:
-        self._model = model
-        self._thread.start()
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="explorer-worker")
+        self._steps: Iterator[None] = iter(())
+        self._ready: Callable[[], None] = lambda: None
 
-    def take(self, model: Model) -> None:
-        """Leaves what it does, and makes this one ready."""
-        with self._changed:
-            self._model = model
-            self._changed.notify_all()
+    def submit(self, work: Callable[[], Made]) -> Future[Made]:
+        """Does something after what was asked for before."""
+        return self._thread.submit(work)
+
+    def prepare(self, model: Model, ready: Callable[[], None]) -> None:
+        """Makes a state ready between the rest, and leaves the one before; `ready` is called when it is."""
+        self._steps, self._ready = steps(model), ready
+        self._next(self._steps)
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=2.0)  # a step under way may take longer: it ends with the process
+        self._steps = iter(())
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while self._model is None and not self._stopped:
-                    self._changed.wait()
-                model, self._model = self._model, None
-            if self._stopped or model is None:
-                return
-            with contextlib.suppress(KproxyError):  # who asks is told
-                for _ in steps(model):
-                    if self._stopped or self._model is not None:
-                        break
-                    time.sleep(_BREATH)
-                else:
-                    self._rest()
+    def _next(self, mine: Iterator[None]) -> None:
+        with contextlib.suppress(RuntimeError):  # stopped
+            self.submit(partial(self._step, mine))
+
+    def _step(self, mine: Iterator[None]) -> None:
+        if mine is not self._steps:
+            return
+        try:
+            next(mine)
+        except StopIteration:
+            self._ready()
+        except KproxyError:
+            pass  # who asks is told
+        else:
+            time.sleep(_BREATH)
+            self._next(mine)  # who came meanwhile goes first
 
 
 def steps(model: Model) -> Iterator[None]:

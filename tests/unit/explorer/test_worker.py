@@ -1,4 +1,4 @@
-"""What questions need is made ready before they come, and long work does not hold them up."""
+"""The worker: what questions need is made ready before they come, and long work does not hold them up, nor forever."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.prefetch import steps
 from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
+from kproxy.explorer.worker import steps
 from kproxy.netfilter import Family
 from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import serving
+from tests.support.waiting import eventually
 
 PORT = "svc/shop/web"
 
@@ -77,10 +78,42 @@ def test_every_revision_is_made_ready(tmp_path: Path) -> None:
 
 def test_questions_are_answered_during_an_audit(snapshot: Path) -> None:
     explorer = Explorer(SnapshotSource(str(snapshot)))
-    with serving(explorer) as page, explorer.model.audit_lock:  # as if one were under way
+    ended = threading.Event()
+    with serving(explorer) as page:
+        explorer.worker.submit(lambda: ended.wait(60))  # as if one were under way
         assert len(page.post("api/ask", {"from": "pod/shop/cart-0", "to": PORT})["journeys"]) == 2
         assert page.get("api/services/shop/web")["matrix"]["cells"]
         assert page.get("api/map")["edges"]
+        ended.set()
+        assert page.get("api/audit")["findings"]
+
+
+def test_the_audit_runs_by_itself_and_says_how_far_it_is(snapshot: Path) -> None:
+    explorer = Explorer(SnapshotSource(str(snapshot)))
+    go = threading.Event()
+    explorer.worker.submit(lambda: go.wait(60))
+    first = explorer.check()
+    assert (first.known, first.done, first.of) == (False, 0, len(explorer.model.nodes))
+    go.set()
+    eventually(lambda: explorer.check().known)
+    last = explorer.check()
+    assert (last.done, last.failed) == (last.of, "")
+    assert explorer.model.judging.endswith(f"({last.of} of {last.of})")
+    explorer.stop()
+
+
+def test_an_audit_of_what_has_changed_since_is_given_up(snapshot: Path) -> None:
+    explorer = Explorer(SnapshotSource(str(snapshot)))
+    go = threading.Event()
+    explorer.worker.submit(lambda: go.wait(60))
+    explorer.check()
+    before = explorer.model
+    explorer.changed(["everything"])
+    go.set()
+    eventually(lambda: explorer.check().known)
+    assert before.audited is None
+    assert explorer.model.audited is not None
+    explorer.stop()
 
 
 def test_work_that_nobody_waits_for_ends() -> None:
