@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
 from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.registry.writes import WriteResult
 from kproxy.informer import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -88,3 +89,10 @@ class Worker(Generic[KeyT]):
         else:
             log.warning("%s: %s: %s", self._name, key, error)
             self._queue.forget(key)
+
+
+async def durable(writes: Iterable[WriteResult]) -> None:
+    """Waits until writes are on disk."""
+    for write in writes:
+        if write.done is not None:
+            await write.done

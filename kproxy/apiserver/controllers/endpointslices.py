@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.controllers.base import Worker, durable
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
@@ -310,15 +310,11 @@ class EndpointSliceController:
             return
         changes = reconcile(service, desired_endpoints(service, pods, self._zone_of), existing)
         resource = self._resource
-        futures = [
-            (await self._registry.create(resource, namespace, body, SERVER_OPTIONS)).done for body in changes.create
-        ]
+        writes = [await self._registry.create(resource, namespace, body, SERVER_OPTIONS) for body in changes.create]
         for body in changes.update:
             name = body["metadata"]["name"]
-            futures.append((await self._registry.update(resource, namespace, name, body, SERVER_OPTIONS)).done)
+            writes.append(await self._registry.update(resource, namespace, name, body, SERVER_OPTIONS))
         for body in changes.delete:
             options = DeleteOptions(uid=body["metadata"]["uid"])
-            futures.append((await self._registry.delete(resource, namespace, body["metadata"]["name"], options)).done)
-        for future in futures:
-            if future is not None:
-                await future
+            writes.append(await self._registry.delete(resource, namespace, body["metadata"]["name"], options))
+        await durable(writes)

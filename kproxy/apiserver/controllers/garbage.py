@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
+from kproxy.apiserver.controllers.base import durable
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
@@ -176,9 +177,7 @@ async def edit_metadata(registry: Registry, resource: Resource, entry: Entry, ch
     value = entry.value
     change(value["metadata"])
     body = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(value)}
-    result = await registry.update(resource, entry.namespace, entry.name, body, SERVER_OPTIONS)
-    if result.done is not None:
-        await result.done
+    await durable([await registry.update(resource, entry.namespace, entry.name, body, SERVER_OPTIONS)])
 
 
 def _owners(dependent: Entry) -> list[Json]:

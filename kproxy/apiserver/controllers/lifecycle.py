@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from kproxy.apiserver.auth.rbac import Authorizer
-from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.controllers.base import Worker, durable
 from kproxy.apiserver.controllers.flags import AGGREGATION, GARBAGE, NAMESPACES
 from kproxy.apiserver.controllers.garbage import GarbageCollector, drop_finalizer
 from kproxy.apiserver.crd.definition import CRD_CLEANUP, CRDS
@@ -159,19 +159,20 @@ class Controllers:
 
     async def _delete_all(self, resources: list[Resource], namespace: str) -> dict[Resource, list[Entry]]:
         """Deletes the objects of some resources in a namespace; returns those that are left."""
-        futures = []
         for resource in resources:
-            table = self._registry.table(resource)
-            for item in table.in_namespace(namespace):
-                head = table.head(item.key)
-                if head is None:
-                    continue
-                result = await self._registry.delete(resource, namespace, item.name, DeleteOptions(grace=0))
-                if result.done is not None:
-                    futures.append(result.done)
-        await asyncio.gather(*futures, return_exceptions=True)
+            await self._delete_entries(resource, self._registry.table(resource).in_namespace(namespace))
         found = {resource: self._registry.table(resource).in_namespace(namespace) for resource in resources}
         return {resource: entries for resource, entries in found.items() if entries}
+
+    async def _delete_entries(self, resource: Resource, entries: list[Entry]) -> None:
+        table = self._registry.table(resource)
+        await durable(
+            [
+                await self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
+                for entry in entries
+                if table.head(entry.key) is not None
+            ]
+        )
 
     # --- CRDs, RBAC ---
 
@@ -219,12 +220,7 @@ class Controllers:
             return
         if resource is not None:
             table = self._registry.table(resource)
-            futures = []
-            for entry in table.heads():
-                result = await self._registry.delete(resource, entry.namespace, entry.name, DeleteOptions(grace=0))
-                if result.done is not None:
-                    futures.append(result.done)
-            await asyncio.gather(*futures, return_exceptions=True)
+            await self._delete_entries(resource, table.heads())
             if table.heads():
                 self._worker.add_after((self._empty_crd, (name,)), _AGAIN)
                 return
@@ -251,11 +247,8 @@ class Controllers:
             if head is None or rules is None or rules == (head.value.get("rules") or []):
                 continue
             body = {"kind": "ClusterRole", "apiVersion": roles.api_version, **head.value, "rules": rules}
-            result = await self._registry.update(
-                roles, "", head.name, body, Options(field_manager="clusterrole-aggregation-controller")
-            )
-            if result.done is not None:
-                await result.done
+            options = Options(field_manager="clusterrole-aggregation-controller")
+            await durable([await self._registry.update(roles, "", head.name, body, options)])
 
     # --- time ---
 

@@ -12,7 +12,7 @@ from kproxy.api import EndpointSlice
 from kproxy.api.load.mirror import MANAGED_BY_LABEL, MIRRORING_CONTROLLER, SERVICE_NAME_LABEL, mirror_endpoints
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoints, convert_service
-from kproxy.apiserver.controllers.base import Worker
+from kproxy.apiserver.controllers.base import Worker, durable
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
@@ -71,9 +71,7 @@ class MirroringController:
             old = held[each].value
             body["metadata"] = old["metadata"] | body["metadata"]
             writes.append(await self._registry.update(self._resource, namespace, each, body, SERVER_OPTIONS))
-        for result in writes:
-            if result.done is not None:
-                await result.done
+        await durable(writes)
 
     def _wanted(self, key: str) -> list[Json]:
         endpoints, service = self._endpoints.head(key), self._services.head(key)
