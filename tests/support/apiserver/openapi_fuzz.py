@@ -73,7 +73,6 @@ _VERSION = {
     "name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _SCHEMA},
     "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
     "additionalPrinterColumns": [{"name": "N", "type": "integer", "jsonPath": ".spec.n"}],
-    "selectableFields": [{"jsonPath": ".spec.s"}],
 }  # fmt: skip
 _PARTS: dict[str, Any] = {
     "services": {
@@ -193,8 +192,15 @@ class Generator:
         for document in documents:
             self._schemas |= document["components"]["schemas"]
             for path, item in document["paths"].items():
-                methods = [(method, path, item[method]) for method in item if method != "parameters"]
-                self.operations += methods
+                self.operations += [(method, path, item[method]) for method in item if method != "parameters"]
+                if "patch" in item:  # the document has one path of a resource; the others have the same schema
+                    read = item["get"]
+                    written = {**read, "requestBody": {"content": read["responses"]["200"]["content"]}}
+                    base = path.removesuffix("/{name}")
+                    self.operations += [
+                        ("put", path, written), ("delete", path, read), ("post", base, written), ("get", base, read),
+                        ("delete", base, read),
+                    ]  # fmt: skip
 
     def request(self) -> Drawn:
         """The next request."""

@@ -10,8 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kproxy.apiserver.http import app
 from tests.support.apiserver.server import Api
@@ -293,118 +291,6 @@ def test_a_client_that_does_not_read_is_dropped(
     for each in (watching, listing):
         each.close()
     shared.ok("DELETE", path)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "metadata",
-                    "name",
-                    "spec",
-                    "ports",
-                    "port",
-                    "labels",
-                    "data",
-                    "status",
-                    "type",
-                    "selector",
-                    "$patch",
-                    "clusterIP",
-                    "clusterIPs",
-                    "rules",
-                    "endpoints",
-                    "addresses",
-                    "generateName",
-                    "finalizers",
-                ]
-            )
-            | st.text(max_size=8),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
-)
-COLLECTIONS = [
-    MAPS,
-    "/api/v1/namespaces/default/services",
-    "/api/v1/namespaces/default/pods",
-    "/api/v1/nodes",
-    "/api/v1/namespaces",
-    "/api/v1/namespaces/default/secrets",
-    "/api/v1/namespaces/default/endpoints",
-    "/api/v1/namespaces/default/events",
-    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-    "/apis/apps/v1/namespaces/default/deployments",
-    "/apis/apps/v1/namespaces/default/daemonsets",
-    "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "/apis/coordination.k8s.io/v1/namespaces/default/leases",
-    "/apis/events.k8s.io/v1/namespaces/default/events",
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    "/apis/networking.k8s.io/v1/servicecidrs",
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-    "/apis/authentication.k8s.io/v1/tokenreviews",
-]
-MEDIA = [
-    "application/json",
-    "application/yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    APPLY,
-    "application/vnd.kubernetes.protobuf",
-]
-
-
-def _fuzz(api: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
-    full = {"metadata": {"name": "fuzz"}, "spec": spec, **(body if isinstance(body, dict) else {})}
-    path = collection if method == "POST" else f"{collection}/{name}"
-    data = json.dumps(full if method != "PATCH" or "json-patch" not in media else [body])
-    if media.endswith("protobuf"):
-        data = "k8s\0" + data
-    response = api.raw(method, f"{path}?fieldManager=f&dryRun=All", data.encode(), Content_Type=media)
-    text = response.read()
-    assert response.status < 500 or b"failed to create typed patch object" in text, (
-        response.status,
-        path,
-        data,
-        text[:500],
-    )
-    answer = json.loads(text)
-    assert response.status < 300 or (answer["kind"] == "Status" and answer["code"] == response.status)
-
-
-@given(
-    st.sampled_from(COLLECTIONS),
-    st.sampled_from(["POST", "PUT", "PATCH"]),
-    st.sampled_from(["kubernetes", "default", "nope"]),
-    st.sampled_from(MEDIA),
-    JSON,
-    JSON,
-)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-def test_fuzz(shared: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
-    _fuzz(shared, collection, method, name, media, body, spec)
-
-
-@pytest.mark.soak
-@given(
-    st.sampled_from(COLLECTIONS),
-    st.sampled_from(["POST", "PUT", "PATCH"]),
-    st.sampled_from(["kubernetes", "default", "nope"]),
-    st.sampled_from(MEDIA),
-    JSON,
-    JSON,
-)
-@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
-def test_fuzz_long(shared: Api, collection: str, method: str, name: str, media: str, body: Any, spec: Any) -> None:
-    _fuzz(shared, collection, method, name, media, body, spec)
 
 
 @pytest.mark.parametrize("metadata", [[], [None], 5, "x", {"name": 5}, {"labels": []}])

@@ -1,4 +1,4 @@
-"""TLS as clients of every temper meet it, over real sockets."""
+"""TLS over real sockets: who may connect, and with what. The rest is the standard library's."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from tests.support.waiting import PATIENCE
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets, in pieces; `quit` ends the connection."""
+    """Sends back what it gets."""
 
     def __init__(self) -> None:
-        self.lost = 0
         self.certificate: bytes | None = None
         self.transport: Any = None
 
@@ -29,13 +28,7 @@ class Echo(asyncio.Protocol):
         self.certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
     def data_received(self, data: bytes) -> None:
-        for start in range(0, len(data), 1000):
-            self.transport.write(data[start : start + 1000])
-        if b"quit" in data:
-            self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost += 1
+        self.transport.write(data)
 
 
 def run(client: Callable[[int], Any], authority: certs.Identity) -> tuple[Any, list[Echo]]:
@@ -88,17 +81,6 @@ def exchange(port: int, context: ssl.SSLContext, data: bytes, count: int) -> tup
         return found, tls.version()
 
 
-@pytest.mark.parametrize("size", [1, 16384, 16385, 1_000_000])
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_bytes_arrive_whole(authority: certs.Identity, tmp_path: Path, size: int, version: ssl.TLSVersion) -> None:
-    context = context_of(authority, tmp_path)
-    context.minimum_version = context.maximum_version = version
-    data = bytes(n % 251 for n in range(size))
-    (found, _), made = run(lambda port: exchange(port, context, data, size), authority)
-    assert found == data
-    assert [(each.lost, each.certificate) for each in made] == [(1, None)]
-
-
 def test_a_certificate_of_the_authority_is_shown_to_the_protocol_above(
     authority: certs.Identity, tmp_path: Path
 ) -> None:
@@ -122,14 +104,6 @@ def test_another_certificate_ends_the_connection(authority: certs.Identity, tmp_
         context = context_of(authority, tmp_path, identity)
         found, made = run(client, authority)
         assert (found, made[0].transport) == (b"", None)
-
-
-def test_the_server_closes_after_what_it_wrote(authority: certs.Identity, tmp_path: Path) -> None:
-    context = context_of(authority, tmp_path)
-    data = b"y" * 100_000 + b"quit"
-    (found, _), made = run(lambda port: exchange(port, context, data, 1 << 30), authority)
-    assert found.startswith(b"y" * 10_000)
-    assert made[0].lost == 1
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 100, b"\0" * 5000])
@@ -159,18 +133,3 @@ def test_old_versions_are_refused(authority: certs.Identity, tmp_path: Path) -> 
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.raises(ssl.SSLError):
         run(lambda port: exchange(port, context, b"x", 1), authority)
-
-
-def test_clients_that_vanish(authority: certs.Identity, tmp_path: Path) -> None:
-    context = context_of(authority, tmp_path)
-
-    def client(port: int) -> None:
-        for _ in range(5):
-            raw = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
-            tls = context.wrap_socket(raw, server_hostname="127.0.0.1")
-            tls.sendall(b"z" * 5_000)
-            tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            tls.close()
-
-    _, made = run(client, authority)
-    assert [each.lost for each in made] == [1] * 5
