@@ -1,7 +1,7 @@
 """Which resources a server has, and which of them a word means.
 
-Discovery asks for the aggregated documents (apidiscovery.k8s.io/v2, one each for /api and /apis) and falls back to the
-plain ones, group by group, for servers that have not got them. `Discovered.resolve` reads words as kubectl does:
+Discovery asks for the aggregated documents (apidiscovery.k8s.io, one each for /api and /apis), which servers have from
+Kubernetes 1.27 on. `Discovered.resolve` reads words as kubectl does:
 plural, singular, short name, kind, with `.group` or `.version.group` behind it.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from kproxy.client.errors import ApiError, DiscoveryError
+from kproxy.client.errors import DiscoveryError
 from kproxy.client.resources import Resource, dynamic_resource
 from kproxy.client.rest import RestClient
 from kproxy.informer.codec import Unstructured
@@ -26,9 +26,6 @@ AGGREGATED: Final = ",".join(
         "application/json",
     )
 )
-
-
-_DocumentT = TypeVar("_DocumentT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,36 +93,10 @@ class _AggregatedGroup(_Wire):
 
 
 class _Document(_Wire):
-    """Whatever /api and /apis answer: aggregated groups, APIVersions, or an APIGroupList."""
+    """An APIGroupDiscoveryList."""
 
     kind: str = ""
     items: list[_AggregatedGroup] | None = None
-    versions: list[str] | None = None
-    groups: list[_Group] | None = None
-
-
-class _GroupVersion(_Wire):
-    version: str
-
-
-class _Group(_Wire):
-    name: str
-    versions: list[_GroupVersion] | None = None
-    preferred_version: _GroupVersion | None = None
-
-
-class _PlainResource(_Wire):
-    name: str
-    singular_name: str = ""
-    namespaced: bool = False
-    kind: str = ""
-    verbs: list[str] | None = None
-    short_names: list[str] | None = None
-    categories: list[str] | None = None
-
-
-class _PlainList(_Wire):
-    resources: list[_PlainResource] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,22 +142,31 @@ def _readings(word: str) -> Iterator[tuple[str, str | None, str | None]]:
 
 
 def discover(client: RestClient) -> Discovered:
-    """Asks the server for all it has. Raises what RestClient raises; groups that do not answer are left out."""
-    core = _fetch(client, "/api", _Document)
-    if core.kind == "APIGroupDiscoveryList":
-        named = _fetch(client, "/apis", _Document)
-        found = [*_aggregated(core), *_aggregated(named)]
-    else:
-        found = list(_plain(client, core))
-    return Discovered(tuple(found))
+    """Asks the server for all it has; groups that do not answer are left out.
+
+    Raises:
+        DiscoveryError: it has no aggregated discovery.
+        ApiError, TransportError, WireError: see RestClient.
+    """
+    documents = ((path, client.raw("GET", path, accept=AGGREGATED).data) for path in ("/api", "/apis"))
+    return Discovered(tuple(item for path, data in documents for item in decode_discovery(data, path)))
 
 
-def decode_aggregated(data: bytes) -> list[ApiResource]:
-    """The resources of an APIGroupDiscoveryList. Raises WireError."""
-    return list(_aggregated(_decode(data, "the answer", _Document)))
+def decode_discovery(data: bytes, path: str) -> Iterator[ApiResource]:
+    """The resources of an APIGroupDiscoveryList.
 
-
-def _aggregated(document: _Document) -> Iterator[ApiResource]:
+    Raises:
+        DiscoveryError: it is another document.
+        WireError: it is none.
+    """
+    try:
+        document = msgspec.json.decode(data, type=_Document)
+    except msgspec.DecodeError as error:
+        raise WireError(f"{path} is no discovery document: {error}") from error
+    if document.kind != "APIGroupDiscoveryList":
+        raise DiscoveryError(
+            "the server has no aggregated discovery, which Kubernetes has from 1.27 on: its resources are not known"
+        )
     for group in document.items or ():
         name = (group.metadata or _Meta()).name
         for version in group.versions or ():
@@ -203,47 +183,3 @@ def _aggregated(document: _Document) -> Iterator[ApiResource]:
                     tuple(item.categories or ()),
                     frozenset(item.verbs or ()),
                 )
-
-
-def _plain(client: RestClient, core: _Document) -> Iterator[ApiResource]:
-    for version in core.versions or ("v1",):
-        yield from _plain_version(client, "", version)
-    for group in _fetch(client, "/apis", _Document).groups or ():
-        preferred = group.preferred_version.version if group.preferred_version else ""
-        versions = [item.version for item in group.versions or ()]
-        for version in sorted(versions, key=lambda item: item != preferred):
-            yield from _plain_version(client, group.name, version)
-
-
-def _plain_version(client: RestClient, group: str, version: str) -> Iterator[ApiResource]:
-    try:
-        document = _fetch(client, f"/apis/{group}/{version}" if group else f"/api/{version}", _PlainList)
-    except ApiError as error:
-        # An aggregated API whose server is away (503) or that went meanwhile (404) hides only itself.
-        if error.code in (404, 503):
-            return
-        raise
-    for item in document.resources or ():
-        if "/" not in item.name:
-            yield ApiResource(
-                group,
-                version,
-                item.name,
-                item.singular_name or item.kind.lower(),
-                item.kind,
-                item.namespaced,
-                tuple(item.short_names or ()),
-                tuple(item.categories or ()),
-                frozenset(item.verbs or ()),
-            )
-
-
-def _fetch(client: RestClient, path: str, kind: type[_DocumentT]) -> _DocumentT:
-    return _decode(client.raw("GET", path, accept=AGGREGATED).data, path, kind)
-
-
-def _decode(data: bytes, what: str, kind: type[_DocumentT]) -> _DocumentT:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise WireError(f"{what} is no discovery document: {error}") from error

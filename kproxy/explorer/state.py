@@ -63,8 +63,8 @@ class Checked(msgspec.Struct, frozen=True):
     failed: str = ""
 
 
-class AgainstView(msgspec.Struct, frozen=True):
-    """The second source."""
+class SeenSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of each source. `away`: why it cannot be read now; what is shown is of `revision`."""
 
     kind: str
     label: str
@@ -80,31 +80,19 @@ class AgainstView(msgspec.Struct, frozen=True):
     away: str
 
 
-class SourceView(msgspec.Struct, frozen=True):
-    """The source, as docs/explore.md has it. `away`: why it cannot be read now; what is shown is of `revision`.
-    `unseen`: what one host's rules point to and do not show; of nodes the audit says it."""
+class SourceView(SeenSource, frozen=True, kw_only=True):
+    """The source, as docs/explore.md has it; `against`: the second one. `unseen`: what one host's rules point to and do
+    not show; of nodes the audit says it."""
 
-    kind: str
-    label: str
     live: bool
     writable: bool
-    revision: int
-    created: str
-    modes: tuple[str, ...]
-    families: tuple[str, ...]
-    nodes: int
-    pods: int
-    services: int
     namespaces: tuple[str, ...]
     namespace: str
-    warnings: tuple[str, ...]
-    missing: tuple[str, ...]
     notes: tuple[str, ...]
-    away: str
     unseen: tuple[str, ...]
     can: Abilities
     compares: tuple[str, ...]
-    against: AgainstView | None
+    against: SeenSource | None
     version: str
 
 
@@ -288,7 +276,7 @@ class Explorer:
             spaces = {door.service.partition("/")[0] for door in model.told}
         against = None
         if self.against is not None and second is not None:
-            against = AgainstView(**_seen(self.against, second), away=self.against.away())
+            against = SeenSource(**_seen(self.against, second), away=self.against.away())
         return SourceView(
             **_seen(self.source, model),
             live=self.source.live,
@@ -321,7 +309,7 @@ class Explorer:
 
 
 def _seen(source: Source, model: Model) -> dict[str, Any]:
-    """What is said of each source, by the names that `SourceView` and `AgainstView` share."""
+    """What is said of each source, by the names of `SeenSource`."""
     known, cluster = model.known, model.known.cluster
     return {
         "kind": source.kind,

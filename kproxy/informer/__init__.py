@@ -8,29 +8,24 @@
 
 from kproxy.informer.actions import ListRequest, Read, ReflectorOptions, Stop, Wait, WatchRequest
 from kproxy.informer.backoff import BackoffManager
-from kproxy.informer.codec import Codec, LineReader, Unstructured, UnstructuredCodec
+from kproxy.informer.codec import LineReader, Unstructured, UnstructuredCodec
 from kproxy.informer.delta_fifo import Delta, DeltaFIFO, DeltaType
 from kproxy.informer.events import EventType, ListPage, WatchEvent
 from kproxy.informer.listener import (
     Listener,
-    Notification,
-    NotificationType,
     ResourceEventHandler,
     ResourceEventHandlerFuncs,
 )
-from kproxy.informer.lister import Lister, NamespaceLister
+from kproxy.informer.lister import Lister
 from kproxy.informer.objects import (
     DeletedFinalStateUnknown,
-    KubernetesObject,
     Status,
     WireError,
-    meta_namespace_key,
 )
 from kproxy.informer.ratelimit import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
-    RateLimiter,
     TokenBucket,
     default_controller_rate_limiter,
 )
@@ -40,7 +35,6 @@ from kproxy.informer.shared import SharedInformer
 from kproxy.informer.store import (
     NAMESPACE_INDEX,
     Indexer,
-    IndexFunc,
     Store,
     label_index_func,
     meta_namespace_index_func,
@@ -51,26 +45,19 @@ __all__ = [
     "NAMESPACE_INDEX",
     "BackoffManager",
     "BucketRateLimiter",
-    "Codec",
     "DeletedFinalStateUnknown",
     "Delta",
     "DeltaFIFO",
     "DeltaType",
     "EventType",
-    "IndexFunc",
     "Indexer",
     "ItemExponentialFailureRateLimiter",
-    "KubernetesObject",
     "LineReader",
     "ListPage",
     "ListRequest",
     "Listener",
     "Lister",
     "MaxOfRateLimiter",
-    "NamespaceLister",
-    "Notification",
-    "NotificationType",
-    "RateLimiter",
     "Read",
     "Reflector",
     "ReflectorOptions",
@@ -95,6 +82,5 @@ __all__ = [
     "matches_labels",
     "matching",
     "meta_namespace_index_func",
-    "meta_namespace_key",
     "selector_matches",
 ]

@@ -16,8 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from kproxy.informer.objects import DeletedFinalStateUnknown, KubernetesObject, T, meta_namespace_key
-from kproxy.informer.store import KeyFunc
+from kproxy.informer.objects import DeletedFinalStateUnknown, KubernetesObject, T
 
 KnownT = TypeVar("KnownT", bound=KubernetesObject, covariant=True)
 
@@ -64,9 +63,8 @@ class DeltaFIFO(Generic[T]):
     keeps its place), none with empty deltas. `_initial` counts how many keys of the first list are still to be popped.
     """
 
-    def __init__(self, known_objects: KnownObjects[T], key_func: KeyFunc[T] = meta_namespace_key) -> None:
+    def __init__(self, known_objects: KnownObjects[T]) -> None:
         self._known = known_objects
-        self._key = key_func
         self._items: dict[str, Deltas[T]] = {}
         self._populated = False
         self._initial = 0
@@ -75,23 +73,23 @@ class DeltaFIFO(Generic[T]):
     def add(self, item: T) -> None:
         """The object was created, or is new to the watcher."""
         self._populated = True
-        self._queue(self._key(item), Delta(DeltaType.ADDED, item))
+        self._queue(item.metadata.key, Delta(DeltaType.ADDED, item))
 
     def update(self, item: T) -> None:
         """Queues a change of an object."""
         self._populated = True
-        self._queue(self._key(item), Delta(DeltaType.UPDATED, item))
+        self._queue(item.metadata.key, Delta(DeltaType.UPDATED, item))
 
     def delete(self, item: T) -> None:
         """The object was deleted. One that is neither known nor queued is left out: an earlier relist said so."""
         self._populated = True
-        key = self._key(item)
+        key = item.metadata.key
         if key in self._items or self._known.get_by_key(key) is not None:
             self._queue(key, Delta(DeltaType.DELETED, item))
 
     def replace(self, items: Iterable[T]) -> None:
         """A full list: a Replaced delta for each, and a tombstone for whatever is queued or known and not in it."""
-        fresh = {self._key(item): item for item in items}
+        fresh = {item.metadata.key: item for item in items}
         for key, item in fresh.items():
             self._queue(key, Delta(DeltaType.REPLACED, item))
         gone: dict[str, T | None] = {}

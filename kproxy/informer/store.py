@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic
 
-from kproxy.informer.objects import KubernetesObject, T, meta_namespace_key
+from kproxy.informer.objects import KubernetesObject, T
 
-KeyFunc = Callable[[T], str]
 IndexFunc = Callable[[T], Iterable[str]]
 """Says under which values of an index an object is found; it must depend on the object alone."""
 
@@ -61,15 +60,11 @@ class Index:
     def keys(self, value: str) -> list[str]:
         return list(self._keys.get(value, ()))
 
-    def values(self) -> list[str]:
-        return list(self._keys)
-
 
 class Store(Generic[T]):
-    """Objects by key. `key_func` gives an object's key, by default `namespace/name`."""
+    """Objects by `namespace/name`, or `name` of cluster-scoped ones."""
 
-    def __init__(self, key_func: KeyFunc[T] = meta_namespace_key) -> None:
-        self.key_func = key_func
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._items: dict[str, T] = {}
 
@@ -79,13 +74,12 @@ class Store(Generic[T]):
 
     def update(self, item: T) -> None:
         """The same as `add`."""
-        key = self.key_func(item)
         with self._lock:
-            self._put(key, item)
+            self._put(item.metadata.key, item)
 
     def delete(self, item: T) -> None:
         """Removes the object with this one's key, if there is one."""
-        self.delete_key(self.key_func(item))
+        self.delete_key(item.metadata.key)
 
     def delete_key(self, key: str) -> None:
         """Removes the object with this key, if there is one."""
@@ -95,14 +89,14 @@ class Store(Generic[T]):
 
     def replace(self, items: Iterable[T]) -> None:
         """Makes these the contents, all at once."""
-        fresh = {self.key_func(item): item for item in items}
+        fresh = {item.metadata.key: item for item in items}
         with self._lock:
             stay = {key: fresh[key] for key in self._items if key in fresh}
             self._replace(stay | fresh)
 
     def get(self, item: T) -> T | None:
         """The stored object with this one's key."""
-        return self.get_by_key(self.key_func(item))
+        return self.get_by_key(item.metadata.key)
 
     def get_by_key(self, key: str) -> T | None:
         with self._lock:
@@ -137,10 +131,8 @@ class Indexer(Store[T]):
     functions run before anything is changed, so one that raises leaves the store as it was.
     """
 
-    def __init__(
-        self, indexers: Mapping[str, IndexFunc[T]] | None = None, key_func: KeyFunc[T] = meta_namespace_key
-    ) -> None:
-        super().__init__(key_func)
+    def __init__(self, indexers: Mapping[str, IndexFunc[T]] | None = None) -> None:
+        super().__init__()
         self._functions: dict[str, IndexFunc[T]] = dict(indexers or {})
         self._indices: dict[str, Index] = {name: Index() for name in self._functions}
 
@@ -158,13 +150,6 @@ class Indexer(Store[T]):
         with self._lock:
             return dict(self._functions)
 
-    def index(self, name: str, item: T) -> list[T]:
-        """The objects that share a value of index `name` with this one. Raises KeyError for an unknown index."""
-        with self._lock:
-            index = self._indices[name]
-            keys = dict.fromkeys(key for value in self._functions[name](item) for key in index.keys(value))
-            return [self._items[key] for key in keys]
-
     def by_index(self, name: str, value: str) -> list[T]:
         """The objects under a value of index `name`. Raises KeyError for an unknown index."""
         with self._lock:
@@ -174,11 +159,6 @@ class Indexer(Store[T]):
         """The keys of the objects with an index value."""
         with self._lock:
             return self._indices[name].keys(value)
-
-    def list_index_func_values(self, name: str) -> list[str]:
-        """All values that index `name` has now."""
-        with self._lock:
-            return self._indices[name].values()
 
     def _put(self, key: str, item: T) -> None:
         old = self._items.get(key)

@@ -121,27 +121,11 @@ def _by_rules(
 ) -> Iterator[EdgeView]:
     """The edges as rules have them that were asked, also to endpoints that only the rules know."""
     wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
-    for edge in wanted.values():
-        if asked.open:
-            yield msgspec.structs.replace(edge, why=asked.why_open)
-            continue
-        share = share_of(edge.endpoint, asked, Fraction(edge.chance), facts.target.node_name, left_out(edge.why))
-        yield msgspec.structs.replace(
-            edge,
-            used=bool(share.chance),
-            why=share.why if share.fault else "" if share.chance else edge.why,
-            chance=exact(share.chance),
-            percent=percent(share.chance),
-            by=RULES,
-            objects=edge.chance if edge.chance != exact(share.chance) else "",
-            fault=share.fault,
-            lost=exact(share.lost) if share.lost else "",
-        )
-    for address in dict.fromkeys((*asked.chances, *asked.lost)):
-        if address not in wanted:
+    for address in dict.fromkeys((*wanted, *asked.chances, *asked.lost)):
+        edge, words = wanted.get(address), ""
+        if edge is None:
             target, node, words = whose(model.owners, address)
-            share = share_of(address, asked, Fraction(0), facts.target.node_name, words)
-            yield EdgeView(
+            edge = EdgeView(
                 service=f"svc/{port.name.service}",
                 port=port.name.port,
                 protocol=port.name.protocol,
@@ -150,16 +134,28 @@ def _by_rules(
                 target=target,
                 node=node,
                 state=words,
-                used=bool(share.chance),
-                why=share.why,
-                chance=exact(share.chance),
-                percent=percent(share.chance),
+                used=False,
+                why="",
+                chance=_NO_CHANCE[1],
+                percent=0.0,
                 varies=varies,
-                by=RULES,
-                objects=exact(Fraction(0)) if share.chance else "",
-                fault=share.fault,
-                lost=exact(share.lost) if share.lost else "",
             )
+        if asked.open:
+            yield msgspec.structs.replace(edge, why=asked.why_open)
+            continue
+        share = share_of(address, asked, Fraction(edge.chance), facts.target.node_name, words or left_out(edge.why))
+        chance = exact(share.chance)
+        yield msgspec.structs.replace(
+            edge,
+            used=bool(share.chance),
+            why=share.why if share.fault else "" if share.chance else edge.why,
+            chance=chance,
+            percent=percent(share.chance),
+            by=RULES,
+            objects=edge.chance if edge.chance != chance else "",
+            fault=share.fault,
+            lost=exact(share.lost) if share.lost else "",
+        )
 
 
 def whose(owners: Owners, endpoint: str) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import os
 import secrets
 import signal
 import socket
@@ -84,15 +85,10 @@ class ExplorerServer:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.setblocking(False)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        listening.close()
-        raise ExplorerError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    return listening
+        raise ExplorerError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
 
 
 def settle_garbage() -> None:

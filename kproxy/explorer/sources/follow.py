@@ -20,6 +20,7 @@ from kproxy.cluster.snapshot.layout import KINDS, OBJECTS
 from kproxy.collect.objects import RESOURCES, collect_objects, kept_object
 from kproxy.errors import KproxyError
 from kproxy.explorer.sources.source import Away, Changed
+from kproxy.informer import ResourceEventHandlerFuncs
 
 QUIET: Final = 0.05
 """Seconds without a change after which what came is read."""
@@ -108,7 +109,7 @@ class FollowedObjects:
         self._changed, self._away = changed, away
         self._informers = [Informer(self._client, RESOURCES[kind]) for kind in _WATCHED]
         self._registered = [
-            informer.add_event_handler(_Handler(kind, self._saw))
+            informer.add_event_handler(_handler(kind, self._saw))
             for kind, informer in zip(_WATCHED, self._informers, strict=True)
         ]
         for informer in self._informers:
@@ -173,22 +174,16 @@ class FollowedObjects:
         return min(self._last + QUIET, self._first + LONGEST) - time.monotonic()
 
 
-class _Handler:
+def _handler(kind: str, saw: Callable[[str, str, str, dict[str, Any] | None], None]) -> ResourceEventHandlerFuncs[Any]:
     """An informer's handler that tells which objects changed."""
 
-    def __init__(self, kind: str, saw: Callable[[str, str, str, dict[str, Any] | None], None]) -> None:
-        self._kind = kind
-        self._saw = saw
+    def seen(item: Any) -> None:
+        saw(kind, item.metadata.key, item.metadata.resource_version, item.raw)
 
-    def on_add(self, item: Any, is_in_initial_list: bool) -> None:
-        self._saw(self._kind, item.metadata.key, item.metadata.resource_version, item.raw)
+    def gone(item: Any) -> None:
+        saw(kind, item.metadata.key if hasattr(item, "metadata") else item.key, "", None)
 
-    def on_update(self, old: Any, new: Any) -> None:
-        self._saw(self._kind, new.metadata.key, new.metadata.resource_version, new.raw)
-
-    def on_delete(self, item: Any) -> None:
-        key = item.metadata.key if hasattr(item, "metadata") else item.key
-        self._saw(self._kind, key, "", None)
+    return ResourceEventHandlerFuncs(lambda item, _initial: seen(item), lambda _old, new: seen(new), gone)
 
 
 def _versions_of(files: MemoryFiles) -> dict[tuple[str, str], str]:

@@ -1,4 +1,4 @@
-"""Discovery, aggregated and plain, and which words mean what."""
+"""Discovery, and which words mean what."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ import pytest
 from kproxy.client import ApiResource, Discovered, DiscoveryError, RestClient, discover
 from kproxy.informer import WireError
 from tests.support.fakeapi.server import FakeApiServer, Handler
-from tests.support.fakeapi.storage import StatusError
 
 
-def test_both_kinds_of_discovery_say_the_same(client: RestClient, api: FakeApiServer) -> None:
-    aggregated = discover(client)
-    assert [request for request in api.requests if "/api" in request] == ["GET /api", "GET /apis"]
-    api.aggregated = False
-    plain = discover(client)
-    assert set(plain.resources) == set(aggregated.resources)
-    assert plain.resolve("svc").qualified == "services"
-
-
-def test_a_group_that_is_away_hides_only_itself(client: RestClient, api: FakeApiServer) -> None:
-    def away(handler: Handler) -> bool:
-        if handler.path == "/apis/apps/v1":
-            handler.send_json(StatusError(503, "ServiceUnavailable", "away").body, 503)
-            return True
-        return False
-
-    api.aggregated, api.intercept = False, away
+def test_two_documents_tell_all(client: RestClient, api: FakeApiServer) -> None:
     found = discover(client)
+    assert [request for request in api.requests if "/api" in request] == ["GET /api", "GET /apis"]
+    assert found.resolve("svc").qualified == "services"
     assert found.resolve("fruits").group == "example.org"
-    with pytest.raises(DiscoveryError):
-        found.resolve("deployments")
+    assert found.resources[0].group == ""
+
+
+def test_a_server_before_aggregated_discovery_is_told_to_be_one(client: RestClient, api: FakeApiServer) -> None:
+    api.aggregated = False
+    with pytest.raises(DiscoveryError, match="the server has no aggregated discovery"):
+        discover(client)
 
 
 def test_garbage(client: RestClient, api: FakeApiServer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.client.discovery import decode_aggregated
+from kproxy.client.discovery import decode_discovery
 from kproxy.client.table import decode_table, decode_table_event
 from kproxy.informer import EventType, LineReader, UnstructuredCodec
 from kproxy.informer.codec import decode_status, service_codec
@@ -60,8 +60,8 @@ def test_tables() -> None:
 
 
 def test_discovery() -> None:
-    core = decode_aggregated(body("kubectl api-versions: GET /api?"))
-    named = decode_aggregated(body("kubectl api-versions: GET /apis?"))
+    core = decode_discovery(body("kubectl api-versions: GET /api?"), "/api")
+    named = decode_discovery(body("kubectl api-versions: GET /apis?"), "/apis")
     services = next(item for item in core if item.plural == "services")
     assert (services.group, services.singular, services.short_names) == ("", "service", ("svc",))
     assert services.namespaced
