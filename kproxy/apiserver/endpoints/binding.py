@@ -6,9 +6,8 @@ Source: kubernetes/kubernetes pkg/registry/core/pod/storage/storage.go (BindingR
 from __future__ import annotations
 
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import MediaType
+from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import ApiError, Json, bad_request, conflict, invalid, stale
 from kproxy.apiserver.kinds.pods import bind, binding_errors
 from kproxy.apiserver.kinds.resources import Resource

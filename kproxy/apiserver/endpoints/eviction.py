@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import MediaType
+from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import ApiError, Json, bad_request, forbidden, internal
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry

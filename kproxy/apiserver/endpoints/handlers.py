@@ -10,10 +10,9 @@ from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.binding import handle_binding
 from kproxy.apiserver.endpoints.eviction import handle_eviction
 from kproxy.apiserver.endpoints.lists import Lists, selection_of, version_of, wait_for
-from kproxy.apiserver.endpoints.negotiation import MediaType, negotiate_for
+from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response, entry_response, negotiate_for
 from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.request import Request, Target
-from kproxy.apiserver.endpoints.response import Response, encoded_response, entry_response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.scale import handle_scale
 from kproxy.apiserver.errors import bad_request, invalid, method_not_allowed, no_resource, not_found

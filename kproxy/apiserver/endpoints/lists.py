@@ -17,9 +17,8 @@ import msgspec
 
 from kproxy.api.fielderror import FieldError, forbidden, not_supported
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import MediaType
+from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry

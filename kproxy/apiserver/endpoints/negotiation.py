@@ -226,3 +226,27 @@ def one(resource: Resource, value: Json, negotiated: MediaType, now: Callable[[]
     if negotiated.shape:
         raise not_acceptable(OFFERED)
     return full_value(resource, value)
+
+
+class Response:
+    """A whole response."""
+
+    __slots__ = ("body", "code", "headers", "media")
+
+    def __init__(self, body: bytes, media: str = JSON, code: int = 200, headers: Any = ()) -> None:
+        self.body = body
+        self.media = media
+        self.code = code
+        self.headers = headers
+
+
+def entry_response(resource: Resource, entry: Entry, negotiated: MediaType, code: int = 200) -> Response:
+    """A response with a stored object in the media type that the client wants."""
+    if negotiated.media == PROTOBUF:
+        return Response(enveloped(resource, entry), PROTOBUF, code)
+    return encoded_response(full(resource, entry), negotiated, code)
+
+
+def encoded_response(data: bytes, negotiated: MediaType, code: int = 200) -> Response:
+    """A response with JSON bytes in the media type that the client wants."""
+    return Response(*to_media(data, negotiated), code=code)

@@ -12,9 +12,9 @@ import msgspec
 from kproxy.apiserver.auth.openid import OpenIdDiscovery
 from kproxy.apiserver.endpoints import discovery, negotiation
 from kproxy.apiserver.endpoints.health import Health
+from kproxy.apiserver.endpoints.negotiation import Response
 from kproxy.apiserver.endpoints.openapi import Documents
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response
 from kproxy.apiserver.errors import Json, method_not_allowed, no_resource
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog

@@ -6,11 +6,11 @@ from typing import Final
 
 from kproxy.api.fielderror import invalid as invalid_field
 from kproxy.apiserver.endpoints import negotiation
-from kproxy.apiserver.endpoints.negotiation import MediaType
+from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.endpoints.response import Response, encoded_response
 from kproxy.apiserver.errors import Json, bad_request, invalid, unsupported_media_type
-from kproxy.apiserver.kinds import printers
+from kproxy.apiserver.kinds.printers.builtin import KINDS
+from kproxy.apiserver.kinds.printers.table import DEFAULT, selector_text
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
@@ -56,7 +56,7 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
         shown = scale_of(resource, result.value)
     else:
         shown = scale_of(resource, entry.value)
-    columns = printers.DEFAULT if resource.custom else printers.KINDS["Scale"]
+    columns = DEFAULT if resource.custom else KINDS["Scale"]
     scale = Resource("autoscaling", "v1", "Scale", "scales", named(_SCHEMA), columns=columns)
     include = request.query.get("includeObject", "")
     return encoded_response(negotiation.one(scale, shown, negotiated, registry.now, include), negotiated)
@@ -99,7 +99,7 @@ def scale_of(resource: Resource, value: Json) -> Json:
         )
     else:
         held = value["spec"].get("selector") or {}
-        selector = printers.selector_text(held) if held else ""
+        selector = selector_text(held) if held else ""
     shown: Json = {"replicas": status[0] if status else 0}
     if selector:
         shown["selector"] = selector

@@ -20,11 +20,10 @@ from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.handlers import ResourceHandler, check_path
 from kproxy.apiserver.endpoints.health import Health
-from kproxy.apiserver.endpoints.negotiation import negotiate_for
+from kproxy.apiserver.endpoints.negotiation import Response, negotiate_for
 from kproxy.apiserver.endpoints.nonresource import NonResourceHandler
 from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.request import Request, parse_path, parse_query
-from kproxy.apiserver.endpoints.response import Response
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
 from kproxy.apiserver.errors import ApiError, bad_request, method_not_allowed, no_resource, timeout, too_large

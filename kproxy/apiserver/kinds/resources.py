@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds import builtin, events, pods, printers, service, workloads
-from kproxy.apiserver.kinds.printers import Columns
+from kproxy.apiserver.kinds import builtin, events, pods, service, workloads
+from kproxy.apiserver.kinds.printers.builtin import KINDS
+from kproxy.apiserver.kinds.printers.table import AGED, DEFAULT, Columns
 from kproxy.apiserver.kinds.stored import ROWS, Kind, Subresource, strategy_of
 from kproxy.apiserver.kinds.stored.row import ALL_VERBS
 from kproxy.apiserver.kinds.strategy import Strategy
@@ -81,7 +82,7 @@ class Resource:
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
-    columns: Columns = printers.DEFAULT
+    columns: Columns = DEFAULT
     strategy: Strategy = field(default_factory=Strategy)
     storage: str = ""
     list_kind: str = ""
@@ -147,7 +148,7 @@ def _resource(row: Kind, columns: Columns) -> Resource:
         categories=row.categories,
         verbs=row.verbs,
         subresources=tuple(sorted(parts, key=lambda each: each.name)),
-        columns=printers.KINDS.get(row.kind, columns),
+        columns=KINDS.get(row.kind, columns),
         strategy=strategy_of(row),
         storage=row.table or (f"{row.plural}.{row.group}" if row.group else row.plural),
         list_kind=f"{row.kind}List",
@@ -260,7 +261,7 @@ def built_in(strategies: Mapping[str, Strategy] | None = None) -> list[Resource]
     """The rows of every resource that is always there; `strategies` are those of kinds that this package does not
     know, by kind."""
     given = strategies or {}
-    rows = [_resource(row, printers.DEFAULT) for row in _OWN] + [_resource(row, printers.AGED) for row in ROWS]
+    rows = [_resource(row, DEFAULT) for row in _OWN] + [_resource(row, AGED) for row in ROWS]
     stored = {row.storage: row for row in rows if not row.strategy.converts}
     rows = [replace(row, stored_as=stored[row.storage]) if row.strategy.converts else row for row in rows]
     return [replace(row, strategy=given[row.kind]) if row.kind in given else row for row in rows]

@@ -12,7 +12,7 @@ from kproxy.apiserver.crd.definition import CRDS, CustomResourceDefinitionStrate
 from kproxy.apiserver.crd.strategy import CustomResourceStrategy
 from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.printers import custom_columns
+from kproxy.apiserver.kinds.printers.table import custom_columns
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource, built_in
 from kproxy.apiserver.kinds.stored.row import ALL_VERBS, Subresource
 from kproxy.apiserver.storage.store import Entry, Event, Store, Table
