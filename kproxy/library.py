@@ -20,10 +20,10 @@ from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
 from kproxy.cluster.hosts import node_host, read_host
 from kproxy.cluster.inputs import named_file, read_text
-from kproxy.cluster.rendered import note_of, render_node, rules_of
+from kproxy.cluster.rendered import index_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
-from kproxy.dataplane import Host, Index, Outcome, index_ruleset
+from kproxy.dataplane import Host, Index, Outcome
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.query.assumptions import (
@@ -109,9 +109,7 @@ class RenderedRules(Rules):
         return (*self._held.unseen, *self._lacking.unseen(self.label))
 
     def _index(self, family: Family) -> Index:
-        side = self._side(family)
-        native = side.nftables if side.nftables.tables else None
-        return index_ruleset(side.iptables, note_of(self._rendered), nftables=native, family=family)
+        return index_of(self._rendered, self._side(family), family)
 
     def _side(self, family: Family) -> SideRules:
         side = rules_of(self._rendered)

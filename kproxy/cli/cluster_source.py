@@ -197,7 +197,7 @@ class ClusterSource:
             config, (cluster, seen) = self._read_files(config_path, mode, used, node, remark_config)
         if objects is not None:
             objects += seen
-        if self.endpoints:
+        if self.endpoints and not self.is_live:
             cluster = with_endpoints(cluster, self.endpoints, node or config.hostname_override, report_note)
         for remark in () if self.is_live else remark_no_slices(cluster, ", or say --assume-endpoints N"):
             report_note(remark)

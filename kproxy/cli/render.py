@@ -27,16 +27,9 @@ from kproxy.cli.output import OutputError, check_is_file, report_note, working, 
 from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
+from kproxy.cluster.rendered import render_node
 from kproxy.errors import InputError
-from kproxy.render import (
-    Features,
-    RenderedTable,
-    RenderedTarget,
-    Target,
-    render_table,
-    render_target,
-    select_target,
-)
+from kproxy.render import Features, RenderedTable, RenderedTarget, Target, select_target
 from kproxy.render.golden import file_name
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
@@ -133,57 +126,40 @@ def command(
         return
     target = select_target(cluster.nodes, config, node)
     with working("rendering"):
-        family = family or target.primary_family(config)
-        if config.mode == MODE_NFTABLES:
-            text = _format_table(_render_table(cluster, config, features, target, family), output_format, chain, nft)
-        else:
-            text = _format(_render(cluster, config, features, target, family), output_format, table, chain)
+        found = render_node(target, family or target.primary_family(config), cluster, config, features)
+        text = _format(found, output_format, table, chain, nft)
     if output is None and output_format not in ("json", "yaml"):
         write_page(text)
     else:
         write_output(text, output)
 
 
-def _render(
-    cluster: Manifests, config: KubeProxyConfiguration, features: Features, target: Target, family: IPFamily
-) -> RenderedTarget:
-    return render_target(target, family, cluster.services, cluster.endpoint_slices, config, features)
-
-
-def _render_table(
-    cluster: Manifests, config: KubeProxyConfiguration, features: Features, target: Target, family: IPFamily
-) -> RenderedTable:
-    return render_table(
-        target, family, cluster.services, cluster.endpoint_slices, config, features, cluster.service_cidrs
-    )
-
-
-def _format_table(rendered: RenderedTable, output_format: str, chain: str | None, nft: str) -> str:
+def _format(
+    rendered: RenderedTarget | RenderedTable, output_format: str, table: str | None, chain: str | None, nft: str
+) -> str:
     if output_format == "restore":
         return rendered.restore_text
     if output_format == "save":
-        return rendered.save_text(nft)
-    records = [
-        object_record(rendered.table, found)
-        for found in rendered.objects()
-        if chain is None or (found.container, found.name) == ("chain", chain)
-    ]
-    if not records:
-        raise InputError(f"there is no chain {chain!r} in table {rendered.table}")
+        return _save_text(rendered, nft)
+    records: list[object]
+    if isinstance(rendered, RenderedTarget):
+        found = (each for each in rendered.rules() if table in (None, each.table) and chain in (None, each.chain))
+        records = list(map(rule_record, found))
+        if not records and (table or chain):
+            _check_narrowing(rendered, table, chain)
+    else:
+        records = [
+            object_record(rendered.table, each)
+            for each in rendered.objects()
+            if chain is None or (each.container, each.name) == ("chain", chain)
+        ]
+        if not records:
+            raise InputError(f"there is no chain {chain!r} in table {rendered.table}")
     return text_of(msgspec.to_builtins(records), output_format)
 
 
-def _format(rendered: RenderedTarget, output_format: str, table: str | None, chain: str | None) -> str:
-    if output_format == "restore":
-        return rendered.restore_text
-    if output_format == "save":
-        return rendered.save_text
-    records = [
-        rule_record(rule) for rule in rendered.rules() if table in (None, rule.table) and chain in (None, rule.chain)
-    ]
-    if not records and (table or chain):
-        _check_narrowing(rendered, table, chain)
-    return text_of(msgspec.to_builtins(records), output_format)
+def _save_text(rendered: RenderedTarget | RenderedTable, nft: str) -> str:
+    return rendered.save_text if isinstance(rendered, RenderedTarget) else rendered.save_text(nft)
 
 
 def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | None) -> None:
@@ -216,10 +192,7 @@ def _render_all_nodes(
             def render(number: int) -> str:
                 node, family = jobs[number]
                 name, target = file_name(node, family, config.mode), Target(node.metadata.name, node)
-                if config.mode == MODE_NFTABLES:
-                    text = _render_table(cluster, config, features, target, family).save_text(nft)
-                else:
-                    text = _render(cluster, config, features, target, family).save_text
+                text = _save_text(render_node(target, family, cluster, config, features), nft)
                 write_files({Path(staging) / name: text})
                 return name
 

@@ -3,10 +3,19 @@ dump's chains are its own."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, open_services
+from kproxy.cluster.evidence.opened import open_rules, opened_side
+from kproxy.cluster.evidence.signs import ipvs_of_mode
+from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
+from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset
 from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_table, render_target
@@ -75,3 +84,70 @@ def note_of(rendered: RenderedTarget | RenderedTable) -> Note:
         return str(found[number - 1]) if number <= len(found) else None
 
     return note
+
+
+def index_of(rendered: RenderedTarget | RenderedTable, rules: SideRules, family: Family) -> Index:
+    """All rules of a node for the packet model: `rules` are those of `rendered`, or begin with them."""
+    native = rules.nftables if rules.nftables.tables else None
+    return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family)
+
+
+@dataclass(frozen=True)
+class RenderedNode:
+    """kube-proxy's rules on a node, in which what the objects do not show is open.
+
+    Attributes:
+        label: what unseen things call it.
+        config: what its kube-proxy runs with.
+        lacking: what the objects lack. assumed: what `--assume` says of that.
+    """
+
+    label: str
+    cluster: Manifests
+    config: KubeProxyConfiguration
+    target: Target
+    features: Features
+    lacking: Lacking
+    assumed: Assumed = NOTHING
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        cluster: Manifests,
+        config: KubeProxyConfiguration,
+        target: Target,
+        features: Features,
+        lacking: Lacking,
+        assumed: Assumed = NOTHING,
+    ) -> RenderedNode:
+        """Looks also whether the node's own addresses are lacking, at which node ports answer."""
+        lacking, config = lacking.on_node(cluster, target, config, assumed)
+        return cls(label, cluster, config, target, features, lacking, assumed)
+
+    def unseen(self, family: Family) -> tuple[Unseen, ...]:
+        """What was not seen of the objects that decide the rules of a family."""
+        found = (*ipvs_of_mode(self.label, self.config.mode), *self.lacking.unseen(self.label))
+        return self.assumed.left(each for each in found if each.is_met_by(family))
+
+    def rendered(self, family: Family, favoured: str = "") -> RenderedTarget | RenderedTable:
+        """The rules of a family, with what they come from. `favoured`: see `RenderOptions`."""
+        return render_node(self.target, family, self.cluster, self.config, self.features, favoured)
+
+    def index(self, family: Family, favoured: str = "", more: Sequence[Unseen] = ()) -> Index:
+        """The rules of a family for questions about one packet. `more` was not seen either."""
+        rendered = self.rendered(family, favoured)
+        rules = rules_of(rendered)
+        opened = open_rules(rules.iptables, family, (*self.unseen(family), *more), rules.nftables)
+        opened = open_services(opened, family, self.cluster, self.lacking)
+        return index_of(rendered, replace(rules, iptables=opened), family)
+
+    def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
+        """The rules of a family for a comparison over all packets. `same`: see `opened_side`."""
+        node = self
+        if self.lacking.node_addresses and any(what == NODE_ADDRESSES for _, what in same):
+            config = msgspec.structs.replace(self.config, node_port_addresses=EVERYWHERE)
+            node = replace(self, lacking=replace(self.lacking, node_addresses={}), config=config)
+        found = opened_side(rules_of(node.rendered(family)), family, self.unseen(family), same)
+        opened = open_services(found.iptables, family, self.cluster, node.lacking, on_any_host=True)
+        return replace(found, iptables=opened)

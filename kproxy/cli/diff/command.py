@@ -23,6 +23,7 @@ from kproxy.cli.options import (
     tell_unused_features,
 )
 from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
+from kproxy.cli.sources import Sources
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind, read_name
@@ -170,9 +171,10 @@ def command(
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
-    common = Choices(configs[0], mode_a or mode, features, connection, namespace, assumed=assumed,
-        allocate=read_allocate(allocate), endpoints=endpoints or 0, as_given=config_a != config_b,
-    )  # fmt: skip
+    sources = Sources(
+        (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0
+    )
+    common = Choices(configs[0], mode_a or mode, features, sources, assumed=assumed, as_given=config_a != config_b)
     sides = (
         SideInput(one, common),
         SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),

@@ -11,17 +11,15 @@ from msgspec import structs
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, Connection, Reads
+from kproxy.cli.cluster_source import ClusterSource, Reads
 from kproxy.cli.output import report_note, working
-from kproxy.cli.sources import register_readers
+from kproxy.cli.sources import Sources, register_readers
 from kproxy.cli.text_files import read_rule_files
-from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_no_config
-from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, families_of, open_services
+from kproxy.cluster.evidence.manifests import families_of
 from kproxy.cluster.evidence.opened import opened_side
-from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
-from kproxy.cluster.rendered import render_node, rules_of
+from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
+from kproxy.cluster.rendered import RenderedNode
 from kproxy.cluster.rules import HostRules, RuleFile
 from kproxy.cluster.sources import Kind, SourceName, read_name
 from kproxy.dataplane.model.pipeline import evaluated_tables
@@ -40,18 +38,15 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What options say about a side. Sides with the same `reads` read what both name once. `as_given`: kube-proxy's
-    configuration is what options say, its defaults where they say nothing."""
+    """What options say about a side; `common` what they say about sources. Sides with the same `reads` read what both
+    name once. `as_given`: kube-proxy's configuration is what options say, its defaults where they say nothing."""
 
     config: str | None = None
     mode: str | None = None
     features: Features | None = None
-    connection: Connection = field(default_factory=Connection)
-    namespace: str | None = None
+    common: Sources = field(default_factory=lambda: Sources(()))
     without: tuple[str, ...] = ()
     assumed: Assumed = NOTHING
-    allocate: tuple[Network, ...] = ()
-    endpoints: int = 0
     as_given: bool = False
     reads: Reads = field(default_factory=Reads)
 
@@ -131,23 +126,22 @@ class SideInput:
         if self._files is not None or self._choices.without:
             return None
         _, _, target, objects = self._cluster
-        objects = [*objects, *_cluster_source(self._name, self._choices)[0].read_pods()]
+        objects = [*objects, *self._objects.read_pods()]
         return Rendered(objects, self._config, self._choices.features or Features(), target.node_name)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
             return tuple(each for each in self._files.unseen if each.is_met_by(family))
-        found = (*ipvs_of_mode(self.label, self._config.mode), *self._lacking[0].unseen(self.label))
-        return self._choices.assumed.left(each for each in found if each.is_met_by(family))
+        return self._rendered.unseen(family)
 
     @property
-    def _lacking(self) -> tuple[Lacking, KubeProxyConfiguration]:
-        """What the objects lack, and the configuration to render with."""
-        source, _ = _cluster_source(self._name, self._choices)
-        _, cluster, target, _ = self._cluster
-        found = replace(source.lacking(cluster, self._choices.assumed), configuration=not self._knows_config)
-        return found.on_node(cluster, target, self._config, self._choices.assumed)
+    def _rendered(self) -> RenderedNode:
+        """Of a side that is rendered: the node's rules."""
+        source, (_, cluster, target, _) = self._objects, self._cluster
+        assumed, features = self._choices.assumed, self._choices.features or Features()
+        lacking = replace(source.lacking(cluster, assumed), configuration=not self._knows_config)
+        return RenderedNode.of(self.label, cluster, self._config, target, features, lacking, assumed)
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -161,18 +155,9 @@ class SideInput:
         if self._files is not None:
             found = SideRules(self._files.iptables(family), self._files.nftables or NftRuleset())
             return opened_side(found, family, self.unseen(family), same)
-        _, cluster, target, _ = self._cluster
-        lacking, config = self._lacking
-        if lacking.node_addresses and any(what == NODE_ADDRESSES for _, what in same):
-            lacking, config = (
-                replace(lacking, node_addresses={}),
-                structs.replace(config, node_port_addresses=EVERYWHERE),
-            )
-        self.mode = config.mode
+        self.mode = self._config.mode
         with working(f"rendering {self._name.label}"):
-            found = rules_of(render_node(target, family, cluster, config, self._choices.features or Features()))
-        found = opened_side(found, family, self.unseen(family), same)
-        return replace(found, iptables=open_services(found.iptables, family, cluster, lacking, on_any_host=True))
+            return self._rendered.rules(family, same)
 
     def take_config_of(self, other: SideInput) -> None:
         """Where nothing tells the configuration of a rendered side's kube-proxy, it is taken to be the other side's:
@@ -209,6 +194,12 @@ class SideInput:
         texts = {f"nodes/{node}/{names[each.label]}": each.text.encode() for each in self._files.files}
         return known_config(MemoryFiles(self.label, texts), (), cluster.nodes, node, report_note)
 
+    @cached_property
+    def _objects(self) -> ClusterSource:
+        """Whoever has the objects of a side that is rendered."""
+        found = replace(self._choices.common, names=(self._name,), without=self._choices.without)
+        return replace(found.objects, reads=self._choices.reads)
+
     @property
     def _config(self) -> KubeProxyConfiguration:
         return self._taken or self._cluster[0]
@@ -216,14 +207,14 @@ class SideInput:
     @cached_property
     def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
         """Of a side that is rendered: the configuration, the objects, the node, and the objects as they were read."""
-        source, node = _cluster_source(self._name, self._choices)
+        source, node = self._objects, self._name.node or None
         objects: list[RawObject] = []
         with working(f"reading {self._name.label}"):
             config, cluster = source.read(
-                self._choices.config, self._choices.mode, objects=objects, node=node or None, remark_config=False
+                self._choices.config, self._choices.mode, objects=objects, node=node, remark_config=False
             )
             self._knows_config = source.reads.config_known
-            return config, cluster, select_target(cluster.nodes, config, node or None), objects
+            return config, cluster, select_target(cluster.nodes, config, node), objects
 
 
 def _families(files: HostRules) -> frozenset[Family]:
@@ -278,15 +269,3 @@ def _read_snapshot(source: SourceName, files: Files, node: str, assumed: Assumed
         asked = f"; those that kube-proxy would program there are {objects}" if source.kind is Kind.SNAPSHOT else ""
         raise InputError(f"{files.label}: no rules of node {node}{asked}")
     return found
-
-
-def _cluster_source(name: SourceName, choices: Choices) -> tuple[ClusterSource, str]:
-    """Where a rendered side comes from, and the node that it names, if any."""
-    if name.kind is Kind.CLUSTER:
-        connection = replace(choices.connection, context=name.names[0] or choices.connection.context)
-        source = ClusterSource((), connection, choices.namespace, live=True)
-    else:
-        source = ClusterSource(
-            name.names, namespace=choices.namespace, allocate=choices.allocate, endpoints=choices.endpoints
-        )
-    return replace(source, without=choices.without, reads=choices.reads), name.node

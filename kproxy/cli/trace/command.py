@@ -25,7 +25,7 @@ from kproxy.cli.output import report_note, working, write_files, write_output, w
 from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
-from kproxy.cli.trace.sources import FileSource, ManifestSource, Source
+from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.inputs import first_octets
@@ -191,9 +191,12 @@ def command(
                 config_path, mode, narrow=False, objects=objects, used=_USED, node=sources.node
             )
         tell_unused_options(config.mode)
+        from kproxy.cluster.rendered import RenderedNode
+
         target = select_target(cluster.nodes, config, sources.node)
-        lacking, config = sources.objects.lacking(cluster, empty).on_node(cluster, target, config, empty)
-        traced = ManifestSource(cluster, config, target, features, host, local_ips, empty, lacking)
+        lacking = sources.objects.lacking(cluster, empty)
+        rendered = RenderedNode.of(target.node_name, cluster, config, target, features, lacking, empty)
+        traced = ManifestSource(rendered, host, local_ips)
         resolve = Names(
             cluster, target, partial(_pods, sources.objects, objects), report_note, _namespace(sources)
         ).resolve
@@ -293,8 +296,6 @@ def _namespace(sources: Sources) -> str:
 
 def _host_source(sources: Sources, host: Host | None, assumed: Assumed) -> tuple[Source, Resolve]:
     """One host of a snapshot, of a lab, or a network namespace; and what names stand for there."""
-    from kproxy.cli.trace.host import HostSource
-
     with working("reading the cluster"):
         cluster = sources.read_cluster(assumed)
     spaces = sources.of(Kind.NETNS)

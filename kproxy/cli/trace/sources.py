@@ -10,15 +10,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.output import working
 from kproxy.cli.text_files import read_rule_files, text_label
-from kproxy.cluster.evidence.manifests import Lacking, open_services
-from kproxy.cluster.evidence.opened import open_rules
-from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode, restores_connection_marks, set_names
+from kproxy.cluster.evidence.signs import ipvs_of_devices, restores_connection_marks, set_names
 from kproxy.cluster.evidence.unseen import (
     CONNECTION_MARK,
     IPSET,
@@ -31,9 +27,8 @@ from kproxy.cluster.evidence.unseen import (
     suspect,
 )
 from kproxy.cluster.hosts import node_host
-from kproxy.cluster.rendered import note_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules
-from kproxy.dataplane import Host, Index, IpSet, index_ruleset
+from kproxy.dataplane import Host, Index, IpSet
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
     Surroundings,
@@ -42,14 +37,18 @@ from kproxy.dataplane.query.assumptions import (
     surroundings_of_rules,
 )
 from kproxy.dataplane.query.spec import Question
+from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32
-from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, Target
 from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.serviceport import ServicePort, service_ports
+
+if TYPE_CHECKING:
+    from kproxy.api import Manifests
+    from kproxy.cluster.rendered import RenderedNode
+    from kproxy.cluster.snapshot.cluster import Cluster
 
 
 class Source(Protocol):
@@ -116,7 +115,10 @@ class FileSource:
         return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
-        return unseen_by(question, self._rules, self._host, self.label, self._assumed)
+        found = [each for each in self._rules.unseen if each.is_met_by(question.packet.family)]
+        if self._host is None:
+            found += [not_looked_at(self.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
+        return (*self._assumed.left(found), *open_mark(question, self._rules, self.label, self._assumed))
 
     @cached_property
     def services(self) -> Manifests:
@@ -144,17 +146,6 @@ class FileSource:
         return named_addresses(self._rules.rulesets, self._rules.nftables)
 
 
-def unseen_by(
-    question: Question, rules: HostRules, host: Host | None, label: str, assumed: Assumed
-) -> tuple[Unseen, ...]:
-    """What a packet meets and was not seen: of the rules of its family, of the host beside them, of its connection."""
-    family = question.packet.family
-    found = [each for each in rules.unseen if each.is_met_by(family)]
-    if host is None:
-        found += [not_looked_at(label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-    return (*assumed.left(found), *open_mark(question, rules, label, assumed))
-
-
 def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed) -> tuple[Unseen, ...]:
     """The mark of the packet's connection, if rules restore it and it is not given."""
     family = question.packet.family
@@ -179,33 +170,17 @@ class Claim(NamedTuple):
 class ManifestSource:
     """The rules that kube-proxy would program on a node."""
 
-    def __init__(
-        self,
-        cluster: Manifests,
-        config: KubeProxyConfiguration,
-        target: Target,
-        features: Features,
-        host: Host | None,
-        local_ips: Sequence[str],
-        assumed: Assumed,
-        lacking: Lacking,
-    ) -> None:
-        self._assumed = assumed
-        self._lacking = lacking
-        self._cluster = cluster
-        self._config = config
-        self._target = target
-        self._features = features
+    def __init__(self, node: RenderedNode, host: Host | None, local_ips: Sequence[str]) -> None:
+        self._node = node
         self._host = host
         self._local_ips = tuple(local_ips)
         self._indexes: dict[tuple[Family, str], Index] = {}
         self._claims: dict[Family, Mapping[ServiceAddress, tuple[ServicePort, ...]]] = {}
-        self._tables: dict[Family, NftRuleset] = {}
-        self._hosts: dict[Family, Host] = {}
+        self._devices = ipvs_of_devices(node.label, None if host is None else host.interfaces)
 
     @property
     def label(self) -> str:
-        return f"node {self._target.node_name}"
+        return f"node {self._node.label}"
 
     def index(self, family: Family) -> Index:
         return self.index_of(family, "")
@@ -214,7 +189,7 @@ class ManifestSource:
         """The rules of a family in which a Service, `namespace/name`, gets what several claim."""
         if (family, favoured) not in self._indexes:
             with working("rendering"):
-                self._indexes[family, favoured] = self._render(family, favoured)
+                self._indexes[family, favoured] = self._node.index(family, favoured, self._devices)
         return self._indexes[family, favoured]
 
     def claim(self, question: Question) -> Claim | None:
@@ -224,7 +199,7 @@ class ManifestSource:
             return None
         family = packet.family
         if family not in self._claims:
-            ports = (port for each in self._cluster.services for port in service_ports(each, family).values())
+            ports = (port for each in self._node.cluster.services for port in service_ports(each, family).values())
             self._claims[family] = claimed_twice(ports)
         door = ServiceAddress(format_address(packet.dst, family), protocol_name(packet.protocol), packet.dport)
         claimants = self._claims[family].get(door)
@@ -233,41 +208,58 @@ class ManifestSource:
         return Claim(tuple(port.name.service for port in claimants), claim_in_words(door, claimants))
 
     def around(self, question: Question) -> Surroundings:
+        family, node = question.packet.family, self._node.target.node
         if self._host is not None:
             return Surroundings.known(self._host)
-        family = question.packet.family
-        node = self._target.node
-        if node is None and not self._local_ips:
-            ruleset, table = self.index(family).ruleset, self._tables.get(family)
-            localnet = shows_route_localnet(ruleset)
-            return surroundings_of_rules(named_addresses((ruleset,), table), question.packet, route_localnet=localnet)
-        if family not in self._hosts:
-            if node is None:
-                localnet = shows_route_localnet(self.index(family).ruleset)
-                self._hosts[family] = Host.simple(self._local_ips, route_localnet=localnet)
-            else:
-                self._hosts[family] = node_host(node, self._config, family, self._local_ips)
-        return Surroundings.known(self._hosts[family])
+        if node is not None:
+            return Surroundings.known(node_host(node, self._node.config, family, self._local_ips))
+        index = self.index(family)
+        localnet = shows_route_localnet(index.ruleset)
+        if self._local_ips:
+            return Surroundings.known(Host.simple(self._local_ips, route_localnet=localnet))
+        named = named_addresses((index.ruleset,), index.nftables)
+        return surroundings_of_rules(named, question.packet, route_localnet=localnet)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
-        found = list(self._suspected)
+        family = question.packet.family
+        found = [*self._node.unseen(family), *(each for each in self._devices if each.is_met_by(family))]
         if self._host is None:
-            found += [not_looked_at(self._target.node_name, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
-        return self._assumed.left(each for each in found if each.is_met_by(question.packet.family))
+            found += [not_looked_at(self._node.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
+        return self._node.assumed.left(found)
 
-    @property
-    def _suspected(self) -> tuple[Unseen, ...]:
-        name = self._target.node_name
-        devices = None if self._host is None else self._host.interfaces
-        found = (*ipvs_of_mode(name, self._config.mode), *ipvs_of_devices(name, devices), *self._lacking.unseen(name))
-        return self._assumed.left(found)
 
-    def _render(self, family: Family, favoured: str) -> Index:
-        rendered = render_node(self._target, family, self._cluster, self._config, self._features, favoured)
-        rules = rules_of(rendered)
-        native = rules.nftables if self._config.mode == MODE_NFTABLES else None
-        if native is not None:
-            self._tables[family] = native
-        opened = open_rules(rules.iptables, family, self._suspected)
-        opened = open_services(opened, family, self._cluster, self._lacking)
-        return index_ruleset(opened, note_of(rendered), nftables=native, family=family)
+class HostSource:
+    """One host of a snapshot, or of what was read live: its rules, and itself."""
+
+    def __init__(self, cluster: Cluster, name: str, label: str, host: Host | None) -> None:
+        """
+        Raises:
+            InputError: there is no such host, or nothing is known of its rules.
+        """
+        from kproxy.cluster.journey.known import KnownNetwork  # other sources do without
+
+        if name not in cluster.hosts:
+            raise InputError(f"{cluster.label}: no files of node {name}: there is {', '.join(cluster.hosts) or 'none'}")
+        self.label = label
+        self._assumed = cluster.assumed
+        self._facts = cluster.hosts[name]
+        rules = self._facts.host_rules
+        if not any(map(self._facts.knows_rules, Family)) or (cluster.info.via == "netns" and not rules):
+            raise InputError(f"{label}: no rules")
+        network = KnownNetwork(cluster)
+        self._known = network.host(name)
+        self._host = self._known.host if host is None else with_sets(host, self._known.host.sets)
+        notes = tuple(network.notes) if host is None else ()
+        self._assumptions = (*notes, *(() if rules is None else rules.assumptions()))
+
+    def index(self, family: Family) -> Index:
+        return self._known.indexes[family]
+
+    def around(self, question: Question) -> Surroundings:
+        return dataclasses.replace(Surroundings.known(self._host), assumptions=self._assumptions)
+
+    def unseen(self, question: Question) -> tuple[Unseen, ...]:
+        family = question.packet.family
+        found = tuple(each for each in self._facts.unseen_of((family,)) if each.is_met_by(family))
+        rules = self._facts.host_rules
+        return (*found, *(() if rules is None else open_mark(question, rules, self.label, self._assumed)))

@@ -27,14 +27,14 @@ from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import note_of, render_state, rules_of
+from kproxy.cluster.rendered import index_of, note_of, render_state, rules_of
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files
 from kproxy.cluster.snapshot.host import HostFacts, Missing
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.cluster.snapshot.layout import RULES, host_file
-from kproxy.dataplane import Index, index_ruleset
+from kproxy.dataplane import Index
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family
@@ -169,11 +169,9 @@ class Rendering:
             return lazy.get(lambda: self._index(rendered, host, family))
 
     def _index(self, rendered: RenderedTarget | RenderedTable, host: HostFacts, family: Family) -> Index:
-        found, note = self.with_foreign(rules_of(rendered), host, family), note_of(rendered)
-        native = found.nftables if found.nftables.tables else None
-        opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), native)
-        found = self.with_open(replace(found, iptables=opened), family, self.lacking)
-        return index_ruleset(found.iptables, note, nftables=native, family=family)
+        found = self.with_foreign(rules_of(rendered), host, family)
+        opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), found.nftables)
+        return index_of(rendered, self.with_open(replace(found, iptables=opened), family, self.lacking), family)
 
     def rules(self, host: HostFacts, family: Family) -> tuple[SideRules, Note]:
         """All rules of the node: kube-proxy's, and those of others that are known; and where kube-proxy's come from."""
