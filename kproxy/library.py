@@ -19,7 +19,7 @@ from kproxy.cluster.evidence.manifests import Lacking, open_services
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
 from kproxy.cluster.hosts import node_host, read_host
-from kproxy.cluster.inputs import named_file, read_text
+from kproxy.cluster.inputs import read_text
 from kproxy.cluster.rendered import index_of, render_node, rules_of
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.cluster.snapshot.cluster import read_snapshot
@@ -213,7 +213,7 @@ def read_rules(*sources: Path_) -> Rules:
         if "\n" in name:
             files.append(read_rule_file(name, "rules"))
             continue
-        files.append(read_rule_file(read_text(named_file(name), rules=True), name))
+        files.append(read_rule_file(read_text(name, rules=True), name))
     if not files:
         raise InputError("rules expected: a file's name, or their text")
     return Rules(HostRules(files))

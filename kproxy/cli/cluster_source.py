@@ -30,15 +30,16 @@ from kproxy.cluster.inputs import (
     read_both,
     read_cluster,
     read_config,
+    text_label,
 )
 from kproxy.cluster.sources import SourceName, read_live
 from kproxy.errors import InputError
+from kproxy.render import Features
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
     from kproxy.cluster.snapshot.files import Files
     from kproxy.explorer.sources.source import Source
-    from kproxy.render import Features
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -105,6 +106,22 @@ class Connection:
         return RestClient(load_client_config(self.kubeconfig, self.context, overrides=overrides))
 
 
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How kube-proxy's rules are made of objects.
+
+    Attributes:
+        config: a file instead of the cluster's ConfigMap, of what a snapshot has, of the ConfigMap among manifests, or
+            of kube-proxy's defaults.
+        mode: goes before what the configuration says.
+        features: what the nodes can do.
+    """
+
+    config: str | None = None
+    mode: str | None = None
+    features: Features = field(default_factory=Features)
+
+
 _Found = tuple[KubeProxyConfiguration, tuple[Manifests, list[RawObject]]]
 
 
@@ -168,8 +185,7 @@ class ClusterSource:
 
     def read(
         self,
-        config_path: str | None,
-        mode: str | None = None,
+        how: Rendering = Rendering(),
         *,
         narrow: bool = True,
         objects: list[RawObject] | None = None,
@@ -180,10 +196,7 @@ class ClusterSource:
         """Reads kube-proxy's configuration and the objects.
 
         Args:
-            config_path: a file instead of the cluster's ConfigMap, of what a snapshot has, of the ConfigMap among
-                manifests, or of kube-proxy's defaults.
             node: whose configuration a snapshot is asked for.
-            mode: goes before what the configuration says.
             narrow: leave out Services that are not in the namespace of -n.
             objects, used: see `kproxy.cluster.inputs.read_cluster`.
             remark_config: say what follows if no configuration is known.
@@ -192,9 +205,9 @@ class ClusterSource:
             InputError: what is wrong in either. ServerError: the API server refused or did not answer.
         """
         if self.is_live:
-            config, (cluster, seen) = self._read_live(config_path, mode, (self.namespace or "") if narrow else "")
+            config, (cluster, seen) = self._read_live(how.config, how.mode, (self.namespace or "") if narrow else "")
         else:
-            config, (cluster, seen) = self._read_files(config_path, mode, used, node, remark_config)
+            config, (cluster, seen) = self._read_files(how.config, how.mode, used, node, remark_config)
         if objects is not None:
             objects += seen
         if self.endpoints and not self.is_live:
@@ -262,23 +275,24 @@ class ClusterSource:
         found = Lacking.of(cluster, complete=whole, assumed=assumed)
         return replace(found, configuration=not self.reads.config_known)
 
-    def explored(self, config_path: str | None, mode: str | None, features: Features, stdin: bytes) -> Source:
+    def explored(self, how: Rendering, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
+        given = how.config, how.mode, how.features
         if self.is_live:
             from kproxy.explorer.sources import live
 
             connection = self.connection
-            return live.ClusterSource(connection.client, connection.context or "", config_path, mode, features)
+            return live.ClusterSource(connection.client, connection.context or "", *given)
         from kproxy.explorer.sources.source import ManifestSource
 
-        return ManifestSource(self.filenames, config_path, mode, features, stdin, self.allocate, self.endpoints)
+        return ManifestSource(self.filenames, *given, stdin, self.allocate, self.endpoints)
 
     @property
     def label(self) -> str:
         """What pages call it."""
         if self.is_live:
             return self.connection.context or self.connection.client().config.server
-        return ", ".join("standard input" if name == "-" else name for name in self.filenames)
+        return ", ".join(map(text_label, self.filenames))
 
     def default_namespace(self) -> str:
         """The namespace of names that say none: that of -n, else the context's."""

@@ -10,16 +10,9 @@ import msgspec
 
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, Rendering
 from kproxy.cli.evidence import assume_option, unseen_lines
-from kproxy.cli.options import (
-    chosen_family,
-    config_option,
-    family_options,
-    feature_option,
-    mode_option,
-    tell_unused_options,
-)
+from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import (
     Branch,
     report_note,
@@ -39,7 +32,7 @@ from kproxy.cluster.services_in_rules import RecordedServices
 from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
-from kproxy.render import Features, select_target
+from kproxy.render import select_target
 from kproxy.render.explain import (
     Explanation,
     ObjectExplanation,
@@ -57,10 +50,8 @@ _MOST_NAMES = 10
 @click.command("explain")
 @sources((*OBJECTS, Kind.RULES, Kind.NETNS), NAMES_NAMESPACE, needs=EVERYTHING, usual=True)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Without --service: the Services of all namespaces.")
-@config_option
-@mode_option
-@family_options
-@feature_option()
+@rendering_options()
+@one_family
 @click.option(
     "--service", metavar="[NS/]NAME", help="The Service. Default: all of them.", shell_complete=names.services,
 )  # fmt: skip
@@ -73,11 +64,8 @@ _MOST_NAMES = 10
 def command(
     sources: Sources,
     all_namespaces: bool,
-    config_path: str | None,
-    mode: str | None,
-    ipv4: bool,
-    ipv6: bool,
-    features: Features,
+    how: Rendering,
+    family: IPFamily | None,
     service: str | None,
     assumed: Assumed,
     output_format: str,
@@ -101,24 +89,23 @@ def command(
     """
     if all_namespaces and (service or sources.namespace):
         raise click.UsageError("-A stands alone: it goes with neither --service nor -n")
-    asked = chosen_family(ipv4, ipv6)
     if html is not None:
         if output_format != "text" or service is None or not sources.kinds <= {*OBJECTS}:
             raise click.UsageError(
                 "--html shows one Service of objects: it goes with --service alone, without a dump and -o"
             )
-        _write_page(html, sources, (config_path, mode, features), service, asked)
+        _write_page(html, sources, how, service, family)
         return
-    recorded = None if sources.kinds <= {*OBJECTS} else _recorded_services(sources.host_rules(assumed), asked)
+    recorded = None if sources.kinds <= {*OBJECTS} else _recorded_services(sources.host_rules(assumed), family)
     found: list[tuple[Explanation, tuple[Unseen, ...]]] = []
     if sources.has_objects:
-        found = _of_objects(sources, (config_path, mode, features), service, asked, assumed)
+        found = _of_objects(sources, how, service, family, assumed)
     if recorded is not None and (not sources.has_objects or service is None):
         where = "the rules, of which not all were seen" if suspected(recorded.rules.unseen) else "the rules"
         keys = _chosen(recorded.keys, service, sources.namespace, where)
         there = {each.service for each, _ in found}
         for key in keys if not found else (key for key in keys if key not in there):
-            found.append(_recorded(recorded, key, asked, sources))
+            found.append(_recorded(recorded, key, family, sources))
     values = []
     lines: list[str] = []
     for explanation, unseen in found:
@@ -126,7 +113,7 @@ def command(
         others = unseen_lines(each for each in unseen if not each.suspected)
         lines += ["", *_lines(explanation, suspected(unseen)), *others]
         if recorded is not None and sources.has_objects and explanation.service in recorded.keys:
-            own, gaps = _recorded(recorded, explanation.service, asked, sources)
+            own, gaps = _recorded(recorded, explanation.service, family, sources)
             if own != explanation:
                 values[-1]["recorded"] = msgspec.to_builtins(own) | {"unseen": msgspec.to_builtins(list(gaps))}
                 lines += ["", f"What the rules of {own.node} have:", *_lines(own, suspected(gaps))]
@@ -178,18 +165,12 @@ def _chosen(keys: Sequence[str], service: str | None, namespace: str | None, whe
 
 
 def _of_objects(
-    sources: Sources,
-    rendering: tuple[str | None, str | None, Features],
-    service: str | None,
-    asked: IPFamily | None,
-    assumed: Assumed,
+    sources: Sources, how: Rendering, service: str | None, asked: IPFamily | None, assumed: Assumed
 ) -> list[tuple[Explanation, tuple[Unseen, ...]]]:
-    """What kube-proxy makes of the Services that are meant, and what was not seen of each. `rendering` is the
-    configuration's file, the mode and what hosts can do."""
-    config_path, mode, features = rendering
+    """What kube-proxy makes of the Services that are meant, and what was not seen of each."""
     source, node = sources.objects, sources.node
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, mode, narrow=False, node=node)
+        config, cluster = source.read(how, narrow=False, node=node)
     tell_unused_options(config.mode)
     target = select_target(cluster.nodes, config, node)
     known = {each.metadata.key: each for each in cluster.services}
@@ -199,7 +180,7 @@ def _of_objects(
     lacking, _ = source.lacking(cluster, assumed).on_node(cluster, target, config, assumed)
     things = lacking.things(target.node_name)
     with working("rendering"):
-        rendered = render_node(target, Family(family.value), cluster, config, features)
+        rendered = render_node(target, Family(family.value), cluster, config, how.features)
         mine: dict[str, list[RenderedRule | RenderedObject]] = {}
         for each in objects_of(rendered):
             if each.origin.service_port is not None:
@@ -234,21 +215,14 @@ def _table(found: Sequence[tuple[Explanation, tuple[Unseen, ...]]]) -> Iterator[
     yield from table_lines(rows, width=terminal_width())
 
 
-def _write_page(
-    html: str,
-    sources: Sources,
-    rendering: tuple[str | None, str | None, Features],
-    service: str,
-    family: IPFamily | None,
-) -> None:
-    """`rendering` is the configuration's file, the mode and what hosts can do."""
+def _write_page(html: str, sources: Sources, how: Rendering, service: str, family: IPFamily | None) -> None:
     from kproxy.explorer.export.commands import explain_page
     from kproxy.explorer.model.model import Model
 
     source = sources.objects
     stdin = read_octets("-") if "-" in source.filenames else b""
     with working("reading the cluster"):
-        known = source.explored(*rendering, stdin).read()
+        known = source.explored(how, stdin).read()
     assert known.cluster is not None
     keys = sorted(each.metadata.key for each in known.cluster.manifests.services)
     namespace = source.default_namespace() if source.is_live else sources.namespace

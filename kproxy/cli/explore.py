@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli.options import config_option, feature_option, mode_option, parse_listen
+from kproxy.cli.cluster_source import Rendering
+from kproxy.cli.options import parse_listen, rendering_options
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import EVERYTHING, Sources, sources
 from kproxy.cluster.sources import Kind
 from kproxy.extras import require
-from kproxy.render import Features
 
 if TYPE_CHECKING:
     from kproxy.explorer.sources.source import Source
@@ -23,23 +23,14 @@ if TYPE_CHECKING:
 
 @click.command("explore")
 @sources(EVERYTHING, "The namespace that is shown first.", needs=EVERYTHING)
-@config_option
-@mode_option
-@feature_option()
-@click.option(
-    "--against",
-    metavar="PATH",
-    multiple=True,
-    help="A second source: a snapshot, manifests or rules.",
-)
+@rendering_options()
+@click.option("--against", metavar="PATH", multiple=True, help="A second source: a snapshot, manifests or rules.")
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:0", show_default=True, help="A loopback address.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--export", metavar="FILE.html", help="Write one file that needs no server, and end; - for stdout.")
 def command(
     sources: Sources,
-    config_path: str | None,
-    mode: str | None,
-    features: Features,
+    how: Rendering,
     against: Sequence[str],
     listen: str,
     open_page: bool,
@@ -64,7 +55,7 @@ def command(
       kproxy explore cluster.tar.gz --export cluster.html
     """
     host, port = parse_listen(listen)
-    chosen, second = _read(sources, config_path, mode, features, against)
+    chosen, second = _read(sources, how, against)
     from kproxy.explorer.server.listener import serve
     from kproxy.explorer.state import Explorer
 
@@ -91,9 +82,7 @@ def command(
     asyncio.run(serve(explorer, host, port, ready))
 
 
-def _read(
-    sources: Sources, config_path: str | None, mode: str | None, features: Features, against: Sequence[str]
-) -> tuple[Source, Source | None]:
+def _read(sources: Sources, how: Rendering, against: Sequence[str]) -> tuple[Source, Source | None]:
     """What is named: one source of all, and maybe a second one. Raises click.UsageError."""
     from kproxy.cluster.sources import read_name
     from kproxy.explorer.sources.named import source_named
@@ -102,7 +91,7 @@ def _read(
     first = sources.names[0]
     rendered = sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
     seconds = any(read_name(name).kind is Kind.MANIFESTS for name in against)
-    if not rendered and not seconds and (config_path or mode or features != Features()):
+    if not rendered and not seconds and how != Rendering():
         raise click.UsageError("--config, --mode and --feature go with manifests or a cluster alone")
     names = (*(path for each in sources.names for path in each.names), *against)
     if names.count("-") > 1:
@@ -110,7 +99,7 @@ def _read(
     stdin = read_octets("-") if "-" in names else b""
     second = None
     if against:
-        second = source_named(against, config_path, mode, features, stdin, sources.allocate, sources.endpoints)
+        second = source_named(against, how.config, how.mode, how.features, stdin, sources.allocate, sources.endpoints)
     if sources.kinds == {Kind.RULES}:
         return RulesSource(sources.dumps, stdin), second
     if sources.kinds == {Kind.LAB}:
@@ -122,7 +111,7 @@ def _read(
     if sources.kinds == {Kind.SNAPSHOT} and len(sources.names) == 1:
         return SnapshotSource(first.names[0]), second
     if rendered:
-        return sources.objects.explored(config_path, mode, features, stdin), second
+        return sources.objects.explored(how, stdin), second
     return _together(sources), second
 
 

@@ -222,7 +222,7 @@ def _live(connection: Connection, namespace: str | None, directories: Sequence[s
     if len(directories) != 1 or not (Path(directories[0]) / CLUSTER).is_file():
         raise click.UsageError(f"{connection.given[0]} goes with one scenario: a folder with a {CLUSTER}")
     with working("reading the cluster"):
-        config, cluster = ClusterSource((), connection, namespace).read(None)
+        config, cluster = ClusterSource((), connection, namespace).read()
     return cluster, config
 
 

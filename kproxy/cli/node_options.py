@@ -12,16 +12,8 @@ import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cli.cluster_source import ClusterSource
-from kproxy.cli.options import (
-    SecondsRange,
-    config_option,
-    feature_option,
-    given_features,
-    mode_option,
-    only_family_options,
-    tell_unused_options,
-)
+from kproxy.cli.cluster_source import ClusterSource, Rendering
+from kproxy.cli.options import SecondsRange, both_families, given_features, rendering_options, tell_unused_options
 from kproxy.cli.output import ProgressLine, output_option, report_note, working
 from kproxy.cli.sources import OBJECTS, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
@@ -33,7 +25,7 @@ from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.report import CleanedTables
 from kproxy.netfilter.hooks import Variant
-from kproxy.render import Features, select_target
+from kproxy.render import select_target
 from kproxy.services import IPFamily
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -42,57 +34,38 @@ VARIANTS = {"auto": None, "nft": Variant.NFT, "legacy": Variant.LEGACY}
 
 
 def netns_option(function: Function) -> Function:
-    return click.option(
-        "--netns",
-        metavar="NAME",
-        help="Act in this network namespace (a name under /run/netns, or a path). Default: the one this process is in.",
-    )(function)
+    help_ = "Act in this network namespace (a name under /run/netns, or a path). Default: the one this process is in."
+    return click.option("--netns", metavar="NAME", help=help_)(function)
 
 
 def yes_option(function: Function) -> Function:
-    return click.option(
-        "--yes", is_flag=True, help="Do not ask before changing the rules of the machine's initial network namespace."
-    )(function)
+    help_ = "Do not ask before changing the rules of the machine's initial network namespace."
+    return click.option("--yes", is_flag=True, help=help_)(function)
 
 
 lock_wait_option = click.option(
-    "--lock-wait",
-    type=SecondsRange(0, 600),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
+    "--lock-wait", type=SecondsRange(0, 600), default=5.0, show_default=True, metavar="SECONDS",
     help="How long to wait for the xtables lock (legacy iptables).",
-)
+)  # fmt: skip
 
 
 def variant_options(function: Function) -> Function:
     """Adds --variant, -4, -6 and --lock-wait."""
-    for option in (
-        lock_wait_option,
-        only_family_options,
-        click.option(
-            "--variant",
-            type=click.Choice(list(VARIANTS)),
-            default="auto",
-            show_default=True,
-            help="Which iptables to use; auto takes the one that holds Kubernetes' rules already, else nft.",
-        ),
-    ):
-        function = option(function)
-    return function
+    which = click.option(
+        "--variant", type=click.Choice(list(VARIANTS)), default="auto", show_default=True,
+        help="Which iptables to use; auto takes the one that holds Kubernetes' rules already, else nft.",
+    )  # fmt: skip
+    return which(both_families(lock_wait_option(function)))
 
 
 class NodeArguments(msgspec.Struct, frozen=True):
     """What the command line of `apply` and `drift` says: a node's rules, the kernel they belong in, and the output."""
 
     sources: Sources
-    config_path: str | None
-    mode: str | None
+    how: Rendering
     variant: str
-    ipv4: bool
-    ipv6: bool
+    families: tuple[IPFamily, ...]
     lock_wait: float
-    features: Features
     output_format: str
     yes: bool
 
@@ -128,7 +101,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
             compared: the rules are compared with what is there, which may tell what is not given.
         """
         with working("reading the cluster"):
-            config, cluster = self.source.read(self.config_path, self.mode, node=self.node, remark_config=not compared)
+            config, cluster = self.source.read(self.how, node=self.node, remark_config=not compared)
         tell_unused_options(config.mode)
         for remark in remark_claimed_twice(cluster):
             report_note(remark)
@@ -137,9 +110,9 @@ class NodeArguments(msgspec.Struct, frozen=True):
             config,
             cluster.services,
             cluster.endpoint_slices,
-            chosen_families(self.ipv4, self.ipv6),
+            self.families,
             VARIANTS[self.variant],
-            self.features,
+            self.how.features,
             self.lock_wait,
             libiptc,
             cluster.service_cidrs,
@@ -158,14 +131,9 @@ def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
 
     # No -n: rules of a part of the Services must not replace those of all.
     of_cluster = sources((*OBJECTS, Kind.NETNS))
-    for add in (yes_option, output_option, feature_option(), variant_options, mode_option, config_option, of_cluster):
+    for add in (yes_option, output_option, variant_options, rendering_options(), of_cluster):
         with_arguments = add(with_arguments)
     return with_arguments
-
-
-def chosen_families(ipv4: bool, ipv6: bool) -> tuple[IPFamily, ...]:
-    """What -4 and -6 ask for; empty means both, as far as the host has them."""
-    return tuple(family for family, asked in ((IPFamily.IPV4, ipv4), (IPFamily.IPV6, ipv6)) if asked)
 
 
 def open_namespace(netns: str | None) -> Namespace:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cli.cluster_source import Rendering
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
 from kproxy.render import Features
@@ -61,37 +63,65 @@ config_option = click.option(
 )  # fmt: skip
 
 
-def mode_option(function: Function) -> Function:
+def mode_option(function: Function, *, hidden: bool = False) -> Function:
     help_ = "The proxy mode, over what the configuration says. Default: iptables."
-    return click.option("--mode", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help=help_)(function)
+    modes = click.Choice([MODE_IPTABLES, MODE_NFTABLES])
+    return click.option("--mode", type=modes, help=help_, hidden=hidden)(function)
 
 
-def family_options(function: Function) -> Function:
-    """Adds -4 and -6 to a command that takes one family."""
-    six = click.option("-6", "ipv6", is_flag=True, help="IPv6 rules.")
-    four = click.option("-4", "ipv4", is_flag=True, help="IPv4 rules. Default: the family of the node's first IP.")
+def one_family(function: Function) -> Function:
+    """Adds -4 and -6 to a command that takes one family, which it gets as `family`: None if neither is given."""
+
+    @wraps(function)
+    def with_family(*, ipv4: bool, ipv6: bool, **values: Any) -> object:
+        if ipv4 and ipv6:
+            raise click.UsageError("-4 and -6 exclude each other: one text holds one family's rules")
+        return function(family=IPFamily.IPV6 if ipv6 else IPFamily.IPV4 if ipv4 else None, **values)
+
+    return _four_and_six(with_family, "rules", "the family of the node's first IP")  # type: ignore[no-any-return]
+
+
+def both_families(function: Function) -> Function:
+    """Adds -4 and -6 to a command that takes both families without them; it gets `families`, none for both."""
+
+    @wraps(function)
+    def with_families(*, ipv4: bool, ipv6: bool, **values: Any) -> object:
+        asked = ((IPFamily.IPV4, ipv4), (IPFamily.IPV6, ipv6))
+        return function(families=tuple(family for family, given in asked if given), **values)
+
+    return _four_and_six(with_families, "only", "both families")  # type: ignore[no-any-return]
+
+
+def _four_and_six(function: Callable[..., object], which: str, otherwise: str) -> Any:
+    six = click.option("-6", "ipv6", is_flag=True, help=f"IPv6 {which}.")
+    four = click.option("-4", "ipv4", is_flag=True, help=f"IPv4 {which}. Default: {otherwise}.")
     return four(six(function))
 
 
-def only_family_options(function: Function) -> Function:
-    """Adds -4 and -6 to a command that takes both families without them."""
-    six = click.option("-6", "ipv6", is_flag=True, help="IPv6 only.")
-    four = click.option("-4", "ipv4", is_flag=True, help="IPv4 only. Default: both families.")
-    return four(six(function))
+def rendering_options(*, mode: bool = True, hidden: bool = False) -> Callable[[Function], Function]:
+    """Adds --config, --mode and --feature, and gives them to the command as `how`, a `Rendering`. `hidden`: those but
+    --config are not in --help."""
+
+    def add(function: Function) -> Function:
+        @wraps(function)
+        def with_rendering(**values: Any) -> object:
+            how = Rendering(values.pop("config_path"), values.pop("mode", None), values.pop("features"))
+            return function(how=how, **values)
+
+        found = feature_option(hidden=hidden)(with_rendering)
+        return config_option(mode_option(found, hidden=hidden) if mode else found)  # type: ignore[return-value]
+
+    return add
 
 
 def feature_option(*, hidden: bool = False) -> Callable[[Function], Function]:
     """--feature of a command that renders rules."""
     return click.option(
-        "--feature",
-        "features",
-        metavar="NAME=on|off",
-        multiple=True,
-        hidden=hidden,
+        "--feature", "features", metavar="NAME=on|off", multiple=True, hidden=hidden,
         callback=lambda _context, _parameter, value: parse_features(value),
         help="What the target host can do: nfacct (default off), random-fully (default on); in nftables mode "
         "object-comments (default on).",
-    )
+    )  # fmt: skip
 
 
 def parse_features(values: Sequence[str]) -> Features:
@@ -148,15 +178,6 @@ def _tell_unused(given: list[tuple[str, str]], mode: str) -> None:
     for option, only in given:
         if only != mode:
             report_note(f"{option} says nothing in {mode} mode: it is for {only} mode")
-
-
-def chosen_family(ipv4: bool, ipv6: bool) -> IPFamily | None:
-    """What -4 and -6 ask for; None if neither is given."""
-    if ipv4 and ipv6:
-        raise click.UsageError("-4 and -6 exclude each other: one text holds one family's rules")
-    if ipv6:
-        return IPFamily.IPV6
-    return IPFamily.IPV4 if ipv4 else None
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -16,6 +19,7 @@ import msgspec
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli import names
+from kproxy.cli.cluster_source import with_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import output_option, report_note, write_answer, write_output
@@ -54,54 +58,86 @@ class CidrList(click.ParamType[tuple[Network, ...]]):
         return tuple(found)
 
 
-def _planned(function: Function) -> Function:
-    """The options of what concerns links, addresses and routes."""
-    for option in (
-        click.option(
-            "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535),
-            help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6. "
-            "Default: that of the interface with the node's address.",
-        ),
-        click.option(
-            "--mtu", metavar="BYTES", type=click.IntRange(1280, 65535),
-            help="MTU of the overlay itself. Default: what the network between the nodes leaves.",
-        ),
-        click.option(
-            "--backend", type=click.Choice([item.value for item in Backend]), default="vxlan", show_default=True,
-            help="vxlan: tunnels; host-gw: routes by the nodes' addresses, which must share a link.",
-        ),
-        click.option("--context", metavar="NAME", help="The kubeconfig's context."),
-        click.option("--kubeconfig", metavar="FILE", help="As kubectl's. Default: $KUBECONFIG, ~/.kube/config."),
-        _netns_option,
-        click.option("--node", metavar="NAME", required=True, help="This node's name."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+@dataclass(frozen=True)
+class _Node:
+    """What the command line says of this node, and of the API server that has its object."""
+
+    netns: str | None
+    kubeconfig: str | None
+    context: str | None
+    settings: OverlaySettings
+
+    @contextlib.contextmanager
+    def agent(self, namespace: Namespace) -> Iterator[OverlayAgent]:
+        """An agent that has not started. Raises ConfigError."""
+        client = RestClient(load_client_config(self.kubeconfig, self.context))
+        agent = OverlayAgent(client, namespace, self.settings, _tell)
+        try:
+            yield agent
+        finally:
+            agent.stop()
 
 
-def _common(function: Function) -> Function:
-    """These, and the options of what concerns rules."""
-    for option in (
-        click.option(
-            "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
-            help="Which iptables to write with; auto: the one with the overlay's rules, else kube-proxy's, else nft.",
-        ),
-        click.option(
-            "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
-            help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
-        ),
-        click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
-        click.option(
-            "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
-            help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
-        ),
-        click.option(
-            "--ip-masq/--no-ip-masq", default=False, show_default=True,
-            help="Masquerade what pods send to addresses outside of the pod network.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return _planned(function)
+_LINKS: Final = (
+    click.option("--node", metavar="NAME", required=True, help="This node's name."),
+    _netns_option,
+    click.option("--kubeconfig", metavar="FILE", help="As kubectl's. Default: $KUBECONFIG, ~/.kube/config."),
+    click.option("--context", metavar="NAME", help="The kubeconfig's context."),
+    click.option(
+        "--backend", type=click.Choice([item.value for item in Backend]), default="vxlan", show_default=True,
+        help="vxlan: tunnels; host-gw: routes by the nodes' addresses, which must share a link.",
+    ),
+    click.option(
+        "--mtu", metavar="BYTES", type=click.IntRange(1280, 65535),
+        help="MTU of the overlay itself. Default: what the network between the nodes leaves.",
+    ),
+    click.option(
+        "--underlay-mtu", metavar="BYTES", type=click.IntRange(1350, 65535),
+        help="MTU of the network between the nodes; VXLAN takes 50 bytes of it with IPv4, 70 with IPv6. "
+        "Default: that of the interface with the node's address.",
+    ),
+)  # fmt: skip
+"""The options of what concerns links, addresses and routes."""
+_RULES: Final = (
+    click.option(
+        "--ip-masq/--no-ip-masq", default=False, show_default=True,
+        help="Masquerade what pods send to addresses outside of the pod network.",
+    ),
+    click.option(
+        "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
+        help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
+    ),
+    click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
+    click.option(
+        "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
+        help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
+    ),
+    click.option(
+        "--variant", type=click.Choice(["auto", "nft", "legacy"]), default="auto", show_default=True,
+        help="Which iptables to write with; auto: the one with the overlay's rules, else kube-proxy's, else nft.",
+    ),
+)  # fmt: skip
+"""The options of what concerns rules."""
+
+
+def _of_node(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Adds these options to a command, and gives it what they say as `node`, a `_Node`."""
+
+    def add(function: Function) -> Function:
+        @wraps(function)
+        def with_node(
+            *, node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str,
+            mtu: int | None, underlay_mtu: int | None, ip_masq: bool = False, iptables_forward_rules: bool = True,
+            nftables: bool = False, cluster_cidr: tuple[Network, ...] | None = None, variant: str = "auto", **more: Any,
+        ) -> object:  # fmt: skip
+            rules = RuleSettings(ip_masq, iptables_forward_rules, nftables, cluster_cidr or ())
+            chosen = None if variant == "auto" else Variant(variant)
+            settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu, rules=rules, variant=chosen)
+            return function(node=_Node(netns, kubeconfig, context, settings), **more)
+
+        return with_options(with_node, options)  # type: ignore[return-value]
+
+    return add
 
 
 @click.group("overlay", cls=SuggestingGroup)
@@ -121,7 +157,7 @@ def command() -> None:
 
 
 @command.command("run")
-@_common
+@_of_node(*_LINKS, *_RULES)
 @click.option("--once", is_flag=True, help="Bring the node to the plan and end.")
 @click.option(
     "--resync", metavar="SECONDS", type=SecondsRange(min=0.1), default=30.0, show_default=True,
@@ -132,10 +168,7 @@ def command() -> None:
     "--ready-file", metavar="FILE", type=click.Path(path_type=Path),
     help="Create this file after the first round without a problem; it is removed at the start.",
 )  # fmt: skip
-def run(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, once: bool, resync: float,
-    cni_socket: str | None, ready_file: Path | None, **options: Any,
-) -> None:  # fmt: skip
+def run(node: _Node, once: bool, resync: float, cni_socket: str | None, ready_file: Path | None) -> None:
     """Keep a node's overlay at what the Node objects say.
 
     It says `ready` on stderr after the first round without a problem, and ends with exit code 0 on SIGTERM or Ctrl-C.
@@ -152,38 +185,34 @@ def run(
             ready_file.touch()
         click.echo("ready", err=True)
 
-    settings = msgspec.structs.replace(_settings(node, **options), resync=resync)
+    node = replace(node, settings=msgspec.structs.replace(node.settings, resync=resync))
     if ready_file is not None:
         try:
             ready_file.unlink(missing_ok=True)
             ready_file.parent.stat()
         except OSError as error:
             raise InputError(f"--ready-file {ready_file}: {error.strerror or error}") from error
-    with _namespace(netns) as namespace:
-        agent = _agent(namespace, settings, kubeconfig, context)
-        try:
-            if once:
-                agent.start()
-                if agent.once().problems:
-                    raise click.exceptions.Exit(1)
-                return
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda _number, _frame: threading.Thread(target=agent.stop, daemon=True).start())
-            if cni_socket is None:
+    with _namespace(node.netns) as namespace, node.agent(namespace) as agent:
+        if once:
+            agent.start()
+            if agent.once().problems:
+                raise click.exceptions.Exit(1)
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: threading.Thread(target=agent.stop, daemon=True).start())
+        if cni_socket is None:
+            agent.start()
+            agent.run(ready)
+        else:
+            from kproxy.cni.server import CniServer
+
+            with CniServer(cni_socket, namespace):
                 agent.start()
                 agent.run(ready)
-            else:
-                from kproxy.cni.server import CniServer
-
-                with CniServer(cni_socket, namespace):
-                    agent.start()
-                    agent.run(ready)
-        finally:
-            agent.stop()
 
 
 @command.command("install-cni", short_help="Install the CNI plugin and its configuration.")
-@_planned
+@_of_node(*_LINKS)
 @click.option(
     "--bin-dir", metavar="DIR", type=click.Path(path_type=Path), default=Path("/opt/cni/bin"), show_default=True,
     help="Where the container runtime looks for CNI plugins.",
@@ -200,10 +229,7 @@ def run(
     "--timeout", metavar="SECONDS", type=SecondsRange(min=0),
     help="How long to wait for the Node's podCIDRs. Default: for ever.",
 )  # fmt: skip
-def install_cni(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str, mtu: int | None,
-    underlay_mtu: int | None, bin_dir: Path, conf_dir: Path, cni_socket: str, timeout: float | None,
-) -> None:  # fmt: skip
+def install_cni(node: _Node, bin_dir: Path, conf_dir: Path, cni_socket: str, timeout: float | None) -> None:
     """Install the CNI plugin on this node: the launcher, and then 10-kproxy.conflist.
 
     The launcher takes requests to `kproxy overlay run --cni-socket`; the node needs neither Python nor a compiler. The
@@ -216,25 +242,19 @@ def install_cni(
       kproxy overlay install-cni --node node-1 --bin-dir /host/opt/cni/bin \\
         --conf-dir /host/etc/cni/net.d
     """
-    settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu)
-    with _namespace(netns) as namespace:
+    with _namespace(node.netns) as namespace:
         launcher = install_node_launcher(bin_dir, cni_socket)
         report_note(f"wrote {launcher}")
-        agent = _agent(namespace, settings, kubeconfig, context)
-        try:
+        with node.agent(namespace) as agent:
             agent.start()
             own, size = agent.wait_for_own(timeout)
-        finally:
-            agent.stop()
     report_note(f"wrote {write_conflist(conf_dir, network_list(own.pod_cidrs.values(), size))}")
 
 
 @command.command("check", short_help="Compare the kernel with the Node objects.")
-@_common
+@_of_node(*_LINKS, *_RULES)
 @output_option
-def check(
-    node: str, netns: str | None, kubeconfig: str | None, context: str | None, output_format: str, **options: Any
-) -> None:
+def check(node: _Node, output_format: str) -> None:
     """Tell how the kernel differs from what the Node objects say; changes nothing.
 
     Exit code: 0 no drift; 1 drift, or a node that cannot be reached; 2 bad input.
@@ -244,16 +264,13 @@ def check(
       kproxy overlay check --node node-1 --netns node-1
       kproxy overlay check --node node-1 --kubeconfig kubeconfig -o json
     """
-    with _namespace(netns) as namespace:
-        agent = _agent(namespace, _settings(node, **options), kubeconfig, context)
-        try:
-            agent.start()
-            found = agent.check()
-        finally:
-            agent.stop()
+    name = node.settings.node
+    with _namespace(node.netns) as namespace, node.agent(namespace) as agent:
+        agent.start()
+        found = agent.check()
     if output_format != "text":
         document = {
-            "node": node,
+            "node": name,
             "mtu": found.mtu,
             "drift": [
                 {"kind": change.kind, "wanted": _text(change.desired), "found": _text(change.found)}
@@ -265,7 +282,7 @@ def check(
         write_answer("OverlayCheck", document, output_format)
     else:
         lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
-        write_output("".join(f"{line}\n" for line in lines or [f"node {node}: no drift"]), None)
+        write_output("".join(f"{line}\n" for line in lines or [f"node {name}: no drift"]), None)
     if found.changes or found.problems:
         raise click.exceptions.Exit(1)
 
@@ -291,20 +308,6 @@ def cleanup(netns: str | None) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _settings(
-    node: str, backend: str, mtu: int | None, underlay_mtu: int | None, ip_masq: bool, iptables_forward_rules: bool,
-    nftables: bool, cluster_cidr: tuple[Network, ...] | None, variant: str,
-) -> OverlaySettings:  # fmt: skip
-    return OverlaySettings(
-        node,
-        Backend(backend),
-        underlay_mtu,
-        mtu,
-        rules=RuleSettings(ip_masq, iptables_forward_rules, nftables, cluster_cidr or ()),
-        variant=None if variant == "auto" else Variant(variant),
-    )
-
-
 def _text(item: object) -> str | None:
     return None if item is None else str(item)
 
@@ -313,13 +316,6 @@ def _namespace(netns: str | None) -> Namespace:
     if os.geteuid() != 0:
         raise PrivilegeError("this needs root: links and routes are to be read and changed")
     return Namespace.current() if netns is None else Namespace.named(netns)
-
-
-def _agent(
-    namespace: Namespace, settings: OverlaySettings, kubeconfig: str | None, context: str | None
-) -> OverlayAgent:
-    client = RestClient(load_client_config(kubeconfig, context))
-    return OverlayAgent(client, namespace, settings, _tell)
 
 
 def _tell(done: Round) -> None:

@@ -13,16 +13,9 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cli.cluster_source import ONLY_NAMESPACE
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, Rendering
 from kproxy.cli.documents import text_of
-from kproxy.cli.options import (
-    chosen_family,
-    config_option,
-    family_options,
-    feature_option,
-    mode_option,
-    tell_unused_options,
-)
+from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
 from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import Sources, sources
@@ -39,10 +32,8 @@ FORMATS = ("save", "restore", "json", "yaml")
 
 @click.command("render")
 @sources(namespace=ONLY_NAMESPACE)
-@config_option
-@mode_option
-@family_options
-@feature_option()
+@rendering_options()
+@one_family
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="save", show_default=True)
 @click.option(
     "-o", "--output", metavar="FILE", callback=check_is_file,
@@ -65,11 +56,8 @@ FORMATS = ("save", "restore", "json", "yaml")
 )
 def command(
     sources: Sources,
-    config_path: str | None,
-    ipv4: bool,
-    ipv6: bool,
-    mode: str | None,
-    features: Features,
+    how: Rendering,
+    family: IPFamily | None,
     output_format: str,
     output: str | None,
     table: str | None,
@@ -103,7 +91,6 @@ def command(
       kproxy render cluster.yaml --all-nodes --output-dir rules/
     """
     node = sources.node
-    family = chosen_family(ipv4, ipv6)
     if all_nodes != (output_dir is not None):
         raise click.UsageError("--all-nodes and --output-dir go together")
     if all_nodes and (node or output or family or output_format != "save"):
@@ -115,18 +102,18 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
-        config, cluster = sources.objects.read(config_path, mode, node=node)
+        config, cluster = sources.objects.read(how, node=node)
     if config.mode == MODE_NFTABLES and table:
         raise click.UsageError("-t is for iptables mode: nftables mode has one table")
     tell_unused_options(config.mode)
     for remark in remark_claimed_twice(cluster):
         report_note(remark)
     if output_dir is not None:
-        _render_all_nodes(cluster, config, features, Path(output_dir), nft)
+        _render_all_nodes(cluster, config, how.features, Path(output_dir), nft)
         return
     target = select_target(cluster.nodes, config, node)
     with working("rendering"):
-        found = render_node(target, family or target.primary_family(config), cluster, config, features)
+        found = render_node(target, family or target.primary_family(config), cluster, config, how.features)
         text = _format(found, output_format, table, chain, nft)
     if output is None and output_format not in ("json", "yaml"):
         write_page(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,10 +29,9 @@ from kproxy.cli.cluster_source import (
     with_options,
 )
 from kproxy.cli.live_snapshot import Reading, gather, reading_options
-from kproxy.cli.output import report_note
-from kproxy.cli.text_files import read_rule_files, text_label
+from kproxy.cli.output import report_note, working
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
-from kproxy.cluster.inputs import first_octets
+from kproxy.cluster.inputs import first_octets, text_label
 from kproxy.cluster.sources import Kind, SourceName, read_name, register
 from kproxy.errors import InputError
 
@@ -199,7 +198,7 @@ class Sources:
     def host_rules(self, assumed: Assumed = NOTHING) -> HostRules:
         """The rules of one host, of dumps or a network namespace. Raises KproxyError: they cannot be read."""
         if self.netns is None:
-            return read_rule_files(self.dumps, ", ".join(map(text_label, self.dumps)), assumed=assumed)
+            return read_rules(self.dumps, assumed)
         found = next(iter(replace(self, names=self.of(Kind.NETNS)).read_cluster(assumed).hosts.values())).host_rules
         if found is None:
             raise InputError(f"{self.of(Kind.NETNS)[0].label}: no rules")
@@ -245,6 +244,14 @@ class Sources:
         for value, option, kinds, words in given:
             if value and not self.of(*kinds):
                 raise click.UsageError(f"{option} goes with {words}")
+
+
+def read_rules(paths: Sequence[str], assumed: Assumed = NOTHING) -> HostRules:
+    """The dumps of one host. Raises InputError: one cannot be read, or two say the same."""
+    from kproxy.cluster.rules import HostRules, read_dumps
+
+    with working(f"reading {', '.join(map(text_label, paths))}"):
+        return HostRules(read_dumps(paths)[0], assumed=assumed)
 
 
 def register_readers() -> None:

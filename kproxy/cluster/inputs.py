@@ -39,9 +39,16 @@ def named_file(name: str) -> Path:
     return Path(name)
 
 
+def text_label(name: str | Path) -> str:
+    """What messages call a file, or `-`."""
+    return "standard input" if name == "-" else str(name)
+
+
 def read_text(name: str | Path, *, rules: bool = False) -> str:
     """Reads a UTF-8 file, `-` for standard input; of `rules` or ipsets within `check_rule_size`. Raises InputError."""
-    label = "standard input" if name == "-" else str(name)
+    label = text_label(name)
+    if isinstance(name, str):
+        named_file(name)
     try:
         data = read_octets(name, most=MAX_RULES if rules else MOST)
         if rules:

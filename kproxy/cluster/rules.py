@@ -28,6 +28,7 @@ from kproxy.cluster.evidence.unseen import (
     Unseen,
     suspect,
 )
+from kproxy.cluster.inputs import read_text, text_label
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
@@ -137,6 +138,23 @@ def _check_iptables(ruleset: Ruleset, label: str, text: str, *, alone: bool) -> 
         located = [(problem, lines.get(problem)) for problem in str(error).splitlines()]
         message = "\n".join(f"{label}: {f'line {line}: ' if line else ''}{problem}" for problem, line in located)
         raise InputError(message) from error
+
+
+def read_dumps(paths: Sequence[str]) -> tuple[list[RuleFile], dict[str, IpSet]]:
+    """The dumps of one host: its rules, and beside them what ipset save printed.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    files: list[RuleFile] = []
+    sets: dict[str, IpSet] = {}
+    for path in paths:
+        text = read_text(path, rules=True)
+        if len(paths) > 1 and recognise(text) is RuleKind.IPSET:
+            sets |= read_ipsets(text, text_label(path))
+        else:
+            files.append(read_rule_file(text, text_label(path), path))
+    return files, sets
 
 
 class HostRules:

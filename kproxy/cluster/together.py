@@ -9,7 +9,7 @@ from pathlib import Path
 from kproxy.api.fielderror import ManifestError, Problem
 from kproxy.api.load.manifests import SUFFIXES, load_contents, read_files
 from kproxy.api.octets import read_octets
-from kproxy.cluster.inputs import named_file, read_text
+from kproxy.cluster.inputs import read_text, text_label
 from kproxy.cluster.rules import RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import object_contents
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, open_files
@@ -47,7 +47,7 @@ def together(
     for host, paths in dumps.items():
         found.update((host_file(host, name), data) for name, data in _rule_files(paths))
         if config is not None:
-            found[host_file(host, CONFIGZ)] = read_text(named_file(config)).encode()
+            found[host_file(host, CONFIGZ)] = read_text(config).encode()
     return MemoryFiles(label, found)
 
 
@@ -79,8 +79,7 @@ def _rule_files(paths: list[str]) -> Iterator[tuple[str, bytes]]:
     the same."""
     taken: dict[str, str] = {}
     for path in paths:
-        text = read_text(path if path == "-" else named_file(path), rules=True)
-        label = "standard input" if path == "-" else path
+        text, label = read_text(path, rules=True), text_label(path)
         if recognise(text) is RuleKind.IPSET:
             read_ipsets(text, label)
             name = IPSETS

@@ -10,18 +10,18 @@ from pathlib import Path
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.cluster_source import Connection, connection_options, object_options, read_allocate, with_options
+from kproxy.cli.cluster_source import (
+    Connection,
+    Rendering,
+    connection_options,
+    object_options,
+    read_allocate,
+    with_options,
+)
 from kproxy.cli.diff.bound import MEMORY, Bound
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
-from kproxy.cli.options import (
-    SecondsRange,
-    chosen_family,
-    feature_option,
-    mode_option,
-    only_family_options,
-    tell_unused_features,
-)
+from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
 from kproxy.cli.sources import Sources
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
@@ -31,6 +31,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import Features
+from kproxy.services import IPFamily
 
 MOST = 20
 
@@ -52,8 +53,7 @@ MOST = 20
 @click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
 @click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
 @feature_option()
-@only_family_options
-@click.option("--variant", hidden=True)
+@both_families
 @click.option(
     "--host", "host_path", metavar="FILE", help="Only packets on this host count (documentation: Host files)."
 )
@@ -86,9 +86,7 @@ def command(
     mode_a: str | None,
     mode_b: str | None,
     features: Features,
-    ipv4: bool,
-    ipv6: bool,
-    variant: str | None,
+    families: tuple[IPFamily, ...],
     host_path: str | None,
     allocate: str | None,
     endpoints: int | None,
@@ -164,20 +162,18 @@ def command(
         raise click.UsageError("--config-a and --mode-a, --config-b and --mode-b go with a side that is rendered")
     if without and not rendered[1]:
         raise click.UsageError("--without goes with a B that is rendered, from manifests or a cluster")
-    if variant is not None:
-        raise click.UsageError("--variant is no more: of a namespace the rules of both variants of iptables count")
-    asked = chosen_family(ipv4, ipv6)
-    family = None if asked is None else Family.IPV6 if ipv6 else Family.IPV4
+    family = families[0] if len(families) == 1 else None
     gc.disable()  # many objects and next to no garbage
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
     sources = Sources(
         (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0
     )
-    common = Choices(configs[0], mode_a or mode, features, sources, assumed=assumed, as_given=config_a != config_b)
+    how = Rendering(configs[0], mode_a or mode, features)
+    common = Choices(how, sources, assumed=assumed, as_given=config_a != config_b)
     sides = (
         SideInput(one, common),
-        SideInput(other, replace(common, config=configs[1], mode=mode_b or mode, without=without)),
+        SideInput(other, replace(common, how=Rendering(configs[1], mode_b or mode, features), without=without)),
     )
     labels = (sides[0].label, sides[1].label)
     for side, opposite in (sides, sides[::-1]):

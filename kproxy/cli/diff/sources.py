@@ -11,10 +11,9 @@ from msgspec import structs
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, Reads
+from kproxy.cli.cluster_source import ClusterSource, Reads, Rendering
 from kproxy.cli.output import report_note, working
-from kproxy.cli.sources import Sources, register_readers
-from kproxy.cli.text_files import read_rule_files
+from kproxy.cli.sources import Sources, read_rules, register_readers
 from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import families_of
 from kproxy.cluster.evidence.opened import opened_side
@@ -27,7 +26,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, Target, select_target
+from kproxy.render import Target, select_target
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.files import Files
@@ -41,9 +40,7 @@ class Choices:
     """What options say about a side; `common` what they say about sources. Sides with the same `reads` read what both
     name once. `as_given`: kube-proxy's configuration is what options say, its defaults where they say nothing."""
 
-    config: str | None = None
-    mode: str | None = None
-    features: Features | None = None
+    how: Rendering = field(default_factory=Rendering)
     common: Sources = field(default_factory=lambda: Sources(()))
     without: tuple[str, ...] = ()
     assumed: Assumed = NOTHING
@@ -77,7 +74,7 @@ class SideInput:
             self._held = None if self._name.kind is Kind.NETNS else held
             self._files = _read_snapshot(self._name, *held, choices.assumed)
         elif not self._name.is_rendered:
-            self._files = read_rule_files(self._name.names, self.label, assumed=choices.assumed)
+            self._files = read_rules(self._name.names, choices.assumed)
         for sentence in () if self._files is None else self._files.assumptions():
             report_note(f"{self.label}: {sentence}")
 
@@ -127,7 +124,7 @@ class SideInput:
             return None
         _, _, target, objects = self._cluster
         objects = [*objects, *self._objects.read_pods()]
-        return Rendered(objects, self._config, self._choices.features or Features(), target.node_name)
+        return Rendered(objects, self._config, self._choices.how.features, target.node_name)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
@@ -139,7 +136,7 @@ class SideInput:
     def _rendered(self) -> RenderedNode:
         """Of a side that is rendered: the node's rules."""
         source, (_, cluster, target, _) = self._objects, self._cluster
-        assumed, features = self._choices.assumed, self._choices.features or Features()
+        assumed, features = self._choices.assumed, self._choices.how.features
         lacking = replace(source.lacking(cluster, assumed), configuration=not self._knows_config)
         return RenderedNode.of(self.label, cluster, self._config, target, features, lacking, assumed)
 
@@ -176,7 +173,7 @@ class SideInput:
             for remark in remark_no_config(cluster, objects):
                 report_note(remark)
         else:
-            self._taken = structs.replace(found, mode=self._choices.mode or found.mode, hostname_override="")
+            self._taken = structs.replace(found, mode=self._choices.how.mode or found.mode, hostname_override="")
             report_note(f"{self.label}: no kube-proxy configuration; it is taken to be that of {other.label}")
 
     def _told_config(self, cluster: Manifests, node: str) -> KubeProxyConfiguration | None:
@@ -210,9 +207,7 @@ class SideInput:
         source, node = self._objects, self._name.node or None
         objects: list[RawObject] = []
         with working(f"reading {self._name.label}"):
-            config, cluster = source.read(
-                self._choices.config, self._choices.mode, objects=objects, node=node, remark_config=False
-            )
+            config, cluster = source.read(self._choices.how, objects=objects, node=node, remark_config=False)
             self._knows_config = source.reads.config_known
             return config, cluster, select_target(cluster.nodes, config, node), objects
 

@@ -12,54 +12,46 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ONLY_NAMESPACE
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, Rendering
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
-from kproxy.cli.options import chosen_family, config_option, feature_option, only_family_options
+from kproxy.cli.options import both_families, rendering_options
 from kproxy.cli.output import output_option, working, write_answer, write_files, write_report
-from kproxy.cli.sources import OBJECTS, Sources, sources
-from kproxy.cli.text_files import read_rule_files
+from kproxy.cli.sources import OBJECTS, Sources, read_rules, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 from kproxy.netfilter import Family
-from kproxy.render import Features, Target, select_target
+from kproxy.render import Target, select_target
+from kproxy.services import IPFamily
 
 
 @click.command("migrate")
 @sources((*OBJECTS, Kind.RULES), ONLY_NAMESPACE)
-@config_option
+@rendering_options(mode=False)
 @click.option("--all-nodes", is_flag=True, help="Every Node; equal findings are one.")
 @click.option(
-    "--to",
-    type=click.Choice([MODE_NFTABLES, MODE_IPTABLES]),
-    default=MODE_NFTABLES,
-    show_default=True,
+    "--to", type=click.Choice([MODE_NFTABLES, MODE_IPTABLES]), default=MODE_NFTABLES, show_default=True,
     help="The mode to switch to, from the other one.",
-)
+)  # fmt: skip
 @click.option(
-    "--host",
-    "host_path",
-    metavar="FILE",
+    "--host", "host_path", metavar="FILE",
     help="The node's addresses, routes, policy rules and sysctls (documentation: Host files).",
-)
+)  # fmt: skip
 @assume_option
-@only_family_options
-@feature_option()
+@both_families
 @output_option
 @click.option("--html", metavar="FILE", help="Write a page that shows it, with both ways of a packet and the map.")
 @click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
 def command(
     sources: Sources,
-    config_path: str | None,
+    how: Rendering,
     all_nodes: bool,
     to: str,
     host_path: str | None,
     assumed: Assumed,
-    ipv4: bool,
-    ipv6: bool,
-    features: Features,
+    families: tuple[IPFamily, ...],
     output_format: str,
     html: str | None,
     verify: bool,
@@ -98,16 +90,15 @@ def command(
     gc.disable()  # many objects and next to no garbage
     objects: list[RawObject] = []
     with working("reading the cluster"):
-        config, cluster = source.read(config_path, objects=None if html is None else objects, node=node)
+        config, cluster = source.read(how, objects=None if html is None else objects, node=node)
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:
             raise click.UsageError("--all-nodes: the cluster has no Node")
     else:
         targets = [select_target(cluster.nodes, config, node)]
-    asked = chosen_family(ipv4, ipv6)
-    families = tuple(Family) if asked is None else (asked,)
-    dump = read_rule_files(rule_files, assumed=assumed) if rule_files else None
+    families = families or tuple(Family)
+    dump = read_rules(rule_files, assumed) if rule_files else None
     unseen = [] if dump is None else [each for each in dump.unseen if any(map(each.is_met_by, families))]
     unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
     ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
@@ -137,7 +128,7 @@ def command(
                         config,
                         target,
                         family,
-                        features,
+                        how.features,
                         host=host,
                         lacking=(*ipvs, *lacking),
                         assumed=assumed,
@@ -163,7 +154,7 @@ def command(
         with working("drawing the page"):
             objects += source.read_pods()
             text = click.unstyle("\n".join(report_lines(report)))
-            write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, features), text)})
+            write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, how.features), text)})
     if output_format != "text":
         write_answer("Migration", report, output_format, unseen)
     else:

@@ -11,16 +11,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from kproxy import KUBE_PROXY_VERSION, __version__
 from kproxy.agent.config.flags import parse_boolean
 from kproxy.agent.config.options import ONCE_TIMEOUT, ReadOptions, Settings, node_name, read_options
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.node_options import (
     VARIANTS,
-    chosen_families,
     confirm,
     netns_option,
     open_namespace,
@@ -33,6 +32,7 @@ from kproxy.cli.run.flags import KubeProxyCommand, given_flags, is_kube_proxys_o
 from kproxy.cluster.facts.kubeproxy import ConfigText, find_config_text
 from kproxy.cluster.inputs import read_cluster
 from kproxy.render import Features, select_target
+from kproxy.services import IPFamily
 
 if TYPE_CHECKING:
     from kproxy.agent.proxy.observer import SyncObserver
@@ -60,63 +60,44 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
 
 @click.command("run", cls=KubeProxyCommand)
 @click.option(
-    "--config",
-    "config_path",
-    metavar="FILE",
+    "--config", "config_path", metavar="FILE",
     help="KubeProxyConfiguration. Of the flags that it has fields for, only those for logging and --hostname-override "
     "count beside it.",
-)
+)  # fmt: skip
 @mode_option
 @click.option("--node", metavar="NAME", help="This node's name. Default: hostnameOverride, else the host name.")
 @click.option("--hostname-override", metavar="NAME", help="The same, as kube-proxy calls it.")
 @click.option("--master", metavar="URL", help="The API server, over what the kubeconfig says.")
 @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
 @click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    metavar="PATH",
-    multiple=True,
+    "-f", "--filename", "filenames", metavar="PATH", multiple=True,
     help="Manifests instead of an API server: a file or directory that is watched, or - for stdin; repeatable.",
-)
+)  # fmt: skip
 @click.option("--use-endpoints", is_flag=True, help="Watch Endpoints instead of EndpointSlices.")
 @netns_option
 @variant_options
 @click.option(
-    "--feature",
-    "features",
-    metavar="NAME=on|off",
-    multiple=True,
+    "--feature", "features", metavar="NAME=on|off", multiple=True,
     callback=lambda _context, _parameter, value: parse_features(value) if value else Features(nfacct=True),
     help="Optional abilities to use if the host has them: nfacct, random-fully. Default: both.",
-)
+)  # fmt: skip
 @click.option(
-    "--collect-token-file",
-    "token_file",
-    metavar="FILE",
+    "--collect-token-file", "token_file", metavar="FILE",
     help="A token: who sends it, and nobody else, may read this node at /debug/collect. Default: clients on this node.",
-)
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="End when the kernel holds the rules.")
 @click.option(
-    "--timeout",
-    type=SecondsRange(0, 86400),
-    default=ONCE_TIMEOUT,
-    show_default=True,
-    metavar="SECONDS",
+    "--timeout", type=SecondsRange(0, 86400), default=ONCE_TIMEOUT, show_default=True, metavar="SECONDS",
     help="How long --once tries; 0: for ever.",
-)
+)  # fmt: skip
 @click.option("--init-only", is_flag=True, help="Only set up the host (sysctls), and end.")
 @click.option("--cleanup", is_flag=True, help="Remove every rule of kproxy's and kube-proxy's, and end.")
 @click.option("--write-config-to", metavar="FILE", help="Write the configuration that would be used, and end.")
 @yes_option
 @click.option(
-    "--version",
-    metavar="[raw]",
-    is_eager=True,
-    expose_value=False,
-    callback=show_version,
+    "--version", metavar="[raw]", is_eager=True, expose_value=False, callback=show_version,
     help="Print the version and end.",
-)
+)  # fmt: skip
 @kube_proxy_flags
 def command(
     config_path: str | None,
@@ -129,8 +110,7 @@ def command(
     use_endpoints: bool,
     netns: str | None,
     variant: str,
-    ipv4: bool,
-    ipv6: bool,
+    families: tuple[IPFamily, ...],
     lock_wait: float,
     features: Features,
     token_file: str | None,
@@ -156,14 +136,19 @@ def command(
       kproxy run -f cluster.yaml --node worker-1 --netns worker-1 --once
     """
     yes = yes or is_kube_proxys_own(click.get_current_context(), os.environ)
-    config_file = _watch(config_path)  # before it is read, and the manifests below too: no change is missed
+    from kproxy.agent.sources.files import FileSnapshot, FileWatch
+
+    # Before it is read, and the manifests below too: no change is missed.
+    config_file = FileWatch(config_path) if config_path else None
     given = given_flags(flags)
     options = read_options(config_path, given, hostname_override, mode)
     if write_config_to or cleanup:
         for note in options.notes:
             report_note(note)
     if write_config_to:
-        _write_configuration(write_config_to, options.config)
+        from kproxy.api.kubeproxyconfig.configz import configz
+
+        write_output(msgspec.yaml.encode(configz(options.config)).decode(), write_config_to)
         return
     if cleanup:
         _clean_up(netns, lock_wait, yes)
@@ -180,7 +165,7 @@ def command(
 
         read_token(token_file)  # an error before anything is started
     open_namespace(netns).close()  # an unusable namespace is an error before anything is started
-    snapshot = _take_snapshot(filenames)
+    snapshot = FileSnapshot.of(filenames)
     first, config_map = _read_manifests(filenames)
     if config_map is not None and config_path is None:
         options = read_options(None, given, hostname_override, mode, config_map)
@@ -197,7 +182,7 @@ def command(
         context=context or "",
         netns=netns,
         variant=VARIANTS[variant],
-        families=chosen_families(ipv4, ipv6),
+        families=families,
         features=features,
         lock_wait=lock_wait,
         filenames=tuple(filenames),
@@ -208,21 +193,11 @@ def command(
     )
     _configure_logs(options)
     if init_only:
-        _set_up_host(settings)
+        from kproxy.agent.proxy.host import set_up_host
+
+        set_up_host(settings.config, settings.netns)
     else:
         _run(settings, first, snapshot, config_file)
-
-
-def _watch(config_path: str | None) -> FileWatch | None:
-    from kproxy.agent.sources.files import FileWatch
-
-    return FileWatch(config_path) if config_path else None
-
-
-def _take_snapshot(filenames: Sequence[str]) -> FileSnapshot:
-    from kproxy.agent.sources.files import FileSnapshot
-
-    return FileSnapshot.of(filenames)
 
 
 def _read_manifests(filenames: Sequence[str]) -> tuple[Manifests | None, ConfigText | None]:
@@ -241,12 +216,6 @@ def _configure_logs(options: ReadOptions) -> None:
     log.configure(json=chosen.format == "json", verbosity=chosen.verbosity)
     for note in options.notes:
         log.event("note", level=logging.WARNING, note=note)
-
-
-def _set_up_host(settings: Settings) -> None:
-    from kproxy.agent.proxy.host import set_up_host
-
-    set_up_host(settings.config, settings.netns)
 
 
 def _run(settings: Settings, first: Manifests | None, snapshot: FileSnapshot, config_file: FileWatch | None) -> None:
@@ -279,11 +248,3 @@ def _clean_up(netns: str | None, lock_wait: float, yes: bool) -> None:
     with open_namespace(netns) as namespace:
         report = cleanup(namespace, lock_wait=lock_wait)
     write_output("".join(f"{line}\n" for line in describe(report)), None)
-
-
-def _write_configuration(path: str, config: KubeProxyConfiguration) -> None:
-    import msgspec
-
-    from kproxy.api.kubeproxyconfig.configz import configz
-
-    write_output(msgspec.yaml.encode(configz(config)).decode(), path)

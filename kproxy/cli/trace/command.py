@@ -13,17 +13,15 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, with_options
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, Rendering, with_options
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
-from kproxy.cli.options import config_option, feature_option, tell_unused_options
+from kproxy.cli.options import rendering_options, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
 from kproxy.cli.sources import EVERYTHING, Sources, sources
-from kproxy.cli.text_files import read_text_of, text_label
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
@@ -32,9 +30,8 @@ from kproxy.cluster.inputs import first_octets
 from kproxy.cluster.motion import in_motion
 from kproxy.cluster.names import Names
 from kproxy.cluster.pods import Pod, read_pods
-from kproxy.cluster.rules import RuleKind, read_ipsets, recognise
 from kproxy.cluster.sources import Kind
-from kproxy.dataplane import DataplaneError, Host, IpSet
+from kproxy.dataplane import DataplaneError, Host
 from kproxy.dataplane.concrete.assumptions import contradiction
 from kproxy.dataplane.model.packet import parse_endpoint, parse_ip
 from kproxy.dataplane.query.json import report_record
@@ -43,7 +40,7 @@ from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.codec import UINT32
-from kproxy.render import Features, Target, select_target
+from kproxy.render import Target, select_target
 from kproxy.words import counted
 
 LIMITS = {"within": True, "above": False}
@@ -57,9 +54,6 @@ def _hidden_options(function: Callable[..., object]) -> Callable[..., object]:
         function,
         [
             _hidden("--ipset", "ipsets", multiple=True),
-            _hidden("--mode", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES])),
-            feature_option(hidden=True),
-            _hidden("--variant"),
             _hidden("--local-ip", "local_ips", multiple=True),
             _hidden("--src"),
             _hidden("--dst"),
@@ -80,7 +74,7 @@ _hidden = partial(click.option, hidden=True)
 
 @click.command("trace")
 @sources(EVERYTHING, NAMES_NAMESPACE, needs=EVERYTHING, via=True, without="")
-@config_option
+@rendering_options(hidden=True)
 @click.option(
     "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )
@@ -112,10 +106,7 @@ _hidden = partial(click.option, hidden=True)
 @_hidden_options
 def command(
     sources: Sources,
-    config_path: str | None,
-    mode: str | None,
-    features: Features,
-    variant: str | None,
+    how: Rendering,
     ipsets: Sequence[str],
     host_path: str | None,
     local_ips: Sequence[str],
@@ -159,16 +150,13 @@ def command(
     given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
     if packets is not None and pcap is None and first_octets(packets, 4) in _CAPTURES:
         packets, pcap = None, packets
-    if variant is not None:
-        raise click.UsageError("--variant is no more: of a namespace the rules of both variants of iptables count")
     _check_summary(summary, html)
     if _is_whole(sources):
         _trace_hosts(sources, given, sport, expect, output_format, html, summary=summary)
         return
     on_host = not sources.dumps and (sources.netns is not None or not sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER})
     on_host = on_host or (sources.reading.chosen != "none" and not sources.dumps)
-    rendering = (config_path, mode, features, sources.without, sources.allocate, sources.endpoints)
-    _check_usage(sources, ipsets, host_path, local_ips, rendering, on_host=on_host)
+    _check_usage(sources, ipsets, host_path, local_ips, how, on_host=on_host)
     for end, port in (("src", sport), ("dst", dport)):
         if port is not None:
             given[end] = _with_port(given.get(end), port, end)
@@ -179,23 +167,20 @@ def command(
     host = read_host(host_path) if host_path is not None else None
     traced: Source
     if sources.dumps:
-        dumps, sets = _split_ipsets(sources.dumps, ipsets)
-        traced = FileSource(dumps, host, local_ips, sets, empty)
+        traced = FileSource(sources.dumps, host, local_ips, ipsets, empty)
         resolve = _names_of_dump(sources, traced)
     elif on_host:
         traced, resolve = _host_source(sources, host, empty)
     else:
         with working("reading the cluster"):
             objects: list[RawObject] = []
-            config, cluster = sources.objects.read(
-                config_path, mode, narrow=False, objects=objects, used=_USED, node=sources.node
-            )
+            config, cluster = sources.objects.read(how, narrow=False, objects=objects, used=_USED, node=sources.node)
         tell_unused_options(config.mode)
         from kproxy.cluster.rendered import RenderedNode
 
         target = select_target(cluster.nodes, config, sources.node)
         lacking = sources.objects.lacking(cluster, empty)
-        rendered = RenderedNode.of(target.node_name, cluster, config, target, features, lacking, empty)
+        rendered = RenderedNode.of(target.node_name, cluster, config, target, how.features, lacking, empty)
         traced = ManifestSource(rendered, host, local_ips)
         resolve = Names(
             cluster, target, partial(_pods, sources.objects, objects), report_note, _namespace(sources)
@@ -315,7 +300,7 @@ def _names_of_dump(sources: Sources, dump: FileSource) -> Resolve:
             return fields
         if sources.has_objects:
             objects: list[RawObject] = []
-            _, cluster = sources.objects.read(None, narrow=False, objects=objects, used=_USED, remark_config=False)
+            _, cluster = sources.objects.read(narrow=False, objects=objects, used=_USED, remark_config=False)
             wanted = sources.node or (cluster.nodes[0].metadata.name if len(cluster.nodes) == 1 else "")
             node = next((each for each in cluster.nodes if each.metadata.name == wanted), None)
             pods = partial(_pods, sources.objects, objects)
@@ -335,17 +320,6 @@ def _is_address(text: object) -> bool:
         parse_endpoint(str(text))
         return True
     return False
-
-
-def _split_ipsets(paths: Sequence[str], more: Sequence[str]) -> tuple[list[str], dict[str, IpSet]]:
-    """The files that have rules, and the contents of those that ipset save printed."""
-    found, sets = [], _sets(more)
-    for path in paths:
-        if len(paths) > 1 and Path(path).is_file() and recognise(read_text_of(path, rules=True)) is RuleKind.IPSET:
-            sets |= _sets([path])
-        else:
-            found.append(path)
-    return found, sets
 
 
 def _other_than(expect: str | None, reports: Sequence[Report | InputError]) -> set[int]:
@@ -416,13 +390,6 @@ def _assumptions(texts: Sequence[str]) -> _Assumptions:
     return found
 
 
-def _sets(paths: Sequence[str]) -> dict[str, IpSet]:
-    found: dict[str, IpSet] = {}
-    for path in paths:
-        found |= read_ipsets(read_text_of(path, rules=True), text_label(path))
-    return found
-
-
 _FIELDS = {
     "src": "src",
     "dst": "dst",
@@ -452,14 +419,15 @@ def _check_usage(
     ipsets: Sequence[str],
     host_path: str | None,
     local_ips: Sequence[str],
-    rendering: tuple[object, ...],
+    how: Rendering,
     *,
     on_host: bool,
 ) -> None:
-    """`rendering` is what says how rules are made of objects; `on_host`: the rules of a host are asked, no dump's."""
+    """`on_host`: the rules of a host are asked, no dump's."""
     if sources.dumps and (sources.netns is not None or sources.of(Kind.LAB)):
         raise click.UsageError(f"one source of rules expected, not {sources.label}")
-    if (on_host or sources.dumps) and any(each not in (None, (), 0, Features()) for each in rendering):
+    of_objects = how != Rendering() or sources.without or sources.allocate or sources.endpoints
+    if (on_host or sources.dumps) and of_objects:
         raise click.UsageError(
             "--config, --mode, --feature, --without, --allocate and --assume-endpoints go with manifests or a cluster "
             "alone: they say how rules are made of objects, and recorded rules are there"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kproxy.cli.text_files import read_text_of
+from kproxy.cluster.inputs import read_text, text_label
 from kproxy.dataplane import DataplaneError
 from kproxy.dataplane.query.spec import Question, read_question, write_question
 from kproxy.errors import InputError, Location
@@ -30,7 +30,7 @@ def read_packets(path: str, resolve: Resolve) -> list[Asked]:
     Raises:
         InputError: every line that cannot be used, with file, line, field and what was expected; or there is no packet.
     """
-    label = "standard input" if path == "-" else path
+    label = text_label(path)
     found: list[Asked] = []
     problems: list[str] = []
     for number, line in _lines(path):
@@ -59,7 +59,7 @@ def refusal_line(question: Question, error: InputError) -> str:
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(read_text_of(path).removeprefix("\ufeff").split("\n"), 1):
+    for number, line in enumerate(read_text(path).removeprefix("\ufeff").split("\n"), 1):
         if line.strip():
             yield number, line.strip()
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kproxy.cli.output import working
-from kproxy.cli.text_files import read_rule_files, text_label
 from kproxy.cluster.evidence.signs import ipvs_of_devices, restores_connection_marks, set_names
 from kproxy.cluster.evidence.unseen import (
     CONNECTION_MARK,
@@ -27,7 +26,8 @@ from kproxy.cluster.evidence.unseen import (
     suspect,
 )
 from kproxy.cluster.hosts import node_host
-from kproxy.cluster.rules import HostRules
+from kproxy.cluster.inputs import read_text, text_label
+from kproxy.cluster.rules import HostRules, read_dumps, read_ipsets
 from kproxy.dataplane import Host, Index, IpSet
 from kproxy.dataplane.query.assumptions import (
     NamedAddresses,
@@ -80,19 +80,20 @@ class FileSource:
         paths: Sequence[str],
         host: Host | None,
         local_ips: Sequence[str],
-        sets: Mapping[str, IpSet],
+        ipsets: Sequence[str],
         assumed: Assumed,
     ) -> None:
+        """`ipsets`: files of what ipset save printed, which may be among `paths` as well."""
         self._assumed = assumed
         self._paths = tuple(paths)
         self._host = host
         self._local_ips = tuple(local_ips)
-        self._sets = sets
+        self._ipsets = tuple(ipsets)
         self._indexes: dict[Family, Index] = {}
 
     @property
     def label(self) -> str:
-        return ", ".join(map(text_label, self._paths))
+        return self._rules.label
 
     def index(self, family: Family) -> Index:
         if family not in self._indexes:
@@ -128,18 +129,29 @@ class FileSource:
         return RecordedServices(self._rules).manifests
 
     @cached_property
+    def _read(self) -> tuple[HostRules, Mapping[str, IpSet]]:
+        """The rules, and the ipsets that were given."""
+        label = ", ".join(map(text_label, self._paths))
+        with working(f"reading {label}"):
+            files, sets = read_dumps(self._paths)
+            for path in self._ipsets:
+                sets |= read_ipsets(read_text(path, rules=True), text_label(path))
+            names = {*sets, *(() if self._host is None else self._host.sets)}
+            more = ipvs_of_devices(label, None if self._host is None else self._host.interfaces)
+            return HostRules(files, assumed=self._assumed, sets=names, more=more), sets
+
+    @property
     def _rules(self) -> HostRules:
-        sets = {*self._sets, *(() if self._host is None else self._host.sets)}
-        more = ipvs_of_devices(self.label, None if self._host is None else self._host.interfaces)
-        return read_rule_files(self._paths, self.label, assumed=self._assumed, sets=sets, more=more)
+        return self._read[0]
 
     @cached_property
     def _all_sets(self) -> Mapping[str, IpSet]:
         """Those that are given, and empty ones for those that are assumed to be so."""
         names = {name for ruleset in self._rules.rulesets for name in set_names(ruleset)}
-        given = {*self._sets, *(() if self._host is None else self._host.sets)}
+        sets = self._read[1]
+        given = {*sets, *(() if self._host is None else self._host.sets)}
         empty = (name for name in names - given if self._assumed.decides(f"{IPSET} {name}"))
-        return {**dict.fromkeys(empty, IpSet((), None, ())), **self._sets}
+        return {**dict.fromkeys(empty, IpSet((), None, ())), **sets}
 
     @cached_property
     def _named(self) -> NamedAddresses:
