@@ -305,7 +305,7 @@ def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None
         ((RULES, MINI / "cluster.yaml", "--config", ""), "the name of a file expected, not an empty one"),
         ((RULES, MINI / "cluster.yaml", "--config-b", ""), "the name of a file expected, not an empty one"),
         ((RULES, RULES, "--config-a", ""), "go with manifests"),
-        ((RULES, RULES, "--variant", "nft"), "No such option: --variant"),
+        ((RULES, RULES, "--variant", "nft"), "No such option '--variant'"),
         ((RULES, RULES, "-6"), "IPv4"),
         ((RULES, RULES, "--text", "-o", "json"), "--text goes with neither"),
         ((RULES, RULES, "--text", "--html", "x.html"), "--text goes with neither"),

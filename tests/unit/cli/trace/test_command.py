@@ -281,7 +281,7 @@ def test_rules_that_cannot_be_used(kproxy: Run, tmp_path: Path, rules: str, word
         ),
         (("--rules", RULES, "--netns", "kp-x", *POD, "--dst", WATCHERS), "one source of rules expected"),
         (("--rules", RULES), "a packet expected"),
-        (("--rules", RULES, "--variant", "nft", *POD, "--dst", WATCHERS), "No such option: --variant"),
+        (("--rules", RULES, "--variant", "nft", *POD, "--dst", WATCHERS), "No such option '--variant'"),
         (("--rules", RULES, *NODE, "--host", "h", *POD, "--dst", WATCHERS), "--local-ip is short for a host"),
         (("--rules", RULES, "--local-ip", "nope", *POD, "--dst", WATCHERS), "nope"),
         (("--rules", RULES, *POD, "--dst", "10.0.0.1"), "dst: IP:PORT expected for protocol tcp"),
