@@ -15,7 +15,7 @@ from kproxy.cli.node_options import (
     progress_bar,
     variant_words,
 )
-from kproxy.cli.output import report_note, write_answer, write_lines
+from kproxy.cli.output import write_result
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.nftables.report import TableReport, TableServiceChange
 from kproxy.linux.sync.report import FamilyReport
@@ -52,12 +52,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
         confirm("changes", "apply", arguments.netns, arguments.yes)
     with open_namespace(arguments.netns) as namespace, progress_bar() as progress:
         report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
-    if arguments.output_format != "text":
-        write_answer("Apply", report, arguments.output_format)
-        return
-    for note in report.notes:
-        report_note(note)
-    write_lines(describe(report))
+    write_result("Apply", report, arguments.output_format, describe(report), notes=report.notes, paged=False)
 
 
 def describe(report: ApplyReport) -> Iterator[str]:

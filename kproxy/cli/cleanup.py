@@ -15,7 +15,7 @@ from kproxy.cli.node_options import (
     progress_bar,
     yes_option,
 )
-from kproxy.cli.output import output_option, report_note, write_answer, write_lines
+from kproxy.cli.output import output_option, write_result
 from kproxy.linux.sync.cleanup import CleanupReport, cleanup
 
 
@@ -39,12 +39,7 @@ def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: s
         confirm("removes kube-proxy's rules from", "cleanup", netns, yes)
     with open_namespace(netns) as namespace, progress_bar() as progress:
         report = cleanup(namespace, dry_run=dry_run, lock_wait=lock_wait, progress=progress)
-    if output_format != "text":
-        write_answer("Cleanup", report, output_format)
-        return
-    for note in report.notes:
-        report_note(note)
-    write_lines(describe(report))
+    write_result("Cleanup", report, output_format, describe(report), notes=report.notes, paged=False)
 
 
 def describe(report: CleanupReport) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,7 +11,7 @@ import msgspec
 from kproxy.api import Manifests
 from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.node_options import NodeArguments, confirm, node_arguments, open_namespace, variant_words
-from kproxy.cli.output import Verbatim, report_note, terminal_width, write_answer, write_lines, write_report
+from kproxy.cli.output import Verbatim, terminal_width, wrapped, write_answer, write_result
 from kproxy.cluster.evidence.manifests import Lacking
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen, suspected
@@ -86,18 +85,13 @@ def command(arguments: NodeArguments, repair: bool) -> None:
         raise
     except LinuxError as error:
         raise CannotTellError(f"whether there is drift is unknown: {error}") from error
-    if arguments.output_format != "text":
-        unread = "its iptables is not installed"
-        unseen = [Unseen(report.where, family, VARIANTS[Variant.NFT], unread, True) for family in report.unread]
-        write_answer("Drift", report, arguments.output_format, [*unseen, *of_ipvs, *of_endpoints])
-    else:
-        for note in report.notes:
-            report_note(note)
-        lines = describe(report, terminal_width())
-        if repair:
-            write_lines(lines)
-        else:
-            write_report(lines)
+    unread = "its iptables is not installed"
+    unseen = [Unseen(report.where, family, VARIANTS[Variant.NFT], unread, True) for family in report.unread]
+    lines = describe(report, terminal_width())
+    write_result(
+        "Drift", report, arguments.output_format, lines, [*unseen, *of_ipvs, *of_endpoints],
+        notes=report.notes, paged=not repair,
+    )  # fmt: skip
     if report.findings and not report.repaired:
         raise click.exceptions.Exit(1)
     if report.unread:
@@ -158,15 +152,7 @@ def describe(report: DriftReport, width: int | None = None) -> Iterator[str]:
         if width is None or label in _RULES:
             yield Verbatim(label + text)
         else:
-            rest = " " * (len(label) or 2)
-            yield from textwrap.wrap(
-                text,
-                width,
-                initial_indent=label,
-                subsequent_indent=rest,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            yield from wrapped(text, label, " " * (len(label) or 2), width)
 
 
 def _parts(report: DriftReport) -> Iterator[tuple[str, str]]:

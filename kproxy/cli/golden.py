@@ -14,15 +14,7 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import mode_option
-from kproxy.cli.output import (
-    output_option,
-    report_error,
-    report_note,
-    working,
-    write_answer,
-    write_files,
-    write_report,
-)
+from kproxy.cli.output import output_option, report_error, report_note, working, write_files, write_result
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.snapshot.cluster import proxy_config_of
@@ -122,11 +114,9 @@ def check(
             found = ScenarioReport(str(scenario), error=str(error))
         reports.append(found)
     report = CheckReport(tuple(reports))
-    if output_format != "text":
-        write_answer("GoldenCheck", report, output_format)
-    else:
-        differing = (each for each in reports if each.status == "differs")
-        write_report((line for each in differing for line in _show_scenario(each)), fold=False)
+    differing = (each for each in reports if each.status == "differs")
+    lines = (line for each in differing for line in _show_scenario(each))
+    write_result("GoldenCheck", report, output_format, lines, fold=False)
     broken, packets = report.count("unreadable"), sum(each.packets for each in reports)
     unread = f"; {broken} could not be checked" if broken else ""
     fine = report.count("as expected")

@@ -322,6 +322,35 @@ def write_answer(kind: str, value: object, output_format: str, unseen: Iterable[
     write_output(text_of(answer(kind, value, unseen), output_format), None)
 
 
+def write_result(
+    kind: str,
+    value: object,
+    output_format: str,
+    lines: Iterable[str],
+    unseen: Iterable[Unseen] | None = None,
+    *,
+    notes: Iterable[str] = (),
+    paged: bool = True,
+    fold: bool = True,
+) -> None:
+    """Writes an answer: as `write_answer`, or in `text` format its lines, and the notes of it on stderr.
+
+    Args:
+        lines: made only if they are written.
+        paged: whether they may go through the pager: not those of a command that has changed something.
+        fold: see `write_report`.
+    """
+    if output_format != "text":
+        write_answer(kind, value, output_format, unseen)
+        return
+    for note in notes:
+        report_note(note)
+    if paged:
+        write_report(lines, fold=fold)
+    else:
+        write_lines(lines)
+
+
 def write_lines(lines: Iterable[str]) -> None:
     """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
     write_output(_text(lines), None)

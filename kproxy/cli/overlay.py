@@ -22,7 +22,7 @@ from kproxy.cli import names
 from kproxy.cli.cluster_source import with_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import SecondsRange
-from kproxy.cli.output import output_option, report_note, write_answer, write_output
+from kproxy.cli.output import output_option, report_note, write_output, write_result
 from kproxy.client import RestClient, load_client_config
 from kproxy.cni.install import NODE_SOCKET, install_node_launcher, write_conflist
 from kproxy.errors import InputError
@@ -268,21 +268,12 @@ def check(node: _Node, output_format: str) -> None:
     with _namespace(node.netns) as namespace, node.agent(namespace) as agent:
         agent.start()
         found = agent.check()
-    if output_format != "text":
-        document = {
-            "node": name,
-            "mtu": found.mtu,
-            "drift": [
-                {"kind": change.kind, "wanted": _text(change.desired), "found": _text(change.found)}
-                for change in found.changes
-            ],
-            "problems": found.problems,
-            "notes": found.notes,
-        }
-        write_answer("OverlayCheck", document, output_format)
-    else:
-        lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
-        write_output("".join(f"{line}\n" for line in lines or [f"node {name}: no drift"]), None)
+    drift = [
+        {"kind": change.kind, "wanted": _text(change.desired), "found": _text(change.found)} for change in found.changes
+    ]
+    document = {"node": name, "mtu": found.mtu, "drift": drift, "problems": found.problems, "notes": found.notes}
+    lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
+    write_result("OverlayCheck", document, output_format, lines or [f"node {name}: no drift"], paged=False)
     if found.changes or found.problems:
         raise click.exceptions.Exit(1)
 

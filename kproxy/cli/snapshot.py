@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
 
-from kproxy.cli.output import labelled, output_option, report_width, working, write_answer, write_report
+from kproxy.cli.output import labelled, output_option, report_width, working, write_result
 from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.snapshot.contents import Contents, HostContents, contents_of
 from kproxy.cluster.snapshot.layout import host_file
@@ -35,10 +35,7 @@ def command(sources: Sources, output_format: str) -> None:
     """
     with working("reading the snapshot"):
         found = contents_of(sources.read_cluster())
-    if output_format != "text":
-        write_answer("Snapshot", found, output_format)
-    else:
-        write_report(_lines(found))
+    write_result("Snapshot", found, output_format, _lines(found))
 
 
 def _lines(found: Contents) -> Iterator[str]:
@@ -54,9 +51,7 @@ def _lines(found: Contents) -> Iterator[str]:
         ("objects", ", ".join(kinds) or "none"),
         ("missing", "; ".join(_why(each.what.partition("/")[2], each.why) for each in found.missing)),
     )
-    for label, text in facts:
-        if text:
-            yield from labelled(f"  {label:<{_LABEL}}", label, text, width)
+    yield from _facts(facts, width)
     for hosts in _alike(found.hosts):
         yield ""
         yield from _hosts(hosts, width)
@@ -81,6 +76,11 @@ def _hosts(hosts: Sequence[HostContents], width: int) -> Iterator[str]:
         ("missing", "; ".join(gone) if first.files else next((each.why for each in first.missing if each.why), "")),
         ("not read", f"{', '.join(first.unread)}: not a name of a snapshot's file" if first.unread else ""),
     )
+    yield from _facts(facts, width)
+
+
+def _facts(facts: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+    """Those that are known, each beside its label."""
     for label, text in facts:
         if text:
             yield from labelled(f"  {label:<{_LABEL}}", label, text, width)

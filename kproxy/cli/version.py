@@ -7,7 +7,7 @@ import platform
 import click
 
 from kproxy import KUBE_PROXY_VERSION, __version__
-from kproxy.cli.output import output_option, write_answer, write_output
+from kproxy.cli.output import output_option, write_result
 
 
 @click.command("version")
@@ -20,8 +20,6 @@ def command(output_format: str) -> None:
       kproxy version
       kproxy version -o json
     """
-    if output_format == "text":
-        write_output(f"kproxy {__version__}, as kube-proxy {KUBE_PROXY_VERSION}\n", None)
-        return
     found = {"version": __version__, "kubeProxy": KUBE_PROXY_VERSION, "python": platform.python_version()}
-    write_answer("Version", found, output_format)
+    lines = [f"kproxy {__version__}, as kube-proxy {KUBE_PROXY_VERSION}"]
+    write_result("Version", found, output_format, lines, paged=False)

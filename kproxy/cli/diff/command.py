@@ -22,7 +22,7 @@ from kproxy.cli.diff.bound import MEMORY, Bound
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import report_note, working, write_answer, write_files, write_report
+from kproxy.cli.output import report_note, working, write_files, write_report, write_result
 from kproxy.cli.sources import Sources
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
@@ -206,10 +206,10 @@ def command(
     lacking = suspected(gap for gap in gaps if gap.thing not in same)
     if lacking:
         found = replace(found, alike=False)
+    lines = [*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)]
     if html is not None:
         from kproxy.explorer.export.commands import diff_page
 
-        lines = [*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)]
         # The page has no other place for what was not compared.
         left = [Undecided(f"{gap.family} packets".lstrip(), f"not seen: {gap.what} ({gap.why})") for gap in lacking]
         if not lost:
@@ -218,10 +218,7 @@ def command(
         with working("drawing the page"):
             page = diff_page(shown, labels, click.unstyle("\n".join(lines)), [each.cluster() for each in sides])
         write_files({Path(html): page})
-    if output_format != "text":
-        write_answer("Comparison", comparison_record(found, labels), output_format, gaps)
-    else:
-        write_report([*comparison_text(found, labels, counts, None if everything else most), *unseen_lines(gaps, same)])
+    write_result("Comparison", comparison_record(found, labels), output_format, lines, gaps)
     exit_with(found=bool(found.differences), undecided=not found.alike, unseen=lacking)
 
 

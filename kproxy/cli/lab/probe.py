@@ -9,14 +9,15 @@ from fractions import Fraction
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.options import SecondsRange
-from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_answer, write_report
+from kproxy.cli.options import SecondsRange, both_families
+from kproxy.cli.output import output_option, table_lines, terminal_width, working, write_result
 from kproxy.cluster.journey.path import ANSWERED
 from kproxy.lab.cluster import read_cluster
 from kproxy.lab.inspect.probe import Cell, Possible, ProbeResult, cells_of, run_probe
 from kproxy.lab.inspect.targets import client_host
 from kproxy.lab.model.hosts import LabModel
 from kproxy.lab.spec import family_of
+from kproxy.services import IPFamily
 
 
 @click.command("probe")
@@ -26,8 +27,7 @@ from kproxy.lab.spec import family_of
     "--from", "sources", metavar="HOST", multiple=True,
     help="Ask from these (client, a node, a pod) instead of one client of each kind; repeatable.",
 )  # fmt: skip
-@click.option("-4", "ipv4", is_flag=True, help="IPv4 only.")
-@click.option("-6", "ipv6", is_flag=True, help="IPv6 only.")
+@both_families
 @click.option("--count", type=click.IntRange(1, 1000), default=6, show_default=True, help="Questions for each cell.")
 @click.option(
     "--timeout", type=SecondsRange(0.05, 60), default=1.5, show_default=True, metavar="SECONDS",
@@ -38,8 +38,7 @@ def command(
     name: str,
     services: Sequence[str],
     sources: Sequence[str],
-    ipv4: bool,
-    ipv6: bool,
+    families: tuple[IPFamily, ...],
     count: int,
     timeout: float,
     output_format: str,
@@ -61,16 +60,11 @@ def command(
     cluster.require_api_server("the Services")
     chosen = [cluster.service(text) for text in services] or cluster.echoing
     hosts = [client_host(cluster, text) for text in sources]
-    wanted = {family for family, asked in ((4, ipv4), (6, ipv6)) if asked} or {4, 6}
-    cells = [
-        (client, target) for client, target in cells_of(cluster, chosen, hosts) if family_of(target.address) in wanted
-    ]
+    wanted = {family.version for family in families or IPFamily}
+    cells = [each for each in cells_of(cluster, chosen, hosts) if family_of(each[1].address) in wanted]
     with working("probing"):
         result = ProbeResult(tuple(run_probe(LabModel(record.spec, cluster), cells, count=count, timeout=timeout)))
-    if output_format != "text":
-        write_answer("LabProbe", result, output_format)
-    else:
-        write_report(matrix(result))
+    write_result("LabProbe", result, output_format, matrix(result))
     if result.differing:
         sys.exit(1)
 

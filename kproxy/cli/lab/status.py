@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from kproxy.cli.lab.common import name_option, open_lab
-from kproxy.cli.output import output_option, table_lines, terminal_width, write_answer, write_report
+from kproxy.cli.output import output_option, table_lines, terminal_width, write_result
 from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView, read_cluster
 
 
@@ -24,10 +24,7 @@ def command(name: str, output_format: str) -> None:
     """
     lab, record = open_lab(name)
     cluster = read_cluster(lab, record)
-    if output_format != "text":
-        write_answer("LabStatus", cluster, output_format)
-        return
-    write_report(picture(cluster))
+    write_result("LabStatus", cluster, output_format, picture(cluster))
 
 
 def picture(cluster: ClusterView) -> Iterator[str]:

@@ -12,7 +12,7 @@ import click
 from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.options import SecondsRange
-from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_answer, write_report
+from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_result
 from kproxy.cluster.journey.path import ANSWERED, Hop, Journey
 from kproxy.dataplane.concrete.graph import Step
 from kproxy.lab.cluster import read_cluster
@@ -74,10 +74,7 @@ def command(
     found = follow(model, client_host(cluster, source), find_target(cluster, destination, family), timeout=timeout)
     if pcap is not None:
         write_bytes(pcap, pcapng(found.frames))
-    if output_format != "text":
-        write_answer("LabTrace", as_json(found), output_format)
-    else:
-        write_report(describe(found, rules))
+    write_result("LabTrace", as_json(found), output_format, describe(found, rules))
     if not found.agrees:
         sys.exit(1)
 
@@ -177,14 +174,8 @@ def as_json(found: Followed) -> dict[str, Any]:
         "from": found.client,
         "to": found.target,
         "journeys": [
-            {
-                "probability": str(journey.probability),
-                "end": journey.end,
-                "at": journey.at,
-                "pod": journey.pod,
-                "source": journey.source,
-                "reason": journey.reason,
-            }
+            {"probability": str(journey.probability)}
+            | {name: getattr(journey, name) for name in ("end", "at", "pod", "source", "reason")}
             for journey in found.journeys
         ],
         "answer": found.answer,
@@ -192,14 +183,15 @@ def as_json(found: Followed) -> dict[str, Any]:
         "open": found.is_open,
         "hops": [
             {
-                "way": (wanted or seen).direction,  # type: ignore[union-attr]
-                "host": (wanted or seen).host,  # type: ignore[union-attr]
-                "device": (wanted or seen).device,  # type: ignore[union-attr]
-                "direction": "out" if (wanted or seen).outgoing else "in",  # type: ignore[union-attr]
+                "way": place.direction,
+                "host": place.host,
+                "device": place.device,
+                "direction": "out" if place.outgoing else "in",
                 "model": wanted.words if wanted else None,
                 "captured": seen.words if seen else None,
                 "time": seen.time if seen else None,
             }
             for wanted, seen in found.compared.pairs
+            if (place := wanted or seen) is not None
         ],
     }

@@ -10,15 +10,7 @@ import click
 import msgspec
 
 from kproxy.cli.lab.common import name_option
-from kproxy.cli.output import (
-    output_option,
-    report_note,
-    table_lines,
-    terminal_width,
-    write_answer,
-    write_output,
-    write_report,
-)
+from kproxy.cli.output import output_option, report_note, table_lines, terminal_width, write_output, write_result
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.down import all_labs
 from kproxy.lab.spec import check_name
@@ -48,18 +40,16 @@ def list_command(output_format: str) -> None:
       export KPROXY_LAB=$(kproxy lab list -o json | jq -r '.labs[0].name')
     """
     found = [_read(each) for each in all_labs()]
-    if output_format != "text":
-        write_answer("LabList", {"labs": found}, output_format)
-        return
-    if not found:
-        report_note("no lab is there: `kproxy lab up` makes one")
-        return
-    for each in found:
-        if Path(each.directory).parent != lab_root():
-            report_note(f"lab {each.name} is kept in {each.directory}: `kproxy lab down --all` ends it, too")
+    notes = [
+        f"lab {each.name} is kept in {each.directory}: `kproxy lab down --all` ends it, too"
+        for each in found
+        if Path(each.directory).parent != lab_root()
+    ]
     rows = [("NAME", "PHASE", "NODES", "IP FAMILY", "MODE")]
     rows += [(each.name, each.phase, str(each.nodes), each.ip_family, each.mode) for each in found]
-    write_report(table_lines(rows, width=terminal_width()))
+    lines = table_lines(rows, width=terminal_width()) if found else ()
+    notes = notes if found else ["no lab is there: `kproxy lab up` makes one"]
+    write_result("LabList", {"labs": found}, output_format, lines, notes=notes)
 
 
 def _read(lab: LabDirectory) -> _Lab:

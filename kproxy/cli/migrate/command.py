@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, Rendering
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import both_families, rendering_options
-from kproxy.cli.output import output_option, working, write_answer, write_files, write_report
+from kproxy.cli.output import output_option, working, write_files, write_result
 from kproxy.cli.sources import OBJECTS, Sources, read_rules, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
@@ -155,8 +156,5 @@ def command(
             objects += source.read_pods()
             text = click.unstyle("\n".join(report_lines(report)))
             write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, how.features), text)})
-    if output_format != "text":
-        write_answer("Migration", report, output_format, unseen)
-    else:
-        write_report([*report_lines(report), *unseen_lines(unseen)])
+    write_result("Migration", report, output_format, chain(report_lines(report), unseen_lines(unseen)), unseen)
     exit_with(found=bool(report.findings), undecided=report.changes)
