@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -140,8 +140,14 @@ def _check_iptables(ruleset: Ruleset, label: str, text: str, *, alone: bool) -> 
         raise InputError(message) from error
 
 
-def read_dumps(paths: Sequence[str]) -> tuple[list[RuleFile], dict[str, IpSet]]:
-    """The dumps of one host: its rules, and beside them what ipset save printed.
+def _rule_text(path: str) -> str:
+    return read_text(path, rules=True)
+
+
+def read_dumps(
+    paths: Sequence[str], read: Callable[[str], str] = _rule_text
+) -> tuple[list[RuleFile], dict[str, IpSet]]:
+    """The dumps of one host: its rules, and beside them what ipset save printed. `read` gives a file's text.
 
     Raises:
         InputError: one cannot be read.
@@ -149,7 +155,7 @@ def read_dumps(paths: Sequence[str]) -> tuple[list[RuleFile], dict[str, IpSet]]:
     files: list[RuleFile] = []
     sets: dict[str, IpSet] = {}
     for path in paths:
-        text = read_text(path, rules=True)
+        text = read(path)
         if len(paths) > 1 and recognise(text) is RuleKind.IPSET:
             sets |= read_ipsets(text, text_label(path))
         else:

@@ -38,7 +38,8 @@ def together(
             continue
         files = open_files(name.names[0]) if name.kind is Kind.SNAPSHOT else gather(name)
         found.update((path, files.read(path) or b"") for path in files.paths())
-    found.update(_objects([path for each in names if each.kind is Kind.MANIFESTS for path in each.names]))
+    paths = [path for each in names if each.kind is Kind.MANIFESTS for path in each.names]
+    found.update(object_files(paths, read_octets("-") if "-" in paths else b""))
     dumps: dict[str, list[str]] = {}
     for each in names:
         if each.kind is Kind.RULES:
@@ -51,9 +52,14 @@ def together(
     return MemoryFiles(label, found)
 
 
-def _objects(paths: list[str]) -> Iterator[tuple[str, bytes]]:
+def object_files(paths: Sequence[str], stdin: bytes) -> Iterator[tuple[str, bytes]]:
+    """Manifests by names that a snapshot may give them: their content decides what they are. `stdin` is what `-` stands
+    for.
+
+    Raises:
+        ManifestError: some cannot be read.
+    """
     problems: list[Problem] = []
-    stdin = read_octets("-") if "-" in paths else b""
     for name in paths:
         for path, data in read_files(name, stdin, problems):
             plain = "stdin.yaml" if path == "-" else path.replace("/", "_")

@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kproxy.api import KubeProxyConfiguration
-from kproxy.api.fielderror import ManifestError, Problem
-from kproxy.api.load.manifests import SUFFIXES, read_files
-from kproxy.api.octets import read_octets
 from kproxy.cluster.allocate import Network
 from kproxy.cluster.completeness import remark_claimed_twice, remark_no_cluster_ips, remark_no_slices
-from kproxy.cluster.inputs import MAX_RULES, check_rule_size, named_file, read_config
-from kproxy.cluster.rules import HostRules, RuleFile, RuleKind, read_ipsets, read_rule_file, recognise
+from kproxy.cluster.inputs import check_rule_size, read_config, read_text, text_label
+from kproxy.cluster.rules import HostRules, read_dumps
 from kproxy.cluster.snapshot.cluster import Cluster, host_names
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, is_snapshot, is_whole, open_files
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import InferredConfigs
 from kproxy.cluster.snapshot.layout import CONFIGZ, OBJECTS
+from kproxy.cluster.together import object_files
 from kproxy.dataplane import IpSet
-from kproxy.errors import InputError
 from kproxy.explorer.sources.rendering import RenderedCluster
 from kproxy.render import Features
 
@@ -196,7 +193,7 @@ class ManifestSource(Still):
             allocate: where Services without cluster IPs get theirs.
             endpoints: how many a Service gets that has a selector and no EndpointSlice.
         """
-        self.label = ", ".join("standard input" if name == "-" else name for name in filenames)
+        self.label = ", ".join(map(text_label, filenames))
         self._filenames = tuple(filenames)
         self._config_path = config_path
         self._mode = mode
@@ -237,36 +234,28 @@ class ManifestSource(Still):
     def _contents(self) -> Iterator[tuple[str, bytes]]:
         """The manifests, by names in `objects/`: their content decides what they are, so each may have any of these. Of
         a snapshot also the configurations of its nodes, unless one is given."""
-        problems: list[Problem] = []
-        for name in self._filenames:
-            if name != "-" and is_snapshot(name):
-                held = open_files(name)
-                wanted = (f"{OBJECTS}/",) if self._config_path is not None else (f"{OBJECTS}/", f"/{CONFIGZ}")
-                for path in held.paths():
-                    if path.startswith(wanted) or path.endswith(wanted):
-                        yield path, held.read(path) or b""
-                continue
-            for path, data in read_files(name, self._stdin, problems):
-                yield f"{OBJECTS}/{'stdin.yaml' if path == '-' else _plain(Path(path))}", data
-        if problems:
-            raise ManifestError(problems)
+        wanted = (f"{OBJECTS}/",) if self._config_path is not None else (f"{OBJECTS}/", f"/{CONFIGZ}")
+        for held in self._snapshots():
+            for path in held.paths():
+                if path.startswith(wanted) or path.endswith(wanted):
+                    yield path, held.read(path) or b""
+        yield from object_files([name for name in self._filenames if not _is_held(name)], self._stdin)
 
     def _hosts(self) -> dict[str, HostFacts]:
         """The hosts of snapshots, whose rules tell kube-proxy's configuration if nothing else does."""
         return {name: HostFacts(files, name) for files in self._snapshots() for name in host_names(files)}
 
     def _snapshots(self) -> list[Files]:
-        return [open_files(name) for name in self._filenames if name != "-" and is_snapshot(name)]
+        return [open_files(name) for name in self._filenames if _is_held(name)]
 
     def away(self) -> str:
         gone = [name for name in self._filenames if name != "-" and not Path(name).exists()]
         return f"{gone[0]}: it is no longer there" if gone else ""
 
 
-def _plain(path: Path) -> str:
-    """A manifest's path as a name in `objects/`."""
-    name = str(path).replace("/", "_")
-    return name if path.suffix in SUFFIXES else f"{name}.yaml"
+def _is_held(name: str) -> bool:
+    """Whether the objects are those of a snapshot."""
+    return name != "-" and is_snapshot(name)
 
 
 class RulesSource(Still):
@@ -275,31 +264,20 @@ class RulesSource(Still):
     kind = RULES
 
     def __init__(self, paths: Sequence[str], stdin: bytes) -> None:
-        self.label = ", ".join("standard input" if path == "-" else path for path in paths)
+        self.label = ", ".join(map(text_label, paths))
         self._paths = tuple(paths)
         self._stdin = stdin
 
     def read(self) -> SourceState:
-        rules: list[RuleFile] = []
-        sets: dict[str, IpSet] = {}
-        for path in self._paths:
-            text = self._text(path)
-            if recognise(text) is RuleKind.IPSET:
-                sets |= read_ipsets(text, path)
-            else:
-                rules.append(read_rule_file(text, path))
+        rules, sets = read_dumps(self._paths, self._text)
         found = HostRules(rules)
         return SourceState(self.label, rules=found, sets=sets, warnings=found.assumptions())
 
     def _text(self, path: str) -> str:
-        try:
-            data = self._stdin if path == "-" else read_octets(named_file(path), most=MAX_RULES)
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise InputError(f"{path}: {error}") from error
-        check_rule_size(data, path)
-        return data.decode("utf-8", "surrogateescape")
+        if path != "-":
+            return read_text(path, rules=True)
+        check_rule_size(self._stdin, text_label(path))
+        return self._stdin.decode("utf-8", "surrogateescape")
 
     def away(self) -> str:
         gone = [path for path in self._paths if path != "-" and not Path(path).exists()]
