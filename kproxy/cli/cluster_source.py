@@ -107,7 +107,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class RenderChoices:
     """How kube-proxy's rules are made of objects.
 
     Attributes:
@@ -185,7 +185,7 @@ class ClusterSource:
 
     def read(
         self,
-        how: Rendering = Rendering(),
+        how: RenderChoices = RenderChoices(),
         *,
         narrow: bool = True,
         objects: list[RawObject] | None = None,
@@ -275,7 +275,7 @@ class ClusterSource:
         found = Lacking.of(cluster, complete=whole, assumed=assumed)
         return replace(found, configuration=not self.reads.config_known)
 
-    def explored(self, how: Rendering, stdin: bytes) -> Source:
+    def explored(self, how: RenderChoices, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
         given = how.config, how.mode, how.features
         if self.is_live:

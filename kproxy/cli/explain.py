@@ -10,7 +10,7 @@ import msgspec
 
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, Rendering
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, RenderChoices
 from kproxy.cli.evidence import assume_option, unseen_lines
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import (
@@ -64,7 +64,7 @@ _MOST_NAMES = 10
 def command(
     sources: Sources,
     all_namespaces: bool,
-    how: Rendering,
+    how: RenderChoices,
     family: IPFamily | None,
     service: str | None,
     assumed: Assumed,
@@ -165,7 +165,7 @@ def _chosen(keys: Sequence[str], service: str | None, namespace: str | None, whe
 
 
 def _of_objects(
-    sources: Sources, how: Rendering, service: str | None, asked: IPFamily | None, assumed: Assumed
+    sources: Sources, how: RenderChoices, service: str | None, asked: IPFamily | None, assumed: Assumed
 ) -> list[tuple[Explanation, tuple[Unseen, ...]]]:
     """What kube-proxy makes of the Services that are meant, and what was not seen of each."""
     source, node = sources.objects, sources.node
@@ -215,7 +215,7 @@ def _table(found: Sequence[tuple[Explanation, tuple[Unseen, ...]]]) -> Iterator[
     yield from table_lines(rows, width=terminal_width())
 
 
-def _write_page(html: str, sources: Sources, how: Rendering, service: str, family: IPFamily | None) -> None:
+def _write_page(html: str, sources: Sources, how: RenderChoices, service: str, family: IPFamily | None) -> None:
     from kproxy.explorer.export.commands import explain_page
     from kproxy.explorer.model.model import Model
 

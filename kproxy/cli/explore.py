@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli.cluster_source import Rendering
+from kproxy.cli.cluster_source import RenderChoices
 from kproxy.cli.options import parse_listen, rendering_options
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import EVERYTHING, Sources, sources
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--export", metavar="FILE.html", help="Write one file that needs no server, and end; - for stdout.")
 def command(
     sources: Sources,
-    how: Rendering,
+    how: RenderChoices,
     against: Sequence[str],
     listen: str,
     open_page: bool,
@@ -82,7 +82,7 @@ def command(
     asyncio.run(serve(explorer, host, port, ready))
 
 
-def _read(sources: Sources, how: Rendering, against: Sequence[str]) -> tuple[Source, Source | None]:
+def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple[Source, Source | None]:
     """What is named: one source of all, and maybe a second one. Raises click.UsageError."""
     from kproxy.cluster.sources import read_name
     from kproxy.explorer.sources.named import source_named
@@ -91,7 +91,7 @@ def _read(sources: Sources, how: Rendering, against: Sequence[str]) -> tuple[Sou
     first = sources.names[0]
     rendered = sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
     seconds = any(read_name(name).kind is Kind.MANIFESTS for name in against)
-    if not rendered and not seconds and how != Rendering():
+    if not rendered and not seconds and how != RenderChoices():
         raise click.UsageError("--config, --mode and --feature go with manifests or a cluster alone")
     names = (*(path for each in sources.names for path in each.names), *against)
     if names.count("-") > 1:

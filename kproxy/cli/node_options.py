@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cli.cluster_source import ClusterSource, Rendering
+from kproxy.cli.cluster_source import ClusterSource, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, given_features, rendering_options, tell_unused_options
 from kproxy.cli.output import ProgressLine, output_option, report_note, working
 from kproxy.cli.sources import OBJECTS, Sources, sources
@@ -62,7 +62,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
     """What the command line of `apply` and `drift` says: a node's rules, the kernel they belong in, and the output."""
 
     sources: Sources
-    how: Rendering
+    how: RenderChoices
     variant: str
     families: tuple[IPFamily, ...]
     lock_wait: float

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.cluster_source import Rendering
+from kproxy.cli.cluster_source import RenderChoices
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
 from kproxy.render import Features
@@ -99,13 +99,13 @@ def _four_and_six(function: Callable[..., object], which: str, otherwise: str) -
 
 
 def rendering_options(*, mode: bool = True, hidden: bool = False) -> Callable[[Function], Function]:
-    """Adds --config, --mode and --feature, and gives them to the command as `how`, a `Rendering`. `hidden`: those but
-    --config are not in --help."""
+    """Adds --config, --mode and --feature, and gives them to the command as `how`, a RenderChoices. `hidden`: --help
+    has --config alone."""
 
     def add(function: Function) -> Function:
         @wraps(function)
         def with_rendering(**values: Any) -> object:
-            how = Rendering(values.pop("config_path"), values.pop("mode", None), values.pop("features"))
+            how = RenderChoices(values.pop("config_path"), values.pop("mode", None), values.pop("features"))
             return function(how=how, **values)
 
         found = feature_option(hidden=hidden)(with_rendering)

@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, Rendering
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, RenderChoices
 from kproxy.cli.documents import text_of
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
@@ -56,7 +56,7 @@ FORMATS = ("save", "restore", "json", "yaml")
 )
 def command(
     sources: Sources,
-    how: Rendering,
+    how: RenderChoices,
     family: IPFamily | None,
     output_format: str,
     output: str | None,

@@ -12,7 +12,7 @@ import click
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cli.cluster_source import (
     Connection,
-    Rendering,
+    RenderChoices,
     connection_options,
     object_options,
     read_allocate,
@@ -169,11 +169,11 @@ def command(
     sources = Sources(
         (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0
     )
-    how = Rendering(configs[0], mode_a or mode, features)
+    how = RenderChoices(configs[0], mode_a or mode, features)
     common = Choices(how, sources, assumed=assumed, as_given=config_a != config_b)
     sides = (
         SideInput(one, common),
-        SideInput(other, replace(common, how=Rendering(configs[1], mode_b or mode, features), without=without)),
+        SideInput(other, replace(common, how=RenderChoices(configs[1], mode_b or mode, features), without=without)),
     )
     labels = (sides[0].label, sides[1].label)
     for side, opposite in (sides, sides[::-1]):

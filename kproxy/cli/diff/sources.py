@@ -11,7 +11,7 @@ from msgspec import structs
 
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, Reads, Rendering
+from kproxy.cli.cluster_source import ClusterSource, Reads, RenderChoices
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import Sources, read_rules, register_readers
 from kproxy.cluster.completeness import remark_no_config
@@ -40,7 +40,7 @@ class Choices:
     """What options say about a side; `common` what they say about sources. Sides with the same `reads` read what both
     name once. `as_given`: kube-proxy's configuration is what options say, its defaults where they say nothing."""
 
-    how: Rendering = field(default_factory=Rendering)
+    how: RenderChoices = field(default_factory=RenderChoices)
     common: Sources = field(default_factory=lambda: Sources(()))
     without: tuple[str, ...] = ()
     assumed: Assumed = NOTHING

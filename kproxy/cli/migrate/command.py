@@ -13,7 +13,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, Rendering
+from kproxy.cli.cluster_source import ONLY_NAMESPACE, RenderChoices
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import both_families, rendering_options
 from kproxy.cli.output import output_option, working, write_files, write_result
@@ -47,7 +47,7 @@ from kproxy.services import IPFamily
 @click.option("--verify", is_flag=True, help="As root: send each packet through the kernel, in a namespace per mode.")
 def command(
     sources: Sources,
-    how: Rendering,
+    how: RenderChoices,
     all_nodes: bool,
     to: str,
     host_path: str | None,

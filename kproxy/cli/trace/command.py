@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from kproxy.api import Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, Rendering, with_options
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, RenderChoices, with_options
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
@@ -106,7 +106,7 @@ _hidden = partial(click.option, hidden=True)
 @_hidden_options
 def command(
     sources: Sources,
-    how: Rendering,
+    how: RenderChoices,
     ipsets: Sequence[str],
     host_path: str | None,
     local_ips: Sequence[str],
@@ -419,14 +419,14 @@ def _check_usage(
     ipsets: Sequence[str],
     host_path: str | None,
     local_ips: Sequence[str],
-    how: Rendering,
+    how: RenderChoices,
     *,
     on_host: bool,
 ) -> None:
     """`on_host`: the rules of a host are asked, no dump's."""
     if sources.dumps and (sources.netns is not None or sources.of(Kind.LAB)):
         raise click.UsageError(f"one source of rules expected, not {sources.label}")
-    of_objects = how != Rendering() or sources.without or sources.allocate or sources.endpoints
+    of_objects = how != RenderChoices() or sources.without or sources.allocate or sources.endpoints
     if (on_host or sources.dumps) and of_objects:
         raise click.UsageError(
             "--config, --mode, --feature, --without, --allocate and --assume-endpoints go with manifests or a cluster "

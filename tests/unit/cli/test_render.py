@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from kproxy.services import IPFamily
-from tests.support.cli import Run
+from tests.support.cli import KPROXY, Run
 from tests.support.recorded import CLUSTERS, MINIKUBE, render, render_nftables
 from tests.support.waiting import PATIENCE
 
@@ -31,15 +32,9 @@ def test_save_is_the_default(kproxy: Run) -> None:
 
 
 NFT = (
-    "-f",
-    CLUSTERS[0] / "cluster.yaml",
-    "-f",
-    CLUSTERS[0] / "service-cidr.yaml",
-    "--config",
-    CLUSTERS[0] / "config.nftables.yaml",
-    "--node",
-    "node-0",
-)
+    "-f", CLUSTERS[0] / "cluster.yaml", "-f", CLUSTERS[0] / "service-cidr.yaml",
+    "--config", CLUSTERS[0] / "config.nftables.yaml", "--node", "node-0",
+)  # fmt: skip
 
 
 def test_nftables_mode(kproxy: Run) -> None:
@@ -86,13 +81,6 @@ def test_nftables_mode_lists_objects_with_provenance(kproxy: Run) -> None:
     assert (missing.returncode, missing.stderr) == (2, "error: there is no chain 'none' in table ip kube-proxy\n")
 
 
-@pytest.mark.parametrize("arguments", [("--format", "json", "-t", "nat"), ("--format", "yaml", "-t", "filter")])
-def test_what_nftables_mode_does_not_have(kproxy: Run, arguments: tuple[str, ...]) -> None:
-    done = kproxy("render", *NFT, *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "nftables mode has one table" in done.stderr
-
-
 def test_restore_and_families(kproxy: Run) -> None:
     for flag, family in (("-4", IPFamily.IPV4), ("-6", IPFamily.IPV6)):
         done = kproxy("render", *MINI, flag, "--format", "restore")
@@ -134,9 +122,6 @@ def test_json_lists_rules_with_provenance(kproxy: Run) -> None:
     }
     masquerade = by_text["-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000"]
     assert masquerade["provenance"] == {"reason": "base rule: mark for masquerading", "base": True}
-
-
-def test_narrowing(kproxy: Run) -> None:
     narrowed = json.loads(kproxy("render", *MINI, "--format", "json", "--chain", "KUBE-MARK-MASQ").stdout)
     assert [record["rule"] for record in narrowed] == [1]
 
@@ -148,6 +133,8 @@ def test_narrowing(kproxy: Run) -> None:
         (("--format", "yaml", "-t", "raw"), "no rules in table 'raw'"),
         (("--format", "json", "-t", "nope"), "no rules in table 'nope'"),
         (("-t", "nat"), "narrow --format json and yaml"),
+        (("--mode", "nftables", "--format", "json", "-t", "nat"), "nftables mode has one table"),
+        (("--mode", "nftables", "--format", "yaml", "-t", "filter"), "nftables mode has one table"),
         (("--node", "nobody"), "node 'nobody' is not among the Nodes of the cluster: minikube"),
         (("--feature", "nope=on"), "'nope' is not a feature"),
         (("--feature", "nfacct=yes"), "a feature is on or off"),
@@ -284,10 +271,6 @@ def test_all_nodes(kproxy: Run, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
-    import subprocess
-
-    from tests.support.cli import KPROXY
-
     command = [*KPROXY, "render", *map(str, MINI)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -308,26 +291,19 @@ def test_help_shows_examples(kproxy: Run) -> None:
 
 @pytest.mark.parametrize("arguments", [("render", *MINI), ("explain", *MINI, "--service", "default/crd-array-watcher")])
 def test_a_full_or_closed_stdout_is_one_message(arguments: tuple[str | Path, ...]) -> None:
-    import subprocess
-
-    from tests.support.cli import KPROXY
-
-    command = " ".join(f"'{part}'" for part in (*KPROXY, *arguments))
     for redirection, words in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
-        done = subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr == f"error: cannot write output: {words}\n"
+        done = in_shell(*arguments, redirection=redirection)
+        assert (done.returncode, done.stderr) == (1, f"error: cannot write output: {words}\n")
 
 
 def test_a_closed_stdin_holds_no_objects() -> None:
-    import subprocess
+    done = in_shell("render", "-f", "-", redirection="<&-")
+    assert (done.returncode, done.stderr) == (2, "error: -: no Kubernetes objects found\n")
 
-    from tests.support.cli import KPROXY
 
-    command = " ".join(f"'{part}'" for part in (*KPROXY, "render", "-f", "-"))
-    done = subprocess.run(["sh", "-c", f"{command} <&-"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "error: -: no Kubernetes objects found\n"
+def in_shell(*arguments: str | Path, redirection: str) -> subprocess.CompletedProcess[str]:
+    command = " ".join(f"'{part}'" for part in (*KPROXY, *arguments))
+    return subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
 
 
 def test_all_nodes_writes_all_or_nothing(kproxy: Run, tmp_path: Path) -> None:
