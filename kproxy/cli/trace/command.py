@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from kproxy.api import Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, RenderChoices, with_options
+from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, RenderChoices
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
@@ -47,29 +47,8 @@ LIMITS = {"within": True, "above": False}
 _USED = ("v1/Pod",)
 
 
-def _hidden_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Adds the options that --help does not show: those of older versions, and those that few need (documentation:
-    trace)."""
-    return with_options(
-        function,
-        [
-            _hidden("--ipset", "ipsets", multiple=True),
-            _hidden("--local-ip", "local_ips", multiple=True),
-            _hidden("--src"),
-            _hidden("--dst"),
-            _hidden("--sport", type=click.IntRange(0, 65535)),
-            _hidden("--dport", type=click.IntRange(0, 65535)),
-            _hidden("--origin", type=click.Choice(["arriving", "local"])),
-            _hidden("--mark"),
-            _hidden("--ctmark"),
-            _hidden("--limit", type=click.Choice(list(LIMITS))),
-            _hidden("--pcap"),
-            _hidden("--paths", is_flag=True),
-        ],
-    )
-
-
 _hidden = partial(click.option, hidden=True)
+"""What --help does not show: options of older versions, and those that few need (documentation: trace)."""
 
 
 @click.command("trace")
@@ -79,15 +58,15 @@ _hidden = partial(click.option, hidden=True)
     "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )
 @click.option(
-    "--from", "sender", metavar="REF", help="Who sends: NAME of a Pod, pod/NS/NAME, node/NAME, IP[:PORT].",
+    "--from", metavar="REF", help="Who sends: NAME of a Pod, pod/NS/NAME, node/NAME, IP[:PORT].",
     shell_complete=names.senders,
 )  # fmt: skip
 @click.option(
-    "--to", "receiver", metavar="REF", help="NAME of a Service, svc/NS/NAME:PORT, nodeport/..., pod/..., IP:PORT.",
+    "--to", metavar="REF", help="NAME of a Service, svc/NS/NAME:PORT, nodeport/..., pod/..., IP:PORT.",
     shell_complete=names.receivers,
 )  # fmt: skip
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
-@click.option("--in", "in_interface", metavar="IFACE", help="The interface it arrives on. Default: open.")
+@click.option("--in", metavar="IFACE", help="The interface it arrives on. Default: open.")
 @click.option(
     "--ctstate", metavar="STATE", help="NEW, ESTABLISHED, RELATED, INVALID, UNTRACKED or open; DNAT, SNAT too."
 )
@@ -103,7 +82,18 @@ _hidden = partial(click.option, hidden=True)
 @click.option("--packets", metavar="FILE", help="Trace the packets of JSON lines, - for stdin, or of a capture.")
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), help="Default: text.")
 @click.option("--html", metavar="FILE", help="Write a page that shows it as a picture.")
-@_hidden_options
+@_hidden("--ipset", "ipsets", multiple=True)
+@_hidden("--local-ip", "local_ips", multiple=True)
+@_hidden("--src")
+@_hidden("--dst")
+@_hidden("--sport", type=click.IntRange(0, 65535))
+@_hidden("--dport", type=click.IntRange(0, 65535))
+@_hidden("--origin", type=click.Choice(["arriving", "local"]))
+@_hidden("--mark")
+@_hidden("--ctmark")
+@_hidden("--limit", type=click.Choice(list(LIMITS)))
+@_hidden("--pcap")
+@_hidden("--paths", is_flag=True)
 def command(
     sources: Sources,
     how: RenderChoices,
@@ -147,10 +137,11 @@ def command(
       kproxy trace node.save --to web --expect accept
     """
     gc.disable()  # many objects and next to no garbage
-    given = {_FIELDS[name]: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     if packets is not None and pcap is None and first_octets(packets, 4) in _CAPTURES:
         packets, pcap = None, packets
-    _check_summary(summary, html)
+    if summary and html is not None:
+        raise click.UsageError("--summary leaves out the way, which --html shows: they exclude each other")
     if _is_whole(sources):
         _trace_hosts(sources, given, sport, expect, output_format, html, summary=summary)
         return
@@ -192,10 +183,12 @@ def command(
     if pcap is not None:
         asked = _of_families_with_rules(refused, asked)
 
+    told = frozenset(_given_options().values())
+
     def answers() -> list[Report | InputError]:
         return [
             refused.get(each.question.packet.family)
-            or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions, _told())
+            or _report(traced, each, paths, LIMITS.get(limit or ""), assumptions, told)
             for each in asked
         ]
 
@@ -250,10 +243,8 @@ def _trace_hosts(
     *,
     summary: bool,
 ) -> None:
-    context = click.get_current_context()
-    named = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if wrong := named & {each.name for each in context.command.params} & _OF_ONE_HOST:
-        (option, *_) = (each.opts[0] for each in context.command.params if each.name in wrong)
+    option = next((spelled for name, spelled in _given_options().items() if name in _OF_ONE_HOST), "")
+    if option:
         raise click.UsageError(
             f"{option} goes with one host, as in {sources.names[0].text or 'cluster:'}@NODE; all hosts go with "
             "--from, --to, --proto, --sport, -n, --summary, --expect, -o and --html only"
@@ -338,11 +329,11 @@ def _without_connection_mark(question: Question) -> Question:
     return dataclasses.replace(question, connection=question.connection.replace(mark_known=UINT32))
 
 
-def _told() -> frozenset[str]:
-    """The options that were given, as they are written."""
+def _given_options() -> dict[str, str]:
+    """The options that were given, by name, as they are written."""
     context = click.get_current_context()
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    return frozenset(each.opts[0] for each in context.command.params if each.name in given)
+    return {each.name: each.opts[0] for each in context.command.params if each.name in given}
 
 
 def _pods(source: ClusterSource, objects: Sequence[RawObject]) -> Mapping[str, Pod]:
@@ -390,23 +381,9 @@ def _assumptions(texts: Sequence[str]) -> _Assumptions:
     return found
 
 
-_FIELDS = {
-    "src": "src",
-    "dst": "dst",
-    "sender": "from",
-    "receiver": "to",
-    "proto": "proto",
-    "in_interface": "in",
-    "origin": "origin",
-    "mark": "mark",
-    "ctstate": "ctstate",
-    "ctmark": "ctmark",
-}
 _COMMON = ("in", "origin", "mark", "ctstate", "ctmark")
-
-
 _OF_ONE_HOST = {
-    "config_path", "mode", "features", "ipsets", "host_path", "local_ips", "dport", "in_interface", "origin", "mark",
+    "config_path", "mode", "features", "ipsets", "host_path", "local_ips", "dport", "in", "origin", "mark",
     "ctstate", "ctmark", "limit", "assumed", "pcap", "packets", "paths", "without", "allocate", "endpoints",
 }  # fmt: skip
 _RULES_ALONE = "; a dump names Services alone: give an address, or the cluster's objects beside it"
@@ -461,11 +438,6 @@ def _check_packet(
         raise click.UsageError("--packets answers in JSON lines")
     if packets == "-" and any("-" in each.names for each in sources.names):
         raise click.UsageError("only one input can be standard input")
-
-
-def _check_summary(summary: bool, html: str | None) -> None:
-    if summary and html is not None:
-        raise click.UsageError("--summary leaves out the way, which --html shows: they exclude each other")
 
 
 def _asked(
