@@ -32,13 +32,14 @@ from kproxy.cluster.inputs import (
     read_config,
     text_label,
 )
-from kproxy.cluster.sources import SourceName, read_live
+from kproxy.cluster.sources import SourceName
 from kproxy.errors import InputError
 from kproxy.render import Features
 
 if TYPE_CHECKING:
     from kproxy.client import RestClient
     from kproxy.cluster.snapshot.files import Files
+    from kproxy.collect.collect import Collected
     from kproxy.explorer.sources.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -146,11 +147,11 @@ class Reads:
             self._snapshots[name] = open_files(name) if is_snapshot(name) else None
         return self._snapshots[name]
 
-    def live(self, name: SourceName) -> Files:
-        """What a live source holds, as a snapshot. Raises KproxyError: it cannot be read."""
+    def live(self, name: SourceName, read: Callable[[SourceName], Collected]) -> Files:
+        """What a live source holds, as a snapshot, which `read` gives the first time."""
         found = self._snapshots.get(name.text)
         if found is None:
-            found = self._snapshots[name.text] = read_live(name)
+            found = self._snapshots[name.text] = read(name).files
         return found
 
     def of(self, key: Hashable, read: Callable[[list[RawObject]], Manifests]) -> tuple[Manifests, list[RawObject]]:

@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 
+from kproxy.agent.config.flags import parse_boolean
 from kproxy.cli.cluster_source import KUBECTL_FLAGS, PLUGIN
 
 PROGRAM: Final = "kubectl kproxy"
@@ -72,25 +73,18 @@ def plugin_arguments(arguments: Sequence[str], commands: Collection[str]) -> lis
         elif name in _SWITCHES_WITHOUT_EFFECT:
             continue
         elif name == _SWITCH:
-            into += [name] if not equals or _truth(name, value) else []
+            into += [name] if not equals or _boolean(name, value) else []
         elif name in _VALUED and (equals or rest):
             into += [name, value if equals else rest.pop(0)]
         elif word in commands and not behind:
             behind = [word]
         else:
             into.append(word)
-    return _joined(front, behind)
-
-
-def _joined(front: list[str], behind: list[str]) -> list[str]:
-    """The command, the flags that stood before it, and the rest."""
     return [*behind[:1], *front, *behind[1:]]
 
 
-def _truth(name: str, text: str) -> bool:
-    """A boolean as pflag reads it (strconv.ParseBool)."""
-    if text in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if text in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise click.UsageError(f"invalid argument {text!r} for {name}: true or false expected")
+def _boolean(name: str, text: str) -> bool:
+    try:
+        return parse_boolean(text)
+    except ValueError as error:
+        raise click.UsageError(f"{name}: {error}") from error

@@ -32,7 +32,7 @@ from kproxy.cli.live_snapshot import Reading, gather, reading_options
 from kproxy.cli.output import report_note, working
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
 from kproxy.cluster.inputs import first_octets, text_label
-from kproxy.cluster.sources import Kind, SourceName, read_name, register
+from kproxy.cluster.sources import Kind, SourceName, read_name
 from kproxy.errors import InputError
 
 if TYPE_CHECKING:
@@ -252,12 +252,6 @@ def read_rules(paths: Sequence[str], assumed: Assumed = NOTHING) -> HostRules:
 
     with working(f"reading {', '.join(map(text_label, paths))}"):
         return HostRules(read_dumps(paths)[0], assumed=assumed)
-
-
-def register_readers() -> None:
-    """Makes live sources readable by their names alone."""
-    for kind in (Kind.NETNS, Kind.LAB, Kind.CLUSTER):
-        register(kind, lambda name: Sources((name,)).gather(name).files)
 
 
 def _listed(kinds: Collection[Kind]) -> str:

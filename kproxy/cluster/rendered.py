@@ -110,20 +110,10 @@ class RenderedNode:
     lacking: Lacking
     assumed: Assumed = NOTHING
 
-    @classmethod
-    def of(
-        cls,
-        label: str,
-        cluster: Manifests,
-        config: KubeProxyConfiguration,
-        target: Target,
-        features: Features,
-        lacking: Lacking,
-        assumed: Assumed = NOTHING,
-    ) -> RenderedNode:
-        """Looks also whether the node's own addresses are lacking, at which node ports answer."""
-        lacking, config = lacking.on_node(cluster, target, config, assumed)
-        return cls(label, cluster, config, target, features, lacking, assumed)
+    def with_addresses(self) -> RenderedNode:
+        """The same with the node's own addresses among what is lacking, if they are: node ports answer there."""
+        lacking, config = self.lacking.on_node(self.cluster, self.target, self.config, self.assumed)
+        return replace(self, lacking=lacking, config=config)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the objects that decide the rules of a family."""

@@ -9,20 +9,19 @@
 
 A context's name may hold an @, a node's may not: the last @ comes before the node.
 
-Nothing live is opened here: whoever can read a kind registers a `Reader`, which gives a snapshot. So what was not seen
-is said in one place, by the snapshot.
+Nothing live is opened here. Whoever reads a live source gives a snapshot, so that what was not seen is said in one
+place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kproxy.api.load.manifests import SUFFIXES
 from kproxy.cluster.inputs import first_octets
-from kproxy.cluster.snapshot.files import Files, is_snapshot
+from kproxy.cluster.snapshot.files import is_snapshot
 from kproxy.errors import InputError
 
 _START: Final = 200
@@ -116,24 +115,3 @@ def _holds_manifests(path: Path) -> bool:
     """Whether a file has manifests, by its name. What nft -j prints is refused where rules are read, with a reason."""
     begin = first_octets(path, _START) if path.suffix == ".json" else b""
     return path.suffix in SUFFIXES and not b"".join(begin.split()).startswith(b'{"nftables"')
-
-
-Reader = Callable[[SourceName], Files]
-"""Reads a live source as a snapshot: of a node alone if one is named.
-
-Raises:
-    KproxyError: there is no such source or node, or it cannot be read.
-"""
-_readers: Final[dict[Kind, Reader]] = {}
-
-
-def register(kind: Kind, reader: Reader) -> None:
-    """Makes a kind of live source readable. The last one counts."""
-    _readers[kind] = reader
-
-
-def read_live(name: SourceName) -> Files:
-    """What a live source holds now. Raises InputError: nothing registered can read it; and what its reader raises."""
-    if name.kind not in _readers:
-        raise InputError(f"{name.text}: a {name.kind} cannot be read here")
-    return _readers[name.kind](name)

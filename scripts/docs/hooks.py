@@ -15,8 +15,8 @@ from typing import Any
 import click
 from mkdocs.structure.files import File
 
+from kproxy.cli.help import contexts
 from kproxy.cli.main import COMMANDS, group
-from kproxy.cli.manpages import contexts
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = "Options of every command"

@@ -15,8 +15,8 @@ import click
 import pytest
 
 from kproxy import extras
+from kproxy.cli.help import contexts
 from kproxy.cli.main import group
-from kproxy.cli.manpages import contexts
 from kproxy.extras import EXTRAS, MissingExtraError
 from tests.support import paths
 from tests.support.cluster.snapshots import vxlan_cluster, write_files

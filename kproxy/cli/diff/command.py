@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import resource
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -18,7 +22,6 @@ from kproxy.cli.cluster_source import (
     read_allocate,
     with_options,
 )
-from kproxy.cli.diff.bound import MEMORY, Bound
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
@@ -27,13 +30,19 @@ from kproxy.cli.sources import Sources
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind, read_name
+from kproxy.dataplane.model.errors import BoundReachedError
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.render import Features
 from kproxy.services import IPFamily
 
-MOST = 20
+MEMORY: Final = 4096
+"""MiB that the process may take, if the machine and the limits of the process have so much and a quarter to spare."""
+_MIB: Final = 1 << 20
+_OWN: Final = Path("/proc/self/statm")
+_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+MOST: Final = 20
 
 
 @click.command("diff")
@@ -264,3 +273,36 @@ def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) 
     write_report(lines, fold=False)
     if lines:
         raise click.exceptions.Exit(1)
+
+
+class Bound:
+    """Counts from when it is made. `memory` is in MiB; None for three quarters of what there is, `MEMORY` at most."""
+
+    def __init__(self, seconds: float, memory: int | None) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._memory = memory or min(MEMORY, _present() * 3 // 4)
+
+    def check(self) -> None:
+        """Looks at the clock and at what the process takes.
+
+        Raises:
+            BoundReachedError: one of them is at its bound.
+        """
+        if time.monotonic() > self._end:
+            raise BoundReachedError(f"{self._seconds:g} seconds are over (--timeout)")
+        if _taken() > self._memory:
+            raise BoundReachedError(f"it takes more than {self._memory:,} MiB of memory (--memory)")
+
+
+def _taken() -> int:
+    """MiB that the process has now."""
+    return int(_OWN.read_text("ascii").split()[1]) * resource.getpagesize() // _MIB if _OWN.exists() else 0
+
+
+def _present() -> int:
+    """MiB that the process can have: of the machine, of its control group, of its own limit."""
+    found = [os.sysconf("SC_PHYS_PAGES") * resource.getpagesize(), resource.getrlimit(resource.RLIMIT_AS)[0]]
+    if _GROUP.exists() and (text := _GROUP.read_text("ascii").strip()).isdigit():
+        found.append(int(text))
+    return min(each for each in found if each != resource.RLIM_INFINITY) // _MIB

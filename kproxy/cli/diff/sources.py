@@ -13,7 +13,7 @@ from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ClusterSource, Reads, RenderChoices
 from kproxy.cli.output import report_note, working
-from kproxy.cli.sources import Sources, read_rules, register_readers
+from kproxy.cli.sources import Sources, read_rules
 from kproxy.cluster.completeness import remark_no_config
 from kproxy.cluster.evidence.manifests import families_of
 from kproxy.cluster.evidence.opened import opened_side
@@ -27,6 +27,7 @@ from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.render import Target, select_target
+from kproxy.words import listed
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.files import Files
@@ -70,7 +71,7 @@ class SideInput:
         self._knows_config = True
         self.mode = ""
         if self._name.kind in (Kind.NETNS, Kind.SNAPSHOT, Kind.LAB):
-            held = _node_of_snapshot(self._name, choices.reads)
+            held = self._node_of_snapshot()
             self._held = None if self._name.kind is Kind.NETNS else held
             self._files = _read_snapshot(self._name, *held, choices.assumed)
         elif not self._name.is_rendered:
@@ -138,7 +139,8 @@ class SideInput:
         source, (_, cluster, target, _) = self._objects, self._cluster
         assumed, features = self._choices.assumed, self._choices.how.features
         lacking = replace(source.lacking(cluster, assumed), configuration=not self._knows_config)
-        return RenderedNode.of(self.label, cluster, self._config, target, features, lacking, assumed)
+        found = RenderedNode(self.label, cluster, self._config, target, features, lacking, assumed)
+        return found.with_addresses()
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
         """The rules that packets of a family meet, with rules that leave open what was not seen.
@@ -191,6 +193,25 @@ class SideInput:
         texts = {f"nodes/{node}/{names[each.label]}": each.text.encode() for each in self._files.files}
         return known_config(MemoryFiles(self.label, texts), (), cluster.nodes, node, report_note)
 
+    def _node_of_snapshot(self) -> tuple[Files, str]:
+        """The files of a snapshot or a lab, and the name of the node that is meant. Raises KproxyError."""
+        from kproxy.cluster.snapshot.cluster import host_names
+
+        (path,), node, reads = self._name.names, self._name.node, self._choices.reads
+        if self._name.kind is Kind.SNAPSHOT:
+            files = reads.snapshot(path)
+        else:
+            files = reads.live(self._name, self._choices.common.gather)
+        assert files is not None
+        names = host_names(files)
+        if not node and len(names) == 1:
+            node = names[0]
+        if node not in names:
+            there = f"there is {listed(names, _SHOWN)}" if names else "it has none"
+            asked = f"the name of a node expected, as in {self._name.text}@NODE"
+            raise InputError(f"{files.label}: {f'no files of node {node}' if node else asked}: {there}")
+        return files, node
+
     @cached_property
     def _objects(self) -> ClusterSource:
         """Whoever has the objects of a side that is rendered."""
@@ -229,26 +250,6 @@ def _file_of_snapshot(file: RuleFile) -> str:
     if file.iptables is None:
         return "nft"
     return "ip6tables-save" if file.iptables.ruleset.family is Family.IPV6 else "iptables-save"
-
-
-def _node_of_snapshot(source: SourceName, reads: Reads) -> tuple[Files, str]:
-    """The files of a snapshot or a lab, and the name of the node that is meant. Raises KproxyError."""
-    from kproxy.cluster.snapshot.cluster import host_names
-
-    (path,), node = source.names, source.node
-    register_readers()
-    files = reads.snapshot(path) if source.kind is Kind.SNAPSHOT else reads.live(source)
-    assert files is not None
-    names = host_names(files)
-    if not node and len(names) == 1:
-        node = names[0]
-    if node not in names:
-        there = (
-            f"there is {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}" if names else "it has none"
-        )
-        asked = f"no files of node {node}" if node else f"the name of a node expected, as in {source.text}@NODE"
-        raise InputError(f"{files.label}: {asked}: {there}")
-    return files, node
 
 
 def _read_snapshot(source: SourceName, files: Files, node: str, assumed: Assumed) -> HostRules:

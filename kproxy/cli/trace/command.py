@@ -171,8 +171,8 @@ def command(
 
         target = select_target(cluster.nodes, config, sources.node)
         lacking = sources.objects.lacking(cluster, empty)
-        rendered = RenderedNode.of(target.node_name, cluster, config, target, how.features, lacking, empty)
-        traced = ManifestSource(rendered, host, local_ips)
+        rendered = RenderedNode(target.node_name, cluster, config, target, how.features, lacking, empty)
+        traced = ManifestSource(rendered.with_addresses(), host, local_ips)
         resolve = Names(
             cluster, target, partial(_pods, sources.objects, objects), report_note, _namespace(sources)
         ).resolve

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
+from kproxy.cli.help import contexts
 from kproxy.cli.main import group
-from kproxy.cli.manpages import contexts
 from tests.support.cli import Run
 
 # A terminal's last two columns are left free.

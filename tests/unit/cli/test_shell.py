@@ -18,10 +18,10 @@ import yaml
 from kproxy import KUBE_PROXY_VERSION, __version__
 from kproxy.apiserver import running_apiserver
 from kproxy.cli.completion import SHELLS
+from kproxy.cli.help import manual_pages
 from kproxy.cli.lab.status import command as status
 from kproxy.cli.loading import COMPLETE
 from kproxy.cli.main import COMMANDS, group
-from kproxy.cli.manpages import manual_pages
 from kproxy.cli.output import choose_colour, colour_stdout
 from tests.support import paths
 from tests.support.apiserver.server import rest_client

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.cluster import sources
-from kproxy.cluster.snapshot.files import MemoryFiles
-from kproxy.cluster.sources import Kind, SourceName, read_live, read_name, register
+from kproxy.cluster.sources import Kind, SourceName, read_name
 from kproxy.errors import InputError
 
 RULES = "*filter\nCOMMIT\n"
@@ -77,11 +75,3 @@ def test_what_is_named(there: Path, text: str, kind: Kind, names: tuple[str, ...
 def test_what_is_refused(there: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_name(text)
-
-
-def test_live_sources_are_read_by_who_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_readers", {})
-    with pytest.raises(InputError, match=r"lab:shop: a lab cannot be read here"):
-        read_live(read_name("lab:shop"))
-    register(Kind.LAB, lambda name: MemoryFiles(f"{name.names[0]} {name.node}"))
-    assert read_live(read_name("lab:shop@n1")).label == "shop n1"
