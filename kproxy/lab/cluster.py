@@ -14,6 +14,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES
 from kproxy.client import ApiError, RestClient, TransportError
 from kproxy.lab.errors import LabError, LabInputError, NoSuchPodError
+from kproxy.lab.kubelet.echo import Port
 from kproxy.lab.kubelet.podspec import pod_ports
 from kproxy.lab.lifecycle import processes
 from kproxy.lab.lifecycle.node_processes import NODE_KINDS
@@ -56,11 +57,6 @@ class NodeView(Value, frozen=True):
     link: bool = True
 
 
-class PodPort(Value, frozen=True):
-    number: int
-    protocol: str
-
-
 class PodView(Value, frozen=True):
     """A pod. `failed`: crashed by `lab fail`; `running`: its servers run; `netns`: its namespace, "" if it has none."""
 
@@ -76,7 +72,7 @@ class PodView(Value, frozen=True):
     running: bool
     host_network: bool
     netns: str
-    ports: tuple[PodPort, ...]
+    ports: tuple[Port, ...]
 
     @property
     def key(self) -> str:
@@ -84,7 +80,7 @@ class PodView(Value, frozen=True):
 
     def serves(self, protocol: str, port: int) -> bool:
         """Whether something listens there."""
-        return self.running and PodPort(port, protocol) in self.ports
+        return self.running and Port(port, protocol) in self.ports
 
 
 class EndpointView(Value, frozen=True):
@@ -286,7 +282,7 @@ def _pod(spec: LabSpec, pod: Object, roles: Collection[str]) -> PodView:
         there and not failed and f"kubelet/{node}" in roles,
         host_network,
         name if there else "",
-        tuple(PodPort(port.number, port.protocol) for port in pod_ports(pod)),
+        pod_ports(pod),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kproxy.client import ClientConfig, HttpClient, TransportError
+from kproxy.family import join_host_port
 
 TIMEOUT: Final = 1.0
 """Seconds."""
@@ -17,8 +18,7 @@ def is_healthy(address: str, port: int) -> bool:
 
 def health_status(address: str, port: int) -> int:
     """The HTTP status of `GET /healthz`; 0 if nothing answers."""
-    host = f"[{address}]" if ":" in address else address
-    client = HttpClient(ClientConfig(f"http://{host}:{port}"))
+    client = HttpClient(ClientConfig(f"http://{join_host_port(address, port)}"))
     try:
         return client.request("GET", "/healthz", timeout=TIMEOUT).status
     except TransportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -86,11 +87,7 @@ def files_of(directory: Path, uid: str) -> Mapping[str, str]:
 
 
 def remove_files(directory: Path, uid: str) -> None:
-    own = directory / f"{uid}.files"
-    for path in files_of(directory, uid).values():
-        Path(path).unlink(missing_ok=True)
-    if own.is_dir():
-        own.rmdir()
+    shutil.rmtree(directory / f"{uid}.files", ignore_errors=True)
 
 
 def _text(path: str) -> str:

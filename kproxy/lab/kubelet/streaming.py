@@ -20,7 +20,7 @@ from kproxy.lab.kubelet.commands import Client, Command, failure
 from kproxy.lab.kubelet.environment import environment
 from kproxy.lab.kubelet.logs import Line, PodLogs
 from kproxy.lab.kubelet.podspec import containers_of, hostname_of
-from kproxy.lab.resources import Object
+from kproxy.lab.resources import Object, micro_timestamp
 from kproxy.linux.errors import LinuxError
 
 log = logging.getLogger(__name__)
@@ -199,5 +199,5 @@ def _has_ended(found: RunningPod | None) -> bool:
 
 
 def _text(line: Line, timestamps: bool) -> bytes:
-    stamp = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ") if timestamps else ""
+    stamp = f"{micro_timestamp(datetime.fromtimestamp(line.time, UTC))} " if timestamps else ""
     return f"{stamp}{line.text}\n".encode(errors="replace")

@@ -20,6 +20,7 @@ from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.family import join_host_port
 from kproxy.lab.controllers import daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset
 from kproxy.lab.controllers.runtime import Runtime, Tables
 from kproxy.lab.errors import LabError
@@ -112,8 +113,7 @@ async def _serve(lab: LabDirectory, record: LabRecord, configuration: Configurat
     await server.start()
     try:
         text = server.kubeconfig()
-        host = f"[{spec.api_address}]" if ":" in spec.api_address else spec.api_address
-        nodes = text.replace(server.url, f"https://{host}:{server.port}")
+        nodes = text.replace(server.url, f"https://{join_host_port(spec.api_address, server.port)}")
         write_private(lab.node_kubeconfig, nodes.encode())
         # Last: that it is there says that the server listens.
         write_private(lab.kubeconfig, text.encode(), record.owner)

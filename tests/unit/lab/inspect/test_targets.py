@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodPort, PodView, ServicePortView, ServiceView
+from kproxy.lab.cluster import ClusterView, EndpointView, NodeView, PodView, ServicePortView, ServiceView
 from kproxy.lab.errors import LabInputError
 from kproxy.lab.inspect.targets import client_host, find_target
+from kproxy.lab.kubelet.echo import Port
 
 CLUSTER = ClusterView(
     "lab", "dual", "nft", "iptables", "vxlan", "kubeconfig", "https://127.0.0.1:1", True, ("203.0.113.2",),
@@ -14,7 +15,7 @@ CLUSTER = ClusterView(
     tuple(
         PodView(
             "default", name, name, "node-1", (f"10.244.1.{number}",), "Running", True, False, False, True, False,
-            "n", (PodPort(8080, "TCP"),),
+            "n", (Port(8080, "TCP"),),
         )
         for number, name in enumerate(("web-a", "web-b", "db-0"), 2)
     ),
