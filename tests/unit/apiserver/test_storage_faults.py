@@ -103,7 +103,10 @@ def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Pa
         assert status == 500
         assert "[-]etcd failed: storage failed: " in said
         assert server.process.stderr is not None
-        assert "all writes are refused until the server is started again" in server.process.stderr.readline()
+        noted = ""  # in lines of a terminal's width
+        while "all writes are refused until the server is started again" not in " ".join(noted.split()):
+            noted += (line := server.process.stderr.readline())
+            assert line, noted
         assert all(is_there(server, created) for created in acknowledged)
         assert server.request("GET", path_of(refused))[0] == 404
     with started(tmp_path) as server:

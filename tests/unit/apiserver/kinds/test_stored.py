@@ -77,6 +77,14 @@ def test_what_is_not_enforced_says_so_in_a_header(row: Kind, shared: Api) -> Non
     assert row.unenforced in (response.getheader("Warning") or "")
 
 
+def test_warnings_stand_beside_refusals_that_come_after_validation(shared: Api) -> None:
+    """k8s.io/apiserver pkg/registry/rest BeforeCreate warns before it is known that the name is taken."""
+    body = msgspec.json.encode({"metadata": {"name": "twice"}, "spec": {"limits": []}})
+    for code in (201, 409):
+        answer = shared.raw("POST", "/api/v1/namespaces/default/limitranges", body, Content_Type="application/json")
+        assert (answer.status, len(answer.headers.get_all("Warning") or ())) == (code, 1)
+
+
 REFUSED = [
     (sample("Job", spec__completions=-1), "spec.completions: Invalid value: -1"),
     (sample("Job", spec__completions=None), "spec.completions: Required value"),

@@ -192,3 +192,13 @@ def test_field_validation(
     assert (status < 300, warned) == (True, warnings), answer
     status, answer, warned = _sent(written, method, path, text, media, "Ignore")
     assert (status < 300, warned) == (True, []), answer
+
+
+def test_a_refusal_says_what_an_acceptance_would_warn_of_before_it(written: Api) -> None:
+    """Unknown fields are found before the object is looked at (k8s.io/apiserver pkg/endpoints/handlers)."""
+    text, patch = '{"metadata":{"name":"Bad_Name"},"bogus":1}', '{"metadata":{"uid":"x"},"bogus":1}'
+    for method, path, body, media in (
+        ("POST", SERVICES, text, "application/json"), ("PATCH", f"{SERVICES}/kept", patch, MERGE),
+    ):  # fmt: skip
+        status, _, warned = _sent(written, method, path, body, media, "Warn")
+        assert (status, warned) == (422, ['unknown field "bogus"'])
