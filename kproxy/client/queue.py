@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Generic
 
 from kproxy.informer.ratelimit import ItemT, RateLimiter
-from kproxy.informer.workqueue import Work, WorkQueue
-from kproxy.informer.workqueue_metrics import WorkQueueMetrics
+from kproxy.informer.workqueue import Work, WorkQueue, WorkQueueMetrics
 
 
 class BlockingWorkQueue(Generic[ItemT]):

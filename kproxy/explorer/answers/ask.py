@@ -27,9 +27,9 @@ from kproxy.dataplane.query.report import Reported, report
 from kproxy.dataplane.query.spec import PacketError, Question
 from kproxy.dataplane.query.spec import read_question as read_host_question
 from kproxy.errors import InputError
-from kproxy.explorer.answers.evaluated_rules import evaluated_hooks
+from kproxy.explorer.answers.evaluated_rules import EvaluatedHook, evaluated_hooks
 from kproxy.explorer.answers.map import known_client
-from kproxy.explorer.errors import bad_input
+from kproxy.explorer.errors import bad_input, cannot
 from kproxy.explorer.model.chances import percent
 from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.model import CLIENT, CLIENT6, HOST, HOST_ID, Model, family_named
@@ -68,6 +68,13 @@ class AskRule(Ask, frozen=True, forbid_unknown_fields=True, rename={"sender": "f
     journey: int = 0
     direction: str = "there"
     hop: int = 0
+
+
+class AskedRules(msgspec.Struct, frozen=True):
+    """All rules of one hop of an answer, matched or not."""
+
+    host: str
+    hooks: tuple[EvaluatedHook, ...]
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -173,6 +180,37 @@ def walk(model: Model, asked: Ask) -> tuple[PathQuestion, Sequence[Journey]]:
         field = "from" if text.startswith("--from") else "to" if text.startswith("--to") else "protocol"
         raise bad_input(text.removeprefix("--"), field if text.startswith("--") else "") from error
     return question, found
+
+
+def hop_rules(model: Model, asked: AskRule) -> AskedRules:
+    """The rules of one hop of one journey.
+
+    Raises:
+        Refusal: there is no such hop.
+    """
+    with model.lock:
+        if model.known.cluster is None:
+            question, reported, _ = host_report(model, asked)
+            if not 0 <= asked.journey < len(reported) or asked.direction != "there" or asked.hop:
+                raise bad_input("hop: there is only the first one of each way there", "hop")
+            outcome = reported[asked.journey].outcome
+            hop = Hop(HOST, question.packet, outcome)
+            return AskedRules(HOST, tuple(evaluated_hooks(model.index(question.packet.family), hop)))
+        _, found = walk(model, asked)
+        if not 0 <= asked.journey < len(found):
+            raise bad_input(f"journey: a number from 0 to {len(found) - 1} expected", "journey")
+        if asked.direction not in ("there", "back"):
+            raise bad_input("direction: there or back expected", "direction")
+        way = found[asked.journey]
+        hops = way.there if asked.direction == "there" else way.back
+        if not 0 <= asked.hop < len(hops):
+            raise bad_input(f"hop: a number from 0 to {len(hops) - 1} expected", "hop")
+        hop = hops[asked.hop]
+        index = model.network.host(hop.host).indexes[hop.arrived.family]
+        try:
+            return AskedRules(hop.host, tuple(evaluated_hooks(index, hop)))
+        except DataplaneError as error:
+            raise cannot(str(error)) from error
 
 
 def _check(asked: Ask) -> None:

@@ -19,7 +19,6 @@ from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out,
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
 from kproxy.explorer.errors import not_found
 from kproxy.explorer.model.chances import percent
-from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share, share_of
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
@@ -128,7 +127,7 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
     facts = rendering.facts(host, family)
     known = rendering.explained(host, family)
     explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
-    notes = (*config_notes(model, [host.name]), *explanation.notes)
+    notes = (*model.config_notes([host.name]), *explanation.notes)
     explanation = msgspec.structs.replace(explanation, notes=notes)
     owners = model.owners
     mine = [port for port in facts.service_ports if port.name.service == key]

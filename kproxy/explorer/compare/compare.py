@@ -34,7 +34,6 @@ from kproxy.explorer.compare.findings import (
 from kproxy.explorer.compare.node_by_node import NodeByNode
 from kproxy.explorer.compare.present_rules import compare_there, drift, paired, unpaired
 from kproxy.explorer.errors import bad_input
-from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS
@@ -154,7 +153,7 @@ def _compared(model: Model, copy: Model, asked: WhatIf, work: Work) -> Findings:
     findings = tuple(_as_finding(each, _questions(model, each)) for each in report.findings)
     undecided = tuple(dict.fromkeys(Open(each.where, each.reason, each.node) for each in report.undecided))
     services = dict.fromkeys(name for each in findings for name in each.services)
-    return Findings(not report.changes, findings, undecided, tuple(config_notes(model, names)), tuple(services))
+    return Findings(not report.changes, findings, undecided, tuple(model.config_notes(names)), tuple(services))
 
 
 def _as_finding(found: ModeChange, asks: tuple[AskHint | None, AskHint | None]) -> AnswerChange:
@@ -264,9 +263,9 @@ def compare_models(one: Model, other: Model, work: Work, *, node: str = "", fami
                 report.add((name, name), each, found.found, found.gaps, found.stands_for, found.first)
     # A copy's nodes that are gone are said as such.
     notes = [] if node or is_copy else unpaired(one, other)
-    notes += config_notes(one, names)
+    notes += one.config_notes(names)
     if one.known.label != other.known.label:
-        notes += config_notes(other, names)
+        notes += other.config_notes(names)
     return report.findings(notes)
 
 
@@ -279,7 +278,7 @@ def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
     names = [model.node(name, "nodes").name for name in asked.nodes] or list(model.nodes)
     families = (family_named(asked.family, ()),) if asked.family else tuple(Family)
     answer = migrate_answer(model, _report(model, names, families, asked.to, work), asked.a.source)
-    return msgspec.structs.replace(answer, notes=tuple(config_notes(model, names)))
+    return msgspec.structs.replace(answer, notes=tuple(model.config_notes(names)))
 
 
 def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: str, work: Work) -> MigrateReport:

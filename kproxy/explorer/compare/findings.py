@@ -275,7 +275,7 @@ class Gathered:
             services = dict.fromkeys(name for model in self._models for name in services_at(model, sent))
         if any(group.alike):
             services |= dict.fromkeys(
-                name for model in self._models for place in item.places for name in services_of(model, place)
+                name for model in self._models for place in item.places for name in services_at(model, place)
             )
             stand = dict.fromkeys(name for alike in group.alike for name in alike)
             services |= dict.fromkeys(f"svc/{name}" for name in stand if self._is_about(name, sent))
@@ -364,18 +364,12 @@ class _Group:
     alike: list[StandsFor] = field(default_factory=list)
 
 
-def services_of(model: Model, place: Place) -> tuple[str, ...]:
+def services_at(model: Model, at: Place | Sent) -> tuple[str, ...]:
     """The Services that answer at a destination; none if it is no single port."""
-    if model.known.cluster is None or not place.port:
+    if model.known.cluster is None or not at.port:
         return ()
-    return tuple(f"svc/{name}" for name in model.doors.at(place.address, place.port, place.protocol))
-
-
-def services_at(model: Model, sent: Sent) -> tuple[str, ...]:
-    """The Services that answer at the address that a packet is sent to."""
-    if model.known.cluster is None:
-        return ()
-    return tuple(f"svc/{name}" for name in model.doors.at(sent.destination, sent.port, sent.protocol))
+    address = at.address if isinstance(at, Place) else at.destination
+    return tuple(f"svc/{name}" for name in model.doors.at(address, at.port, at.protocol))
 
 
 def question(model: Model, node: str, sent: Sent) -> AskHint:

@@ -29,7 +29,7 @@ from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Place
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.explorer.compare.findings import services_of
+from kproxy.explorer.compare.findings import services_at
 from kproxy.explorer.compare.present_rules import EXAMINED, host_of
 from kproxy.explorer.model.model import Model, Work
 from kproxy.netfilter import Family
@@ -105,7 +105,7 @@ class NodeByNode:
         return dataclasses.replace(found, differences=tuple(differences))
 
     def _is_of_twins(self, place: Place, chosen: Representatives) -> bool:
-        services = {name for model in self._models for name in services_of(model, place)}
+        services = {name for model in self._models for name in services_at(model, place)}
         return bool(services) and all(name.removeprefix("svc/") in chosen.twins for name in services)
 
     def _chosen(self, name: str, family: Family, host: Host | None) -> Representatives | None:

@@ -25,7 +25,6 @@ from kproxy.errors import InputError
 from kproxy.explorer.compare.findings import Findings, Gathered
 from kproxy.explorer.compare.remedy import of_diff, of_drift
 from kproxy.explorer.errors import cannot
-from kproxy.explorer.model.configs import config_notes
 from kproxy.explorer.model.model import HOST, Model, Work, family_named
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -98,7 +97,7 @@ def drift(model: Model, node: str, family: str | None, work: Work) -> Findings:
     names = [model.node(node).name] if node else list(model.nodes)
     families = (family_named(family, ()),) if family else model.families
     report = Gathered(model, model, by_configuration=True, remedy=of_drift)
-    notes = config_notes(model, names)
+    notes = model.config_notes(names)
     for name in names:
         host = cluster.hosts[name]
         for each in families:

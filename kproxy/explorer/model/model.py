@@ -48,6 +48,7 @@ from kproxy.render import Features
 from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort, service_ports
+from kproxy.words import listed
 
 Made = TypeVar("Made")
 
@@ -59,6 +60,8 @@ CLIENT: Final = "203.0.113.9"
 CLIENT6: Final = "2001:db8::9"
 OUTSIDE_CLIENTS: Final = MappingProxyType({Family.IPV4: CLIENT, Family.IPV6: CLIENT6})
 NO_NODE: Final = "there is no node: no Node is among the objects, and no Pod or endpoint names one"
+_SHOWN: Final = 3
+"""Nodes that a note names."""
 NO_CLUSTER: Final = "this is one host's rules: there are no objects of a cluster"
 
 
@@ -218,6 +221,20 @@ class Model:
         if isinstance(cluster, RenderedCluster):
             return cluster.rendering
         return Rendering(cluster.manifests, cluster.config_of, Features())
+
+    def config_notes(self, names: Sequence[str]) -> list[str]:
+        """Which of some nodes' kube-proxies have a configuration that is not known, and what counts instead. Raises
+        InputError: rules cannot be read."""
+        cluster = self.cluster
+        with self.lock:
+            found = cluster.config_notes(names)
+            unknown = [name for name in names if cluster.config_of(cluster.hosts[name]) is None]
+        if unknown and not self.known.rendered:
+            shown = listed(unknown, _SHOWN)
+            found.append(
+                f"{shown}: kube-proxy's configuration is not known: its defaults count, without a cluster CIDR"
+            )
+        return found
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from kproxy.cluster.edits import Edit, as_manifests
-from kproxy.explorer.answers.ask import Ask, AskRule, answer
+from kproxy.explorer.answers.ask import Ask, AskRule, answer, hop_rules
 from kproxy.explorer.answers.audit import audit_report
-from kproxy.explorer.answers.hop_rules import hop_rules
 from kproxy.explorer.answers.lab_actions import (
     Done,
     Fault,

@@ -132,7 +132,7 @@ def _differing(explorer: Explorer, few: int, monkeypatch: pytest.MonkeyPatch) ->
         places = [place for item in compared.found.differences for place in item.places]
         assert compared.found.unexamined == 0
         for place in places:
-            for service in findings.services_of(one, place):
+            for service in findings.services_at(one, place):
                 alike = compared.stands_for.get(service.removeprefix("svc/"), (service.removeprefix("svc/"),))
                 found |= {(name, each, "node port" if 30000 <= place.port < 31000 else "address") for each in alike}
     return found
