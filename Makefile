@@ -8,6 +8,7 @@ DOCS_READY := $(VENV)/.docs
 DEMO_CLUSTER := rules_golden/minikube
 # Three for two processors: tests of the kernel wait for a third of their time. At most six: one lock is for all namespaces.
 WORKERS ?= $(shell n=$$(($$(nproc) * 3 / 2)); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
+SLOW_FILES = $(shell grep -rlE 'mark\.slow|import.* spread' tests --include='test_*.py')
 # The tests start thousands of processes; each would compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -29,14 +30,16 @@ $(DEMO_READY): pyproject.toml scripts/setup.sh
 demo: $(DEMO_READY)  ## Render the minikube cluster of the article, load it in a namespace if root, and show it: 5 seconds
 	sh scripts/demo.sh "$(BIN)" $(DEMO_CLUSTER)
 
-test: $(READY) lint  ## Lint, then every test but the slow ones
+# While one processor lints, the other compiles the tests, which each worker would do for itself.
+test: $(READY)  ## Lint, then every test but the slow ones
+	$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 & $(MAKE) --no-print-directory lint && wait
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
 
 test-slow: $(READY)  ## The slow suites that .ci/run adds; as root with containerd, unpacked beside the environment
 	[ "$$(id -u)" -ne 0 ] || sh scripts/container-tools.sh $(VENV)/container-tools
 	sh scripts/web.sh tools
 	$(MAKE) --no-print-directory $(DOCS_READY)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(SLOW_FILES)
 
 test-soak: $(READY)  ## What CI leaves out: 20,000 packets, thousands of applies under traffic, other random examples
 	KPROXY_RANDOM=1 $(BIN)/pytest -n 2 -m "soak or hypothesis"
