@@ -38,7 +38,6 @@ _DEPLOYMENT = {
 """What `kubectl create deployment` sends, whose protobuf did not survive the recording as text."""
 _MADE_UP = {"uid", "clusterIP", "name", "continue", "nodePort", "healthCheckNodePort"}
 _TIMES = {"creationTimestamp", "time", "deletionTimestamp", "lastTransitionTime", "expirationTimestamp"}
-_AGES = {"Age", "Last Seen", "First Seen"}
 
 
 @dataclass

@@ -14,7 +14,6 @@ from tests.support.apiserver.objects import collection, objects, resources
 from tests.support.apiserver.server import Api
 
 Json = dict[str, Any]
-STORED = {row.kind: row for row in ROWS}
 SAMPLES = {each["kind"]: each for each in objects()}
 
 
