@@ -10,9 +10,11 @@ of them together have not too many rules.
 from __future__ import annotations
 
 import contextlib
+import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Sized
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
 
@@ -33,29 +35,41 @@ Made = TypeVar("Made")
 
 
 class Worker:
-    """The thread, which begins when it has something to do."""
+    """The thread, which begins when it has something to do. What is under way ends with the process."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="explorer-worker")
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="explorer-worker", daemon=True)
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._preparing = Work(0.0)
         self._steps: Iterator[None] = iter(())
         self._ready: Callable[[], None] = lambda: None
 
     def submit(self, work: Callable[[], Made]) -> Future[Made]:
         """Does something after what was asked for before."""
-        return self._thread.submit(work)
+        future: Future[Made] = Future()
+        self._waiting.put(partial(_do, future, work))
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
+        return future
 
     def prepare(self, model: Model, ready: Callable[[], None]) -> None:
         """Makes a state ready between the rest, and leaves the one before; `ready` is called when it is."""
-        self._steps, self._ready = steps(model), ready
-        self._next(self._steps)
+        self._preparing.cancel()
+        self._preparing = Work(float("inf"))
+        self._steps, self._ready = steps(model, self._preparing), ready
+        self.submit(partial(self._step, self._steps))
 
     def stop(self) -> None:
-        self._steps = iter(())
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._preparing.cancel()
+        self._stopped = True
+        self._waiting.put(lambda: None)
 
-    def _next(self, mine: Iterator[None]) -> None:
-        with contextlib.suppress(RuntimeError):  # stopped
-            self.submit(partial(self._step, mine))
+    def _run(self) -> None:
+        while not self._stopped:
+            self._waiting.get()()
 
     def _step(self, mine: Iterator[None]) -> None:
         if mine is not self._steps:
@@ -68,20 +82,27 @@ class Worker:
             pass  # who asks is told
         else:
             time.sleep(_BREATH)
-            self._next(mine)  # who came meanwhile goes first
+            self.submit(partial(self._step, mine))  # who came meanwhile goes first
 
 
-def steps(model: Model) -> Iterator[None]:
+def _do(future: Future[Made], work: Callable[[], Made]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+
+def steps(model: Model, work: Work) -> Iterator[None]:
     """One thing after another that questions need; each is kept by the model.
 
     Raises:
-        KproxyError: something of the source cannot be read.
+        KproxyError: something of the source cannot be read, or nobody waits any more.
     """
     if model.known.cluster is None:
         yield from _of_one_host(model)
         return
     # What the map needs, then the first node, from which it is drawn, then what Services' pages need, then the rest.
-    work = Work(float("inf"))
     first = model.node("") if model.nodes else None
     map_answer(model, "", work)
     yield

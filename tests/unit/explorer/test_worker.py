@@ -34,7 +34,7 @@ def manifests(tmp_path: Path) -> Path:
 
 def test_after_all_steps_nothing_is_left_to_do_for_a_question(snapshot: Path) -> None:
     model = Model(SnapshotSource(str(snapshot)).read(), 1)
-    for _ in steps(model):
+    for _ in steps(model, Work(float("inf"))):
         assert not model.lock._is_owned()  # type: ignore[attr-defined]
     asked = model.rule_chances.of("n1", Family.IPV4, (), 0.0)
     assert [sorted(each.chances) for each in asked.values()] == [["10.244.1.5:8080", "10.244.2.5:8080"]]
@@ -43,7 +43,7 @@ def test_after_all_steps_nothing_is_left_to_do_for_a_question(snapshot: Path) ->
 
 def test_a_dump_is_asked_ahead_too(snapshot: Path) -> None:
     model = Model(RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"").read(), 1)
-    for _ in steps(model):
+    for _ in steps(model, Work(float("inf"))):
         pass
     assert [door.service for door in model.told if door.kind == "clusterIP"] == ["shop/web"]
     assert len(model.rule_chances.of("outside", Family.IPV4, (), 0.0)) == 1
