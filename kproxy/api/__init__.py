@@ -37,9 +37,8 @@ from kproxy.api.types.core import (
 from kproxy.api.types.discovery import Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice
 from kproxy.api.types.meta import EMPTY, ObjectMeta
 from kproxy.api.types.networking import ServiceCIDR
+from kproxy.api.validation.cluster import validate_node, validate_service_cidr
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
-from kproxy.api.validation.networking import validate_service_cidr
-from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 
 __all__ = [

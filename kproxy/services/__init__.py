@@ -12,11 +12,10 @@ that touched; `select_endpoints` decides which endpoints a ServicePort uses on t
 """
 
 from kproxy.services.endpoints import Endpoint
-from kproxy.services.healthcheck import health_check_node_ports, local_ready_endpoints
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.node import LocalTrafficDetector, NodePortAddresses
 from kproxy.services.serviceport import ServicePort
-from kproxy.services.topology import select_endpoints
+from kproxy.services.topology import health_check_node_ports, local_ready_endpoints, select_endpoints
 from kproxy.services.tracker import Changes, ServiceState
 
 __all__ = [

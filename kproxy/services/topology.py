@@ -1,4 +1,5 @@
-"""Which endpoints a ServicePort uses on this node: readiness, topology hints and traffic policies.
+"""Which endpoints a ServicePort uses on this node: readiness, topology hints and traffic policies; and its health
+checks.
 
 Follows kube-proxy v1.36's CategorizeEndpoints. Cluster and Local are decided separately, each with its own fall-back to
 endpoints that still serve while they terminate.
@@ -12,6 +13,7 @@ from functools import cached_property
 import msgspec
 
 from kproxy.services.endpoints import Endpoint
+from kproxy.services.names import ServicePortName
 from kproxy.services.serviceport import ServicePort
 
 SAME_NODE = "PreferSameNode"
@@ -112,3 +114,18 @@ def _is_near(endpoint: Endpoint, topology: str, node_name: str, zone: str) -> bo
     if topology == SAME_ZONE:
         return zone in endpoint.zone_hints
     return True
+
+
+def health_check_node_ports(service_ports: Mapping[ServicePortName, ServicePort]) -> dict[str, int]:
+    """The health-check node port of each Service that has one, by `namespace/name`."""
+    return {name.service: sp.health_check_node_port for name, sp in service_ports.items() if sp.health_check_node_port}
+
+
+def local_ready_endpoints(endpoints: Mapping[ServicePortName, tuple[Endpoint, ...]]) -> dict[str, int]:
+    """For each Service with any, the number of distinct IPs among its ready endpoints on this node."""
+    ips: dict[str, set[str]] = {}
+    for name, entries in endpoints.items():
+        for endpoint in entries:
+            if endpoint.is_local and endpoint.ready:
+                ips.setdefault(name.service, set()).add(endpoint.ip)
+    return {service: len(found) for service, found in ips.items()}

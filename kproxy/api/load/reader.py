@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
@@ -18,11 +19,8 @@ from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.document.yaml_text import read_yaml
 from kproxy.api.fielderror import FieldError, Problem, printable, show
 from kproxy.api.load.formats import BROKEN, is_flow_yaml, is_json_lines, is_one_json
-from kproxy.api.load.source import SourceLocation
-from kproxy.api.validation.cluster import collisions
+from kproxy.api.validation.cluster import collisions, validate_node, validate_service_cidr
 from kproxy.api.validation.discovery import unusable_ports, validate_endpoint_slice, validate_endpoints
-from kproxy.api.validation.networking import validate_service_cidr
-from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import spelling_errors, strict_warnings
 from kproxy.api.validation.types import misspelt, overlap, type_errors, unknown_fields, without_fields
@@ -64,6 +62,27 @@ _DECIDING: Final = frozenset(
     | {"addressType", "metadata", "spec", "podCIDR", "podCIDRs", "cidrs"}
 )
 """Fields that decide what others may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLocation:
+    """Where an object is: `prefix` is its path in its document (`items[3]`), `find` gives the line of a path there."""
+
+    file: str
+    document: int
+    line: int
+    prefix: str
+    find: Callable[[str], int] | None
+
+    def at(self, path: str = "") -> Location:
+        full = ".".join(part for part in (self.prefix, path) if part)
+        line = self.find(full) if self.find is not None else self.line
+        return Location(self.file, self.document, printable(full), line or self.line)
+
+    def item(self, index: int) -> SourceLocation:
+        return SourceLocation(
+            self.file, self.document, self.line, f"{self.prefix}.items[{index}]".lstrip("."), self.find
+        )
 
 
 class Reader:

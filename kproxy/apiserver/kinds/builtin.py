@@ -18,9 +18,9 @@ from kproxy.api.fielderror import (
     required,
     too_long,
 )
+from kproxy.api.validation.cluster import validate_node
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
 from kproxy.api.validation.names import check_dns_subdomain
-from kproxy.api.validation.node import validate_node
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kproxy.dataplane.concrete.answer import answer
 from kproxy.dataplane.concrete.fields import read_field
-from kproxy.dataplane.concrete.headers import Bits, network_header, transport_header
 from kproxy.dataplane.concrete.nft.values import MAX_NUMBERS, MISSING, Drawn, Missing, Open, Uniform
 from kproxy.dataplane.concrete.routing import Query, Unknown, lookup
 from kproxy.dataplane.concrete.state import View
-from kproxy.dataplane.model.packet import LOOPBACK, Packet
+from kproxy.dataplane.model.packet import ICMP, ICMPV6, LOOPBACK, SCTP, TCP, UDP, Packet
 from kproxy.netfilter.condition import ALWAYS
+from kproxy.netfilter.family import Family
 from kproxy.netfilter.field import word_of
 from kproxy.netfilter.hooks import Hook
 from kproxy.netfilter.iptables.codec import UINT32
@@ -25,6 +25,10 @@ from kproxy.netfilter.nftables.effects import FAMILIES
 from kproxy.netfilter.nftables.expression import ExtensionField, Fib, Meta, Numgen, Payload, RawPayload
 from kproxy.netfilter.nftables.lowering import Key
 from kproxy.netfilter.nftables.protocol import HEADERS, Layer
+
+_WORDS = 5
+"""The length of an IPv4 header without options, in words."""
+_ICMP_PROTOCOLS = (ICMP, ICMPV6)
 
 
 def value_of(key: Key, view: View) -> Any:
@@ -147,3 +151,59 @@ KEYS: Final[dict[type, Callable[[Any, View], Any]]] = {
     ExtensionField: _extension,
 }
 """What the keys evaluate to that are not bits of a field, by class; of `meta` that is `random`."""
+
+
+class Bits(NamedTuple):
+    """Bits in a row, the first the most significant one; `known` says which of `value` count."""
+
+    value: int
+    known: int
+    width: int
+
+    def slice(self, offset: int, count: int) -> Bits:
+        """Some of them; those beyond the end are not known."""
+        missing = max(offset + count - self.width, 0)
+        shift = max(self.width - offset - count, 0)
+        mask = (1 << count) - 1
+        value, known = self.value << missing, self.known << missing
+        return Bits(value >> shift & mask, known >> shift & mask, count)
+
+
+def _joined(*fields: tuple[int | None, int]) -> Bits:
+    """Fields of so many bits each, in a row; None: not known."""
+    value = known = count = 0
+    for number, bits in fields:
+        value = value << bits | (0 if number is None else number & (1 << bits) - 1)
+        known = known << bits | (0 if number is None else (1 << bits) - 1)
+        count += bits
+    return Bits(value, known, count)
+
+
+def network_header(packet: Packet) -> Bits:
+    """The IP header; packets here have neither IPv4 options nor, but for fragments, IPv6 extension headers."""
+    length = packet.length
+    if packet.family is Family.IPV4:
+        fragment = None if packet.fragment else 0
+        return _joined(
+            (4, 4), (_WORDS, 4), (packet.tos, 8), (length, 16),
+            (None, 16), (0, 1), (None, 1), (fragment, 14),
+            (packet.ttl, 8), (packet.protocol, 8), (None, 16),
+            (packet.src, 32), (packet.dst, 32),
+        )  # fmt: skip
+    return _joined(
+        (6, 4), (packet.tos, 8), (None, 20), (None if length is None else length - 40, 16),
+        (packet.protocol, 8), (packet.ttl, 8), (packet.src, 128), (packet.dst, 128),
+    )  # fmt: skip
+
+
+def transport_header(packet: Packet) -> Bits | None:
+    """The header after the IP header; None if the packet is a later fragment and has none."""
+    if packet.fragment:
+        return None
+    if packet.protocol in _ICMP_PROTOCOLS:
+        return _joined((packet.icmp_type, 8), (packet.icmp_code, 8))
+    if packet.protocol == TCP:
+        return _joined((packet.sport, 16), (packet.dport, 16), (None, 72), (packet.tcp_flags, 8))
+    if packet.has_ports or packet.protocol in (UDP, SCTP):
+        return _joined((packet.sport, 16), (packet.dport, 16))
+    return Bits(0, 0, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.api.types.core import Node, NodeAddress
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.api.validation.node import validate_node
+from kproxy.api.validation.cluster import validate_node
 
 META = ObjectMeta("node-0")
 
