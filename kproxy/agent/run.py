@@ -30,7 +30,6 @@ from kproxy.agent.proxy.host import (
     clean_other_mode,
     close_host,
     prepare_host,
-    prepare_tables_host,
     set_up_host,
 )
 from kproxy.agent.proxy.node import MetaProxier, NodeFamily
@@ -44,14 +43,7 @@ from kproxy.agent.stop_event import StopEvent
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
-from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.sync.family_syncer import FamilySyncer
-from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
-from kproxy.linux.sync.nftables.syncer import TableSyncer
-from kproxy.linux.sync.prepare import Host, HostFamily
-from kproxy.linux.sync.syncer import Syncer
-from kproxy.render import Renderer
+from kproxy.linux.sync.backend import Backend, Host
 from kproxy.services import ServiceState
 
 TICK: Final = 0.5
@@ -89,7 +81,7 @@ class Agent:
         self.settings = settings
         self.meta_proxier = MetaProxier(settings.config, settings.node_name)
         self.members: tuple[NodeFamily, ...] = ()
-        self.host: Host | TablesHost | None = None
+        self.host: Host | None = None
         # Why the host cannot be programmed yet.
         self.trouble = ""
         self.requests = RequestLog()
@@ -177,20 +169,21 @@ class Agent:
             thread.start()
         return threads
 
-    def _prepare_host(self) -> Host | TablesHost | None:
+    def _prepare_host(self) -> Host | None:
         """Finds out what the host can do, again while iptables is locked or fails; None if it was stopped meanwhile."""
         settings = self.settings
         begun = time.monotonic()
         delay = FIRST_RETRY
         while not self._stop.is_set():
             try:
-                host: Host | TablesHost
-                if settings.config.mode == MODE_NFTABLES:
-                    host = prepare_tables_host(settings.netns, settings.families, settings.features)
-                else:
-                    host = prepare_host(
-                        settings.netns, settings.families, settings.variant, settings.features, settings.lock_wait
-                    )
+                host = prepare_host(
+                    settings.config.mode,
+                    settings.netns,
+                    settings.families,
+                    settings.variant,
+                    settings.features,
+                    settings.lock_wait,
+                )
             except (LockHeldError, ToolFailedError) as error:
                 if isinstance(error, UnreadableDumpError):
                     raise
@@ -207,28 +200,14 @@ class Agent:
                 return host
         return None
 
-    def _proxier(self, family: HostFamily | TableFamily, observer: SyncObserver | None) -> FamilyProxier:
+    def _proxier(self, family: Backend, observer: SyncObserver | None) -> FamilyProxier:
         settings = self.settings
         options = family.options(settings.config, self.meta_proxier.target, self.meta_proxier.service_cidrs)
         state = ServiceState(family.family, options.node_name)
-        syncer: FamilySyncer
-        executor: NftExecutor | IptablesExecutor
-        if isinstance(family, TableFamily):
-            executor = family.executor()
-            syncer = TableSyncer(executor, state, options, family.namespace)
-        else:
-            executor = family.executor()
-            syncer = Syncer(
-                executor,
-                state,
-                Renderer(options),
-                family.namespace,
-                rewrite=family.rewrite,
-                canary_tables=family.canary_tables,
-            )
+        syncer = family.syncer(state, options)
         runner = BoundedFrequencyRunner(settings.min_sync_period, settings.sync_period, random.random)
         clean = clean_other_mode(settings.config.mode, family.namespace, family.family, settings.lock_wait)
-        return FamilyProxier(family.family, syncer, executor.fingerprint, runner, time.monotonic, observer, clean)
+        return FamilyProxier(family.family, syncer, syncer.fingerprint, runner, time.monotonic, observer, clean)
 
     def _wait(self, config: FileWatch | None) -> None:
         begun = said = refreshed = time.monotonic()
@@ -337,20 +316,14 @@ def _api_source(settings: Settings, meta_proxier: MetaProxier, requests: Request
     )
 
 
-def _tell_host(host: Host | TablesHost, settings: Settings) -> None:
+def _tell_host(host: Host, settings: Settings) -> None:
     """What programs the rules, and why it is that."""
     where = settings.netns or "this machine"
-    if isinstance(host, TablesHost):
-        event("host", node=settings.node_name, where=where, mode=MODE_NFTABLES, nft=str(host.nft))
+    tools = ", ".join(family.tool for family in host.families)
+    if host.choice is None:
+        event("host", node=settings.node_name, where=where, mode=host.variant, nft=host.families[0].tool)
         return
-    event(
-        "host",
-        node=settings.node_name,
-        where=where,
-        variant=host.choice.variant.value,
-        because=host.choice.reason,
-        iptables=", ".join(str(family.iptables) for family in host.families),
-    )
+    event("host", node=settings.node_name, where=where, variant=host.variant, because=host.reason, iptables=tools)
 
 
 @contextlib.contextmanager

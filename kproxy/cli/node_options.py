@@ -21,9 +21,8 @@ from kproxy.cluster.sources import Kind
 from kproxy.errors import InputError
 from kproxy.linux.namespace import Namespace, in_initial_namespace
 from kproxy.linux.privilege import check_privileges
-from kproxy.linux.sync.prepare import NodeRequest
-from kproxy.linux.sync.progress import Progress
-from kproxy.linux.sync.report import CleanedTables
+from kproxy.linux.sync.backend import NodeRequest
+from kproxy.linux.sync.report import CleanedTables, Progress
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import select_target
 from kproxy.services import IPFamily

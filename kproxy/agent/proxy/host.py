@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -21,27 +21,14 @@ from kproxy.linux.generation import Ledger
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import prepare
+from kproxy.linux.sync.backend import Host
 from kproxy.linux.sync.cleanup import cleanup_other_mode
-from kproxy.linux.sync.nftables import prepare as tables
-from kproxy.linux.sync.nftables.prepare import TableFamily, TablesHost
-from kproxy.linux.sync.prepare import Host, HostFamily
 from kproxy.linux.sync.report import CleanedTables
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features
 from kproxy.services import IPFamily
 from kproxy.services.node import node_port_addresses
-
-FamilyT = TypeVar("FamilyT", HostFamily, TableFamily)
-
-
-def prepare_tables_host(
-    netns: str | None, families: tuple[IPFamily, ...] = (), features: Features | None = None
-) -> TablesHost:
-    """Finds out what the host can do in nftables mode; as `prepare_host`."""
-    with open_namespace(netns) as namespace:
-        host = tables.prepare_tables_host(namespace, families, features)
-    return msgspec.structs.replace(host, families=_on_their_own(host.families, netns))
 
 
 def clean_other_mode(
@@ -66,6 +53,7 @@ def open_namespace(netns: str | None) -> Namespace:
 
 
 def prepare_host(
+    mode: str,
     netns: str | None,
     families: tuple[IPFamily, ...] = (),
     variant: Variant | None = None,
@@ -77,18 +65,14 @@ def prepare_host(
     Each family gets a namespace of its own, so that the families do not wait for one another. The caller closes
     them (`close_host`).
     """
-    with open_namespace(netns) as namespace:
-        host = prepare.prepare_host(namespace, families, variant, features or Features(nfacct=True), lock_wait)
-    return msgspec.structs.replace(host, families=_on_their_own(host.families, netns))
-
-
-def _on_their_own(families: tuple[FamilyT, ...], netns: str | None) -> tuple[FamilyT, ...]:
-    """Families with a namespace each, and one ledger."""
     ledger = Ledger()
-    return tuple(msgspec.structs.replace(each, namespace=open_namespace(netns), ledger=ledger) for each in families)
+    with open_namespace(netns) as namespace:
+        host = prepare.prepare_host(mode, namespace, families, variant, features, lock_wait)
+    own = tuple(family.own(open_namespace(netns), ledger) for family in host.families)
+    return msgspec.structs.replace(host, families=own)
 
 
-def close_host(host: Host | TablesHost) -> None:
+def close_host(host: Host) -> None:
     """Ends the threads of the families' namespaces."""
     for family in host.families:
         family.namespace.close()

@@ -27,8 +27,7 @@ from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import InputError
 from kproxy.linux.errors import LinuxError
-from kproxy.linux.sync.nftables.prepare import TableFamily
-from kproxy.linux.sync.prepare import HostFamily
+from kproxy.linux.sync.backend import Backend
 from kproxy.render import Target
 from kproxy.services.node import host_ips
 
@@ -36,7 +35,7 @@ from kproxy.services.node import host_ips
 class NodeFamily(msgspec.Struct, frozen=True):
     """A family of this node, and its proxier."""
 
-    host: HostFamily | TableFamily
+    host: Backend
     proxier: FamilyProxier
 
 

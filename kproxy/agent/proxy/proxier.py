@@ -28,7 +28,6 @@ from kproxy.cluster.stale_flows import Addresses
 from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError, is_lock_held
 from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
-from kproxy.linux.sync.nftables.syncer import TableSyncer
 from kproxy.linux.sync.report import CleanedTables, StepTime
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.services import (
@@ -127,10 +126,7 @@ class FamilyProxier:
 
     def rendered(self) -> RenderedTarget | RenderedTable:
         """The rules as they were wanted at the last sync, rendered anew."""
-        state, options = self.snapshot()
-        if isinstance(self._syncer, TableSyncer):
-            return RenderedTable.of(state, options)
-        return RenderedTarget.of(state, options)
+        return self._syncer.rendered()
 
     def enable(self) -> None:
         """All that must be known before the first sync is known."""

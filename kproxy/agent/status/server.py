@@ -30,7 +30,7 @@ from kproxy.linux.errors import LinuxError
 from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.prepare import HostFamily, node_options
+from kproxy.linux.sync.backend import node_options
 from kproxy.render import Features, RenderOptions
 from kproxy.services import IPFamily, ServiceState
 
@@ -111,9 +111,7 @@ class AgentSources:
 
     def counted_packets(self) -> Mapping[str, int]:
         """See Sources."""
-        if not any(
-            member.host.features.nfacct for member in self._agent.members if isinstance(member.host, HostFamily)
-        ):
+        if not any(member.host.counts_packets for member in self._agent.members):
             return {}
         return nfacct.read_packets(self._namespace)
 
@@ -207,7 +205,5 @@ def _kernel_rules(agent: RunningAgent, namespace: Namespace, family: IPFamily) -
 
     member = next(member for member in agent.members if member.host.family is family)
     where = agent.settings.netns or agent.settings.node_name
-    if isinstance(member.host, HostFamily):
-        variant = member.host.iptables.variant
-        return read_host_rules(namespace, where, variant, nft=False, families=(family,))
-    return read_host_rules(namespace, where, families=(family,))
+    variant = member.host.variant
+    return read_host_rules(namespace, where, variant, nft=variant is None, families=(family,))

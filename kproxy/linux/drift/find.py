@@ -6,9 +6,7 @@ Reading only. `repair` writes exactly what was found, nothing else, by the same 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,33 +18,33 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import Inferred, InferredConfigs
 from kproxy.cluster.snapshot.layout import host_file
 from kproxy.cluster.stale_flows import desired_addresses
-from kproxy.errors import InputError, KproxyError
+from kproxy.errors import KproxyError
 from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.drift import explain
-from kproxy.linux.drift.finding import Drift
+from kproxy.linux.drift.finding import Compared, Drift, rule_changes
 from kproxy.linux.drift.samples import packet_effects
-from kproxy.linux.drift.tables import foreign_notes, table_findings
+from kproxy.linux.drift.tables import compare_table
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.host.rules import output_of
 from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
 from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.nfacct import NFACCT_NAMES
 from kproxy.linux.iptables.ownership import TABLES, services_of_chains
+from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program
+from kproxy.linux.sync.backend import NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
-from kproxy.linux.sync.nftables.prepare import PreparedTable, prepare_tables
-from kproxy.linux.sync.nftables.reconcile import find_table_difference
+from kproxy.linux.sync.iptables_host import PreparedFamily
+from kproxy.linux.sync.nftables_host import PreparedTable
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_host, render_family
+from kproxy.linux.sync.prepare import prepare_node
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import SaveText, service_of
-from kproxy.render.iptables.chains import CANARY, FILTER, FORWARD, NAT, NODEPORTS
+from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.nftables.names import TABLE
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
@@ -137,123 +135,56 @@ def _told_by_rules(request: NodeRequest, namespace: Namespace) -> Inferred | Non
 
 def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[DriftReport, Callable[[], None]]:
     """The differences from a configuration's rules, and what mends them."""
-    if request.config.mode == MODE_NFTABLES:
-        return _find_table_drift(request, namespace, repair)
     with _telling(repair):
-        prepared, dumps = _prepare(request, namespace, repair)
-        differences = {f.family: find_difference(f.desired, dumps[f.family]) for f in prepared.families}
+        prepared = prepare_node(request, namespace, writes=repair)
+        compared = {family.family: _compare(family, namespace) for family in prepared.families}
         findings: list[Drift] = []
         packets: list[str] = []
-        for family in prepared.families:
-            dump, difference = dumps[family.family], differences[family.family]
-            own = family_findings(family.desired, dump, difference, prepared.choice.variant)
-            findings += own
-            if services := _concerned(own):
-                sentences = packet_effects(family, namespace, dump, difference, services)
-                packets += [f"{family.family.value}: {text}" for text in sentences]
-        findings += _other_variant(prepared)
-        findings += _other_mode(request, namespace, prepared.families)
-
-    def mend() -> None:
-        _repair(request, prepared, namespace, differences)
-        _clean_other_mode(request, namespace, prepared.families)
-
-    report = DriftReport(
-        request.target.node_name,
-        namespace.label,
-        prepared.choice.variant.value,
-        prepared.choice.reason,
-        tuple(findings),
-        prepared.notes,
-        tuple(packets),
-        unread=_unread(request, prepared),
-    )
-    return report, mend
-
-
-def _prepare(request: NodeRequest, namespace: Namespace, writes: bool) -> tuple[PreparedNode, dict[IPFamily, SaveText]]:
-    """What each family's tables should hold and what they hold. Rules that count packets, which changes none, are as
-    right as those that do not, unless the request says which are wanted: kube-proxy and `kproxy run` write them where
-    the kernel can count."""
-    host = prepare_host(
-        namespace, request.families, request.variant, request.features, request.lock_wait, writes=writes
-    )
-    dumps = {family.family: read_dump(family.executor(), counters=False) for family in host.families}
-    if not request.counters_known:
-        families = (
-            msgspec.structs.replace(
-                each, features=msgspec.structs.replace(each.features, nfacct=_counts(dumps[each.family]))
-            )
-            for each in host.families
-        )
-        host = msgspec.structs.replace(host, families=tuple(families))
-    return PreparedNode(host, tuple(render_family(request, family) for family in host.families)), dumps
-
-
-def _counts(dump: SaveText) -> bool:
-    """Whether kube-proxy's rules name its nfacct counters."""
-    chains = (dump.chain(FILTER, FORWARD), dump.chain(NAT, NODEPORTS))
-    return any(name in rule for chain in chains if chain is not None for rule in chain.rules for name in NFACCT_NAMES)
-
-
-def _unread(request: NodeRequest, prepared: PreparedNode) -> tuple[str, ...]:
-    """The families that this host's kernel has and whose iptables is not installed."""
-    missing = [family for family in IPFamily if family not in prepared.choice.tools and not request.families]
-    return tuple(family.value for family in missing if family is IPFamily.IPV4 or _IPV6.exists())
-
-
-def _find_table_drift(
-    request: NodeRequest, namespace: Namespace, repair: bool
-) -> tuple[DriftReport, Callable[[], None]]:
-    with _telling(repair):
-        prepared = prepare_tables(request, namespace)
         notes = list(prepared.notes)
-        findings: list[Drift] = []
-        packets: list[str] = []
-        differing: dict[IPFamily, bool] = {}
-        for family in prepared.families:
-            desired = family.desired
-            difference = find_table_difference(desired.text, read_table(family.executor, desired.text))
-            differing[family.family] = bool(difference)
-            own = table_findings(desired, difference)
-            findings += own
-            if services := _concerned(own):
-                sentences = _table_packets(family, namespace, difference.kept, services)
-                packets += [f"{family.family.value}: {text}" for text in sentences]
-            notes += foreign_notes(desired.text.name, difference)
+        for family, own in compared.items():
+            findings += own.findings
+            if services := {each.service for each in own.findings if each.kind not in NO_MATTER}:
+                packets += [f"{family.value}: {text}" for text in own.packets(services)]
+            notes += own.notes
+        choice = prepared.host.choice
+        if choice is not None:
+            findings += _other_variant(choice)
         findings += _other_mode(request, namespace, prepared.families)
 
     def mend() -> None:
-        _repair_families(prepared.families, differing, namespace)
+        _repair_families(prepared.families, {family: own.differs for family, own in compared.items()}, namespace)
+        if choice is not None:
+            for family in choice.others:
+                tools = find_iptables(family, choice.variant.other)
+                cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
         _clean_other_mode(request, namespace, prepared.families)
 
+    # Families that this host's kernel has and whose iptables is not installed.
+    missing = [f for f in IPFamily if choice is not None and f not in choice.tools and not request.families]
     report = DriftReport(
         request.target.node_name,
         namespace.label,
-        prepared.variant,
-        prepared.reason,
+        prepared.host.variant,
+        prepared.host.reason,
         tuple(findings),
         tuple(notes),
         tuple(packets),
+        unread=tuple(family.value for family in missing if family is IPFamily.IPV4 or _IPV6.exists()),
     )
     return report, mend
 
 
-def _concerned(findings: Iterable[Drift]) -> set[str]:
-    """The Services that what was found may matter to."""
-    return {each.service for each in findings if each.kind not in NO_MATTER}
-
-
-def _table_packets(
-    family: PreparedTable, namespace: Namespace, kept: Sequence[str], services: Iterable[str]
-) -> list[str]:
-    # Imported here: it costs as much as all else, and most often there is no drift.
-    from kproxy.linux.drift.table_samples import table_packet_effects
-
-    try:
-        return table_packet_effects(family, namespace, kept, services)
-    except (InputError, LinuxError) as error:
-        return [f"the model cannot read the rules as found: {error}"]
+def _compare(family: Prepared, namespace: Namespace) -> Compared:
+    if isinstance(family, PreparedTable):
+        return compare_table(family, namespace)
+    assert isinstance(family, PreparedFamily)
+    dump = family.found or read_dump(family.executor, counters=False)
+    difference = find_difference(family.desired, dump)
+    return Compared(
+        bool(difference),
+        family_findings(family.desired, dump, difference, family.executor.variant),
+        lambda services: packet_effects(family, namespace, dump, difference, services),
+    )
 
 
 @contextlib.contextmanager
@@ -269,9 +200,7 @@ def _telling(repair: bool) -> Iterator[None]:
         raise
 
 
-def _other_mode(
-    request: NodeRequest, namespace: Namespace, families: Sequence[PreparedFamily | PreparedTable]
-) -> Iterator[Drift]:
+def _other_mode(request: NodeRequest, namespace: Namespace, families: Sequence[Prepared]) -> Iterator[Drift]:
     """Rules of the mode that is not in use: a finding for each family and variant that has some."""
     mode, own = request.config.mode, tuple(family.family for family in families)
     for left in cleanup_other_mode(mode, namespace, own, dry_run=True, lock_wait=request.lock_wait):
@@ -290,9 +219,7 @@ def _other_mode(
             )
 
 
-def _clean_other_mode(
-    request: NodeRequest, namespace: Namespace, families: Sequence[PreparedFamily | PreparedTable]
-) -> None:
+def _clean_other_mode(request: NodeRequest, namespace: Namespace, families: Sequence[Prepared]) -> None:
     own = tuple(family.family for family in families)
     try:
         cleanup_other_mode(request.config.mode, namespace, own, lock_wait=request.lock_wait)
@@ -301,19 +228,7 @@ def _clean_other_mode(
         raise ApplyFailedError(what, KernelState.APPLIED) from error
 
 
-def _repair(
-    request: NodeRequest, prepared: PreparedNode, namespace: Namespace, differences: dict[IPFamily, Difference]
-) -> None:
-    differing = {family: bool(difference) for family, difference in differences.items()}
-    _repair_families(prepared.families, differing, namespace)
-    for family_with_others in prepared.choice.others:
-        tools = find_iptables(family_with_others, prepared.choice.variant.other)
-        cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
-
-
-def _repair_families(
-    families: Sequence[PreparedFamily | PreparedTable], differing: Mapping[IPFamily, bool], namespace: Namespace
-) -> None:
+def _repair_families(families: Sequence[Prepared], differing: Mapping[IPFamily, bool], namespace: Namespace) -> None:
     names = [family.family.value for family in families]
     written: list[str] = []
     for index, family in enumerate(families):
@@ -330,10 +245,10 @@ def _repair_families(
                 raise interrupted_after_rules(names[: index + 1], names[index + 1 :], written) from error
 
 
-def _other_variant(prepared: PreparedNode) -> Iterator[Drift]:
+def _other_variant(choice: Choice) -> Iterator[Drift]:
     """Rules in the other variant: a finding for each table that has some, which names the chains."""
-    variant = prepared.choice.variant.other
-    for family, refs in prepared.choice.others.items():
+    variant = choice.variant.other
+    for family, refs in choice.others.items():
         for table in dict.fromkeys(table for table, _ in refs):
             chains = [chain for each, chain in refs if each == table]
             yield Drift(
@@ -442,28 +357,19 @@ class _Finder:
         desired = [rule for rule, _ in rules]
         chain = self._dump.chain(*ref)
         real = _spelled_alike(desired, list(chain.rules) if chain else [], self._desired.family)
-        if Counter(desired) == Counter(real):
-            service = self._owner(ref[1])
-            first = next(i for i, (one, other) in enumerate(zip(desired, real, strict=True)) if one != other)
-            text = explain.reordered_rules(ref[1], service)
-            yield self._make("rules-reordered", ref, text, service, first + 1, desired[first], real[first])
-            return
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, desired, real, autojunk=False).get_opcodes():
-            if tag == "equal":
+        for change in rule_changes(desired, real):
+            origin = None
+            if change.kind == "rules-reordered":
+                service = self._owner(ref[1])
+                text = explain.reordered_rules(ref[1], service)
+                yield self._make(change.kind, ref, text, service, change.at + 1, change.wanted, change.found)
                 continue
-            both = min(i2 - i1, j2 - j1)
-            for index in range(i1, i1 + both):
-                rule, origin = rules[index]
-                found = real[j1 + index - i1]
-                yield self._rule("rule-altered", ref, index + 1, rule, found, explain.altered_rule(origin), origin)
-            for index in range(i1 + both, i2):
-                rule, origin = rules[index]
-                yield self._rule("rule-missing", ref, index + 1, rule, "", explain.missing_rule(origin), origin)
-            for number in range(j1 + both, j2):
-                found = real[number]
-                service = service_of(found) or self._owner(ref[1])
-                text = explain.extra_rule(ref[1], found, service)
-                yield self._rule("rule-extra", ref, number + 1, "", found, text, None)
+            if change.kind == "rule-extra":
+                text = explain.extra_rule(ref[1], change.found, service_of(change.found) or self._owner(ref[1]))
+            else:
+                origin = rules[change.at][1]
+                text = (explain.altered_rule if change.found else explain.missing_rule)(origin)
+            yield self._rule(change.kind, ref, change.at + 1, change.wanted, change.found, text, origin)
 
 
 def _spelled_alike(desired: list[str], real: list[str], family: IPFamily) -> list[str]:

@@ -30,7 +30,7 @@ from kproxy.linux.iptables.ownership import is_owned, is_service_chain
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference
-from kproxy.linux.sync.prepare import PreparedFamily
+from kproxy.linux.sync.iptables_host import PreparedFamily
 from kproxy.netfilter import parse_save
 from kproxy.netfilter.text import SaveText, target_of
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions

@@ -17,7 +17,7 @@ from kproxy.linux.host.addresses import interface_addresses
 from kproxy.linux.host.rules import read_host_rules
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.ownership import is_our_chain, is_our_set
-from kproxy.linux.sync.nftables.prepare import PreparedTable
+from kproxy.linux.sync.nftables_host import PreparedTable
 from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 from kproxy.render import RenderedTable
 from kproxy.render.nftables.save import nft_ruleset

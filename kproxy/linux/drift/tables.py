@@ -6,19 +6,40 @@ kube-proxy's table is no drift; it is noted. Rules of others inside kube-proxy's
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Iterator, Sequence
 
+from kproxy.errors import InputError
 from kproxy.linux.drift import explain
-from kproxy.linux.drift.finding import Drift
+from kproxy.linux.drift.finding import Compared, Drift, rule_changes
+from kproxy.linux.errors import LinuxError
+from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import TableDifference
+from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
-from kproxy.linux.sync.nftables.reconcile import MODE
+from kproxy.linux.sync.nftables.reconcile import MODE, find_table_difference
+from kproxy.linux.sync.nftables_host import PreparedTable
 from kproxy.render.nftables.serviceport import ElementRef, ElementValue
 from kproxy.render.nftables.table import element_text
 from kproxy.render.origin import Origin
+
+
+def compare_table(family: PreparedTable, namespace: Namespace) -> Compared:
+    """Reads and compares. Raises LinuxError: it cannot be read."""
+    desired = family.desired
+    difference = find_table_difference(desired.text, read_table(family.executor, desired.text))
+
+    def packets(services: Iterable[str]) -> list[str]:
+        # Imported here: it costs as much as all else, and most often there is no drift.
+        from kproxy.linux.drift.table_samples import table_packet_effects
+
+        try:
+            return table_packet_effects(family, namespace, difference.kept, services)
+        except (InputError, LinuxError) as error:
+            return [f"the model cannot read the rules as found: {error}"]
+
+    findings, notes = table_findings(desired, difference), tuple(foreign_notes(desired.text.name, difference))
+    return Compared(bool(difference), findings, packets, notes)
 
 
 def table_findings(desired: DesiredTable, difference: TableDifference) -> list[Drift]:
@@ -94,30 +115,21 @@ class _Finder:
         yield from self._rules(chain, service)
 
     def _rules(self, chain: str, service: str) -> Iterator[Drift]:
-        desired = list(self._desired.text.rules.get(chain, ()))
-        real = list(self._before.rules.get(chain, ()))
-        origins: list[Origin | None] = list(self._origins.rules.get(chain, ()))
+        desired = self._desired.text.rules.get(chain, ())
+        origins: Sequence[Origin | None] = self._origins.rules.get(chain, ())
         if len(origins) != len(desired):
             origins = [None] * len(desired)
-        if desired != real and Counter(desired) == Counter(real):
-            first = next(i for i, (one, other) in enumerate(zip(desired, real, strict=True)) if one != other)
-            what = explain.reordered_rules(chain, service)
+        for change in rule_changes(desired, self._before.rules.get(chain, ())):
+            if change.kind == "rules-reordered":
+                what = explain.reordered_rules(chain, service)
+            elif change.kind == "rule-extra":
+                what = explain.extra_nft_rule(chain, change.found, service)
+            else:
+                what = (explain.altered_rule if change.found else explain.missing_rule)(origins[change.at])
+            number = change.at + 1
             yield self._make(
-                "rules-reordered", what, service, chain=chain, rule=first + 1, wanted=desired[first], found=real[first]
+                change.kind, what, service, chain=chain, rule=number, wanted=change.wanted, found=change.found
             )
-            return
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, desired, real, autojunk=False).get_opcodes():
-            if tag == "equal":
-                continue
-            both = min(i2 - i1, j2 - j1)
-            for index in range(i1, i2):
-                found = real[j1 + index - i1] if index < i1 + both else ""
-                kind = "rule-altered" if found else "rule-missing"
-                what = (explain.altered_rule if found else explain.missing_rule)(origins[index])
-                yield self._make(kind, what, service, chain=chain, rule=index + 1, wanted=desired[index], found=found)
-            for number in range(j1 + both, j2):
-                what = explain.extra_nft_rule(chain, real[number], service)
-                yield self._make("rule-extra", what, service, chain=chain, rule=number + 1, found=real[number])
 
     def _elements(self) -> Iterator[Drift]:
         change, before = self._change, self._before

@@ -55,6 +55,10 @@ class Executor(Protocol):
             LinuxError: it could not be tried.
         """
 
+    def fingerprint(self) -> object | None:
+        """Something that stays equal as long as nobody else writes rules; what we write may leave it as it is where
+        the kernel counts generations. None if it is unknown."""
+
     def dormant(self) -> frozenset[str]:
         """The tables that are there and whose chains the kernel does not call (a flag of nf_tables); iptables shows
         nothing of it, and writing changes nothing of it."""
@@ -129,8 +133,6 @@ class IptablesExecutor:
             raise restore_error(os.path.basename(self._iptables.restore), done.stderr, text)
 
     def fingerprint(self) -> object | None:
-        """Something that stays equal as long as nobody writes rules; what those of the ledger write is left out where
-        the kernel counts generations. None if it is unknown."""
         if self.variant is Variant.LEGACY:
             # What others bring back is no older state of ours, which would look the same.
             tables = legacy_fingerprint(self._namespace, self.family)

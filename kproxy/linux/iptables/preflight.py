@@ -128,6 +128,9 @@ class UndoingExecutor:
     def save(self, *, counters: bool) -> str:
         return self._executor.save(counters=counters)
 
+    def fingerprint(self) -> object | None:
+        return self._executor.fingerprint()
+
     def dormant(self) -> frozenset[str]:
         return self._executor.dormant()
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TypeGuard
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.stale_flows import Addresses, StaleFlow, desired_addresses, merge_addresses
 from kproxy.linux.conntrack.flows import table_full
 from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
-from kproxy.linux.iptables.libiptc import MAX_RULES, compare_read_back, read_back
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.backend import NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode
 from kproxy.linux.sync.flow_cleaner import NO_ADDRESSES
-from kproxy.linux.sync.nftables.prepare import PreparedTable, PreparedTables, prepare_tables
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import NodeRequest, PreparedFamily, PreparedNode, prepare_node
-from kproxy.linux.sync.progress import NOTHING, Progress
-from kproxy.linux.sync.reconcile import read_dump
-from kproxy.linux.sync.report import CleanedTables, FamilyReport, StepTime, Stopwatch
-from kproxy.netfilter.hooks import Variant
+from kproxy.linux.sync.prepare import prepare_node
+from kproxy.linux.sync.report import NOTHING, CleanedTables, FamilyReport, Progress, StepTime, Stopwatch
 from kproxy.services.names import IPFamily
 
 
@@ -73,11 +67,7 @@ def apply_node(
     watch = Stopwatch()
     try:
         with watch.step("prepare"):
-            prepared: PreparedNode | PreparedTables
-            if request.config.mode == MODE_NFTABLES:
-                prepared = prepare_tables(request, namespace)
-            else:
-                prepared = prepare_node(request, namespace, writes=not dry_run)
+            prepared = prepare_node(request, namespace, writes=not dry_run)
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
     names = [family.family.value for family in prepared.families]
@@ -93,9 +83,9 @@ def apply_node(
             removed, others = _clean_other_mode(request, namespace, family.family, _written(reports), dry_run)
         cleaned += removed
         try:
-            if request.libiptc and report.transactions and is_legacy(family):
+            if request.libiptc and report.transactions:
                 with watch.step(f"{family.family.value} libiptc"):
-                    notes += _read_back(family, namespace)
+                    notes += family.read_again()
             with watch.step(f"{family.family.value} conntrack"):
                 # Until they were gone, the other mode's rules may have led flows astray.
                 stale += _clean_conntrack(family, namespace, merge_addresses(before(), others), dry_run, notes)
@@ -109,8 +99,8 @@ def apply_node(
         where=namespace.label,
         dry_run=dry_run,
         changed=any(report.result != NOTHING for report in reports) or bool(cleaned),
-        variant=prepared.variant,
-        variant_reason=prepared.reason,
+        variant=prepared.host.variant,
+        variant_reason=prepared.host.reason,
         families=tuple(reports),
         conntrack=tuple(stale),
         notes=tuple(notes),
@@ -118,11 +108,6 @@ def apply_node(
         seconds=round(sum(time.seconds for time in watch.times), 6),
         cleaned=tuple(cleaned),
     )
-
-
-def is_legacy(family: PreparedFamily | PreparedTable) -> TypeGuard[PreparedFamily]:
-    """Whether it is programmed through legacy iptables."""
-    return isinstance(family, PreparedFamily) and family.executor.variant is Variant.LEGACY
 
 
 def _clean_other_mode(
@@ -149,7 +134,7 @@ def _clean_other_mode(
 
 
 def _apply_family(
-    family: PreparedFamily | PreparedTable,
+    family: Prepared,
     namespace: Namespace,
     done: list[FamilyReport],
     dry_run: bool,
@@ -165,24 +150,8 @@ def _written(reports: list[FamilyReport]) -> list[str]:
     return [report.family for report in reports if report.transactions]
 
 
-def _read_back(family: PreparedFamily, namespace: Namespace) -> list[str]:
-    """Reads legacy tables through libiptc as well; the notes say where that differs from iptables-save.
-
-    The rules are verified by then: this is a second witness, whose disagreement is a note and undoes nothing.
-    """
-    if sum(text.count("\n") for text in family.desired.chains.values()) > MAX_RULES:
-        return []
-    name = f"{family.family.value} legacy"
-    try:
-        saved = read_dump(family.executor, counters=False)
-        differences = compare_read_back(saved, read_back(namespace, family.family), family.family)
-    except LinuxError as error:
-        return [f"{name}: no second reading through libiptc: {error}"]
-    return [f"{name}: libiptc and iptables-save disagree: {difference}" for difference in differences[:10]]
-
-
 def _clean_conntrack(
-    family: PreparedFamily | PreparedTable,
+    family: Prepared,
     namespace: Namespace,
     before: Addresses,
     dry_run: bool,
@@ -197,5 +166,5 @@ def _clean_conntrack(
     return [_entry(family, each) for each in stale]
 
 
-def _entry(family: PreparedFamily | PreparedTable, stale: StaleFlow) -> StaleEntry:
+def _entry(family: Prepared, stale: StaleFlow) -> StaleEntry:
     return StaleEntry(family.family.value, stale.service, str(stale.flow), stale.reason)

@@ -31,9 +31,8 @@ from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.jumps import remove_jumps
 from kproxy.linux.sync.nftables.cleanup import cleanup_table
-from kproxy.linux.sync.progress import Progress
 from kproxy.linux.sync.reconcile import read_dump, roll_back
-from kproxy.linux.sync.report import CleanedTables, KeptChain, StepTime, Stopwatch
+from kproxy.linux.sync.report import CleanedTables, KeptChain, Progress, StepTime, Stopwatch
 from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.netfilter.hooks import Variant
 from kproxy.render.nftables.names import TABLE, nft_family

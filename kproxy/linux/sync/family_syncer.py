@@ -18,7 +18,7 @@ from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.flow_cleaner import FlowCleaner
 from kproxy.linux.sync.reconcile import describe
 from kproxy.linux.sync.report import StepTime, Stopwatch
-from kproxy.render import RenderOptions
+from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
 from kproxy.services import ServicePortName, ServiceState
 
 _LOOK: Final = 0.02
@@ -107,6 +107,15 @@ class FamilySyncer(ABC):
     @abstractmethod
     def rendered_options(self) -> RenderOptions:
         """What the last rendering was made with."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Callable[[], object | None]:
+        """Gives something that stays equal as long as nobody else writes rules; None if that is unknown."""
+
+    @abstractmethod
+    def rendered(self) -> RenderedTarget | RenderedTable:
+        """The rules as they were wanted at the last sync, rendered anew."""
 
     @abstractmethod
     def rule_totals(self) -> dict[str, int]:

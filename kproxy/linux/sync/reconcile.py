@@ -37,9 +37,18 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.jumps import return_jumps
-from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
 from kproxy.linux.sync.readback import Blocks, expected_blocks, find_left
-from kproxy.linux.sync.report import FamilyReport, StepTime, Stopwatch, kept_chains, service_changes
+from kproxy.linux.sync.report import (
+    APPLIED,
+    NOTHING,
+    WOULD_CHANGE,
+    FamilyReport,
+    Progress,
+    StepTime,
+    Stopwatch,
+    kept_chains,
+    service_changes,
+)
 from kproxy.linux.sync.restore_batches import Batch, Change, plan_runs, run_text
 from kproxy.netfilter.text import ChainText, SaveText
 from kproxy.render.iptables.chains import FILTER, NAT

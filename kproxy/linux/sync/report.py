@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,13 @@ from kproxy.linux.sync.difference import Difference
 from kproxy.linux.sync.jumps import JumpFault
 from kproxy.netfilter.text import SaveText, service_of
 from kproxy.render.iptables.chains import NAT
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is going on, and how many steps of how many are done."""
+
+APPLIED: Final = "applied"
+NOTHING: Final = "nothing to do"
+WOULD_CHANGE: Final = "would change"
 
 
 class StepTime(msgspec.Struct, frozen=True):

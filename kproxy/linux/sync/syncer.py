@@ -70,6 +70,13 @@ class Syncer(FamilySyncer):
     def rendered_options(self) -> RenderOptions:
         return self._renderer.options
 
+    @property
+    def fingerprint(self) -> Callable[[], object | None]:
+        return self._executor.fingerprint
+
+    def rendered(self) -> RenderedTarget:
+        return RenderedTarget.of(*self.snapshot())
+
     def rule_totals(self) -> dict[str, int]:
         """How many rules kube-proxy's chains hold, by table."""
         totals: dict[str, int] = {}

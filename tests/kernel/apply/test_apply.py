@@ -21,7 +21,7 @@ from kproxy.linux.errors import ApplyFailedError, KernelState
 from kproxy.linux.iptables.binaries import COMMAND
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node
-from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.linux.sync.backend import NodeRequest
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import RenderedTarget, Target, render_target, select_target
 from kproxy.services import IPFamily

@@ -17,7 +17,7 @@ from kproxy.linux.conntrack.flows import delete_flows, read_flows
 from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.apply import ApplyReport, apply_node
-from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Target

@@ -13,8 +13,8 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.sync.apply import apply_node
+from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sync.cleanup import cleanup
-from kproxy.linux.sync.prepare import NodeRequest
 from kproxy.render import Target
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run

@@ -11,15 +11,14 @@ import re
 
 import pytest
 
-from kproxy.linux.drift import find
 from kproxy.linux.drift.find import DriftReport, find_drift
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import find_nft
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.sync.apply import apply_node
-from kproxy.linux.sync.nftables.desired import table_text
-from kproxy.linux.sync.nftables.prepare import prepare_tables
-from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.linux.sync.backend import NodeRequest
+from kproxy.linux.sync.nftables_host import PreparedTable
+from kproxy.linux.sync.prepare import prepare_node
 from kproxy.render import select_target
 from kproxy.services import IPFamily
 from tests.support.examples import spread
@@ -49,7 +48,7 @@ NAMES = re.compile(r"(?:chain|rule|element|set|map) ip6? kube-proxy (\S+)")
 )
 def test_each_edit_is_named_and_mended(family: IPFamily, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # What drift means for packets has tests of its own, and would be most of this one's time.
-    monkeypatch.setattr(find, "_table_packets", lambda *_arguments: [])
+    monkeypatch.setattr("kproxy.linux.drift.table_samples.table_packet_effects", lambda *_arguments: [])
     manifests, config = load_nftables(DUAL_STACK[group])
     request = NodeRequest(
         select_target(manifests.nodes, config), config, manifests.services, manifests.endpoint_slices, (family,),
@@ -63,11 +62,9 @@ def test_each_edit_is_named_and_mended(family: IPFamily, group: int, monkeypatch
         executor = NftExecutor(namespace, find_nft(), family)
         executor.run(FOREIGN.format(t=executor.table))
         before = snapshot(name, executor)
-        editor = TableEditor(
-            table_text(prepare_tables(request, namespace).families[0].rendered.renderer),
-            family,
-            random.Random(f"{family.value} {group}"),
-        )
+        (prepared,) = prepare_node(request, namespace, writes=False).families
+        assert isinstance(prepared, PreparedTable)
+        editor = TableEditor(prepared.desired.text, family, random.Random(f"{family.value} {group}"))
         written = record_writes(monkeypatch)
         for kind in kinds:
             edit = editor.edit(kind)

@@ -18,7 +18,7 @@ from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables import reconcile
 from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.reconcile import TableOutcome, reconcile_table
-from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE
+from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE
 from kproxy.services import IPFamily
 from tests.support.kernel.namespaces import fresh_namespace, run
 from tests.support.linux.nft_tables import comparable, make_table, random_tables

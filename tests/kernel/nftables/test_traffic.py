@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.api import KubeProxyConfiguration
 from kproxy.linux.sync.apply import apply_node
-from kproxy.linux.sync.prepare import NodeRequest
+from kproxy.linux.sync.backend import NodeRequest
 from kproxy.render import Target
 from tests.support.kernel.apply_network import ENDPOINTS, Network, Traffic, served_network
 from tests.support.kernel.churned_service import History, check, choose, services, slices

@@ -29,7 +29,7 @@ from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
-from kproxy.linux.sync.prepare import HostFamily
+from kproxy.linux.sync.iptables_host import HostFamily
 from kproxy.linux.sync.reconcile import describe, read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
@@ -308,7 +308,8 @@ class Watchman:
     def _differences(self, proxy: Proxy, cluster: Cluster, wanted: dict[object, DesiredRules]) -> list[Difference]:
         found = []
         for family, executor in proxy.executors.items():
-            features = next(member.host.features for member in proxy.members if member.host.family is family)
+            hosts = [member.host for member in proxy.members if isinstance(member.host, HostFamily)]
+            features = next(host.features for host in hosts if host.family is family)
             key = (proxy.mode, family, features)
             if key not in wanted:
                 wanted[key] = cluster.wanted(proxy.config, family, features)

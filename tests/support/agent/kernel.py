@@ -46,6 +46,9 @@ class FaultyKernel:
         self._fail()
         return self.memory.save(counters=counters)
 
+    def fingerprint(self) -> object | None:
+        return None
+
     def dormant(self) -> frozenset[str]:
         return self.memory.dormant()
 

@@ -30,11 +30,11 @@ from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.family_syncer import FamilySyncer
+from kproxy.linux.sync.iptables_host import HostFamily
 from kproxy.linux.sync.nftables.desired import table_text
-from kproxy.linux.sync.nftables.prepare import TableFamily
 from kproxy.linux.sync.nftables.reconcile import find_table_difference
 from kproxy.linux.sync.nftables.syncer import TableSyncer
-from kproxy.linux.sync.prepare import HostFamily
+from kproxy.linux.sync.nftables_host import TableFamily
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant

@@ -25,8 +25,9 @@ from kproxy.linux.nftables.readback import read_table
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import Difference, find_difference
 from kproxy.linux.sync.nftables.desired import table_text
-from kproxy.linux.sync.nftables.prepare import prepare_tables_host
 from kproxy.linux.sync.nftables.reconcile import find_table_difference
+from kproxy.linux.sync.nftables_host import TableFamily
+from kproxy.linux.sync.prepare import prepare_host
 from kproxy.linux.sync.reconcile import read_dump
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, render_table, select_target
@@ -154,7 +155,8 @@ def table_difference(client: RestClient, namespace: str, family: IPFamily) -> Ta
     config = msgspec.structs.replace(CONFIG, mode=MODE_NFTABLES)
     target = select_target(client.list(NODES).items, config, NODE)
     with Namespace.named(namespace) as entered:
-        (host,) = prepare_tables_host(entered, (family,)).families
+        (host,) = prepare_host(MODE_NFTABLES, entered, (family,)).families
+        assert isinstance(host, TableFamily)
         table = render_table(target, family, services, slices, config, host.features, cidrs)
         desired = table_text(table.renderer)
         found = find_table_difference(desired, read_table(host.executor(), desired))

@@ -38,6 +38,9 @@ class MemoryExecutor:
     def save(self, *, counters: bool) -> str:
         return print_save(self.ruleset.in_save_order(), counters=counters)
 
+    def fingerprint(self) -> object | None:
+        return None
+
     def dormant(self) -> frozenset[str]:
         return frozenset(self.asleep)
 
@@ -93,6 +96,9 @@ class Faulty:
 
     def save(self, *, counters: bool) -> str:
         return self._executor.save(counters=counters)
+
+    def fingerprint(self) -> object | None:
+        return None
 
     def dormant(self) -> frozenset[str]:
         return self._executor.dormant()

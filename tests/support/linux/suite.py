@@ -18,9 +18,8 @@ from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.cleanup import cleanup_tables
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
-from kproxy.linux.sync.progress import NOTHING, WOULD_CHANGE
 from kproxy.linux.sync.reconcile import family_report, read_dump, reconcile_rules
-from kproxy.linux.sync.report import FamilyReport
+from kproxy.linux.sync.report import NOTHING, WOULD_CHANGE, FamilyReport
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.text import SaveText
 from kproxy.services import IPFamily

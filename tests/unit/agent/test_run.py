@@ -26,7 +26,7 @@ from kproxy.api import KubeProxyConfiguration, Manifests, load_manifests
 from kproxy.linux.errors import LockHeldError, NamespaceError, ToolFailedError
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.prepare import Host
+from kproxy.linux.sync.backend import Host
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support import paths
@@ -130,11 +130,11 @@ def test_a_lock_that_is_held_at_start_is_waited_for(monkeypatch: pytest.MonkeyPa
     locked.set()
     tries: list[str | None] = []
 
-    def prepare(netns: str | None, *rest: Any) -> Host:
+    def prepare(mode: str, netns: str | None, *rest: Any) -> Host:
         tries.append(netns)
         if locked.is_set():
             raise LockHeldError("the xtables lock was not free within 5 s")
-        return prepare_host(netns, *rest)
+        return prepare_host(mode, netns, *rest)
 
     def healthz() -> int:
         with Namespace.named(namespace) as inside:

@@ -40,8 +40,7 @@ from kproxy.linux.nftables.readback import Listing, read_awake, read_table
 from kproxy.linux.nftables.table import TableText
 from kproxy.linux.sync.nftables.desired import DesiredTable
 from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
-from kproxy.linux.sync.progress import APPLIED, NOTHING, WOULD_CHANGE, Progress
-from kproxy.linux.sync.report import KeptChain, Stopwatch
+from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE, KeptChain, Progress, Stopwatch
 
 MODE: Final = "nftables"
 

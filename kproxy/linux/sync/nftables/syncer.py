@@ -27,7 +27,7 @@ from kproxy.linux.sync.family_syncer import FamilySyncer, SyncReport
 from kproxy.linux.sync.nftables.desired import table_text
 from kproxy.linux.sync.nftables.reconcile import find_table_difference, write_transactions
 from kproxy.linux.sync.report import Stopwatch
-from kproxy.render import RenderOptions
+from kproxy.render import RenderedTable, RenderOptions
 from kproxy.render.nftables.renderer import Change as RenderedChange
 from kproxy.render.nftables.renderer import Renderer
 from kproxy.services import ServicePortName, ServiceState
@@ -67,6 +67,13 @@ class TableSyncer(FamilySyncer):
     @property
     def rendered_options(self) -> RenderOptions:
         return self._renderer.options
+
+    @property
+    def fingerprint(self) -> Callable[[], object | None]:
+        return self._executor.fingerprint
+
+    def rendered(self) -> RenderedTable:
+        return RenderedTable.of(*self.snapshot())
 
     def rule_totals(self) -> dict[str, int]:
         """How many rules the table holds."""

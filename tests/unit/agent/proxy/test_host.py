@@ -7,6 +7,7 @@ import pytest
 from kproxy.agent.proxy.host import close_host, conntrack_limit, open_namespace, prepare_host, set_up_host, sysctls
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration
+from kproxy.linux.sync.iptables_host import HostFamily
 from kproxy.linux.sysctl import read_sysctl
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
@@ -47,8 +48,10 @@ def test_a_namespace_is_set_up_and_looked_at() -> None:
         with open_namespace(name) as namespace:
             assert read_sysctl(namespace, "net.ipv4.conf.all.route_localnet") == "1"
             assert read_sysctl(namespace, "net.netfilter.nf_conntrack_tcp_timeout_established") == "86400"
-        host = prepare_host(name, variant=Variant.LEGACY)
-        assert host.choice.variant is Variant.LEGACY
+        host = prepare_host("iptables", name, variant=Variant.LEGACY)
+        assert host.variant == "legacy"
         assert {family.family for family in host.families} == set(IPFamily)
-        assert all(family.rewrite is None and len(family.canary_tables) == 3 for family in host.families)
+        for family in host.families:
+            assert isinstance(family, HostFamily)
+            assert (family.rewrite, len(family.canary_tables)) == (None, 3)
         close_host(host)

@@ -16,7 +16,7 @@ from kproxy.api import KubeProxyConfiguration, LoadBalancerIngress, Node, NodeAd
 from kproxy.api.kubeproxyconfig.types import DetectLocal
 from kproxy.linux.iptables.binaries import Iptables
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.sync.prepare import HostFamily
+from kproxy.linux.sync.iptables_host import HostFamily
 from kproxy.linux.sync.syncer import Syncer
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, Renderer
