@@ -199,7 +199,7 @@ def test_what_is_too_long_is_cut_and_said(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.flags & Flag.TC, len(found.answer[0])) == (0, 300)
 
 
-QUERY = make_query("web.default.svc.cluster.local", A, use_edns=False).to_wire()
+QUERY = make_query("web.default.svc.cluster.local", A, use_edns=False, id=7).to_wire()
 
 
 @pytest.mark.parametrize(
