@@ -39,7 +39,7 @@ def test_findings_of_the_audit() -> None:
 def test_kinds_of_answers() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "kproxy" / "cli").rglob("*.py"))
     listed = page("formats.md").partition("the `kind` of what it is:")[2].partition(". Only")[0]
-    assert set(re.findall(r"`(\w+)`", listed)) == set(re.findall(r'answer\("(\w+)"', sources))
+    assert set(re.findall(r"`(\w+)`", listed)) == set(re.findall(r'(?:answer|result)\(\s*"(\w+)"', sources))
 
 
 def test_scenarios() -> None:
