@@ -11,7 +11,7 @@ import msgspec
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, RenderChoices
-from kproxy.cli.evidence import assume_option, unseen_lines
+from kproxy.cli.evidence import assume_option, tell_unseen, unseen_lines
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import (
     Branch,
@@ -97,6 +97,7 @@ def command(
         _write_page(html, sources, how, service, family)
         return
     recorded = None if sources.kinds <= {*OBJECTS} else _recorded_services(sources.host_rules(assumed), family)
+    hiding = None if recorded is None or service is not None else recorded.hiding(family)
     found: list[tuple[Explanation, tuple[Unseen, ...]]] = []
     if sources.has_objects:
         found = _of_objects(sources, how, service, family, assumed)
@@ -117,14 +118,13 @@ def command(
             if own != explanation:
                 values[-1]["recorded"] = msgspec.to_builtins(own) | {"unseen": msgspec.to_builtins(list(gaps))}
                 lines += ["", f"What the rules of {own.node} have:", *_lines(own, suspected(gaps))]
-    if output_format == "wide":
-        write_report(_table(found))
-    elif output_format == "text":
-        write_report(lines[1:])
+    if output_format in ("text", "wide"):
+        tell_unseen(hiding or ())
+        write_report(_table(found) if output_format == "wide" else lines[1:])
     elif service is not None:
         write_answer("Explanation", values[0], output_format)
     else:
-        write_answer("Explanations", {"items": values}, output_format)
+        write_answer("Explanations", {"items": values}, output_format, hiding)
 
 
 def _recorded_services(rules: HostRules, asked: IPFamily | None) -> RecordedServices:

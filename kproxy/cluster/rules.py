@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from kproxy.cluster.evidence.opened import open_rules
@@ -140,13 +140,10 @@ def _check_iptables(ruleset: Ruleset, label: str, text: str, *, alone: bool) -> 
         raise InputError(message) from error
 
 
-def _rule_text(path: str) -> str:
-    return read_text(path, rules=True)
+_RULES: Final = partial(read_text, rules=True)
 
 
-def read_dumps(
-    paths: Sequence[str], read: Callable[[str], str] = _rule_text
-) -> tuple[list[RuleFile], dict[str, IpSet]]:
+def read_dumps(paths: Sequence[str], read: Callable[[str], str] = _RULES) -> tuple[list[RuleFile], dict[str, IpSet]]:
     """The dumps of one host: its rules, and beside them what ipset save printed. `read` gives a file's text.
 
     Raises:

@@ -7,14 +7,14 @@ In large clusters it leaves the comments out: such Services are not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from kproxy.api import Manifests, Service, ServicePort
 from kproxy.api.types.core import LoadBalancerIngress, ServiceSpec
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.cluster.evidence.unseen import CHAIN, Unseen
+from kproxy.cluster.evidence.unseen import CHAIN, Unseen, suspected
 from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.family import join_host_port
@@ -172,13 +172,20 @@ class RecordedServices:
         explained = tuple(self._explained(family, *port, facts) for port, facts in ports.items())
         return Explanation(key, where, family.value, "", notes, explained)
 
+    def hiding(self, family: Family | None) -> tuple[Unseen, ...]:
+        """What was not seen of the rules that lead to all Services of a family, or of both: there may be others."""
+        return suspected(self._unseen(family, _CHAINS))
+
     def unseen(self, explanation: Explanation, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that a Service's packets may meet; of chains, those that lead to all Services,
         and those that its rules name."""
-        words = [word for port in explanation.ports for rule in port.rules for word in (rule.chain, *rule.text.split())]
-        named = {f"{CHAIN} {word}" for word in (*_CHAINS, *words)}
-        found = (each for each in self.rules.unseen if each.is_met_by(family))
-        return tuple(each for each in found if not each.what.startswith(f"{CHAIN} ") or each.what in named)
+        rules = [rule for port in explanation.ports for rule in port.rules]
+        return self._unseen(family, {*_CHAINS, *(word for rule in rules for word in (rule.chain, *rule.text.split()))})
+
+    def _unseen(self, family: Family | None, chains: Collection[str]) -> tuple[Unseen, ...]:
+        found = (each for each in self.rules.unseen if family is None or each.is_met_by(family))
+        names = {f"{CHAIN} {chain}" for chain in chains}
+        return tuple(each for each in found if not each.what.startswith(f"{CHAIN} ") or each.what in names)
 
     def _explained(self, family: Family, name: str, protocol: str, facts: list[str]) -> ServicePortExplanation:
         port = self._port(family, name, protocol)

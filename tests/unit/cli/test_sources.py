@@ -130,6 +130,20 @@ def test_explain_of_a_part_of_a_dump(kproxy: Run, tmp_path: Path, lost: str, cha
     assert (absent.returncode, "of the rules, of which not all were seen" in absent.stderr) == (2, True)
 
 
+def test_a_list_of_no_services_says_what_hides_them(kproxy: Run, tmp_path: Path) -> None:
+    """Rules without those that lead to Services are no cluster without Services."""
+    text = DUMP.read_text()
+    filter_table = f"{text[text.index('*filter') :].partition('COMMIT')[0]}COMMIT\n"
+    for part, what in ((filter_table, "nat table"), (re.sub("-A KUBE-SERVICES .*\n", "", text), "chain KUBE-SERVICES")):
+        (tmp_path / "part.save").write_text(part)
+        done = kproxy("explain", "part.save", "-n", "kube-system", "-o", "wide")
+        assert (len(done.stdout.splitlines()), f"not seen: {what} of part.save" in done.stderr) == (1, True)
+        found = json.loads(kproxy("explain", "part.save", "-n", "kube-system", "-o", "json").stdout)
+        assert (found["items"], [each["what"] for each in found["unseen"]]) == ([], [what])
+    whole = kproxy("explain", DUMP, "-n", "kube-system", "-o", "json")
+    assert (json.loads(whole.stdout)["unseen"], whole.stderr) == ([], "")
+
+
 def test_explain_of_a_dump_of_another_family(kproxy: Run) -> None:
     done = kproxy("explain", DUMP, "-A", "-6")
     assert (done.returncode, done.stdout) == (2, "")
