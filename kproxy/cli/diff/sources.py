@@ -133,9 +133,9 @@ class SideInput:
             return tuple(each for each in self._files.unseen if each.is_met_by(family))
         return self._rendered.unseen(family)
 
-    @property
+    @cached_property
     def _rendered(self) -> RenderedNode:
-        """Of a side that is rendered: the node's rules."""
+        """Of a side that is rendered: the node's rules, with the configuration that `take_config_of` left."""
         source, (_, cluster, target, _) = self._objects, self._cluster
         assumed, features = self._choices.assumed, self._choices.how.features
         lacking = replace(source.lacking(cluster, assumed), configuration=not self._knows_config)
