@@ -1,0 +1,1 @@
+"""What IPVS has, as values, and the texts of ipvsadm and ipset."""
