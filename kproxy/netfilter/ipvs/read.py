@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -199,9 +199,6 @@ def _listed_entry(words: Sequence[str]) -> Entry:
 
 def _proc_entry(words: Sequence[str]) -> Entry:
     """`TCP 0A0F9066 AA5E 0A0F3ED0 4A88 0A0F9047 4A88 ESTABLISHED 897`."""
-    ends = [_at(f"{host if ':' not in host else f'[{host}]'}:{port}", True) for host, port in _pairs(words[1:7])]
-    return Entry(words[0].lower(), *ends, words[7], int(words[8]))
-
-
-def _pairs(words: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return zip(words[::2], words[1::2], strict=True)
+    hosts = (f"[{host}]" if ":" in host else host for host in words[1:7:2])
+    client, virtual, real = (_at(f"{host}:{port}", True) for host, port in zip(hosts, words[2:7:2], strict=True))
+    return Entry(words[0].lower(), client, virtual, real, words[7], int(words[8]))
