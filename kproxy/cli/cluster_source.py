@@ -278,15 +278,17 @@ class ClusterSource:
 
     def explored(self, how: RenderChoices, stdin: bytes) -> Source:
         """The same as the explorer reads it; `stdin` is what `-` stands for."""
-        given = how.config, how.mode, how.features
+        from kproxy.explorer.sources.rendering import ObjectChoices
+
+        given = ObjectChoices(how.mode, how.features, self.allocate, self.endpoints)
         if self.is_live:
             from kproxy.explorer.sources import live
 
             connection = self.connection
-            return live.ClusterSource(connection.client, connection.context or "", *given)
-        from kproxy.explorer.sources.source import ManifestSource
+            return live.ClusterSource(connection.client, connection.context or "", how.config, given)
+        from kproxy.explorer.sources.source import manifest_source
 
-        return ManifestSource(self.filenames, *given, stdin, self.allocate, self.endpoints)
+        return manifest_source(self.filenames, how.config, given, stdin)
 
     @property
     def label(self) -> str:

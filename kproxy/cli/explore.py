@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,7 @@ from kproxy.cluster.sources import Kind
 from kproxy.extras import require
 
 if TYPE_CHECKING:
-    from kproxy.explorer.sources.source import Source
+    from kproxy.explorer.sources.source import Source, SourceState
 
 
 @click.command("explore")
@@ -85,42 +86,37 @@ def command(
 def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple[Source, Source | None]:
     """What is named: one source of all, and maybe a second one. Raises click.UsageError."""
     from kproxy.cluster.sources import read_name
-    from kproxy.explorer.sources.named import source_named
-    from kproxy.explorer.sources.source import RulesSource, SnapshotSource
+    from kproxy.explorer.sources.rendering import ObjectChoices
+    from kproxy.explorer.sources.source import SNAPSHOT, StillSource, still_source
 
-    first = sources.names[0]
-    rendered = sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
-    seconds = any(read_name(name).kind is Kind.MANIFESTS for name in against)
-    if not rendered and not seconds and how != RenderChoices():
+    kinds, others = sources.kinds, tuple(map(read_name, against))
+    rendered = kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
+    if not rendered and all(each.kind is not Kind.MANIFESTS for each in others) and how != RenderChoices():
         raise click.UsageError("--config, --mode and --feature go with manifests or a cluster alone")
     names = (*(path for each in sources.names for path in each.names), *against)
     if names.count("-") > 1:
         raise click.UsageError("only one input can be standard input")
     stdin = read_octets("-") if "-" in names else b""
-    second = None
-    if against:
-        second = source_named(against, how.config, how.mode, how.features, stdin, sources.allocate, sources.endpoints)
-    if sources.kinds == {Kind.RULES}:
-        return RulesSource(sources.dumps, stdin), second
-    if sources.kinds == {Kind.LAB}:
+    given = ObjectChoices(how.mode, how.features, sources.allocate, sources.endpoints)
+    second = still_source(others, how.config, given, stdin) if others else None
+    if kinds == {Kind.LAB}:
         require("lab", "lab:NAME")
         from kproxy.cli.lab.common import open_lab
         from kproxy.explorer.sources.live import LabSource
 
-        return LabSource(*open_lab(first.names[0] or "lab")), second
-    if sources.kinds == {Kind.SNAPSHOT} and len(sources.names) == 1:
-        return SnapshotSource(first.names[0]), second
+        return LabSource(*open_lab(sources.names[0].names[0] or "lab")), second
     if rendered:
         return sources.objects.explored(how, stdin), second
-    return _together(sources), second
+    if len(kinds) == 1 and Kind.NETNS not in kinds:
+        return still_source(sources.names, stdin=stdin), second
+    return StillSource(SNAPSHOT, sources.label, partial(_together, sources)), second
 
 
-def _together(sources: Sources) -> Source:
+def _together(sources: Sources) -> SourceState:
     """Dumps and objects that were named together, or a network namespace, as one cluster."""
     from kproxy.cluster.snapshot.cluster import Cluster
-    from kproxy.explorer.sources.source import SNAPSHOT, ReadSource, SourceState
+    from kproxy.explorer.sources.source import SourceState
 
     warnings: list[str] = []
-    files = sources.files
-    cluster = Cluster(files, tell=warnings.append)
-    return ReadSource(SNAPSHOT, SourceState(sources.label, cluster, files, warnings=tuple(warnings)))
+    cluster = Cluster(sources.files, tell=warnings.append)
+    return SourceState(sources.label, cluster, warnings=tuple(warnings))

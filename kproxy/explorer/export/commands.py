@@ -39,8 +39,8 @@ from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.page import page_with
-from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import AGAINST, MANIFESTS, ReadSource, SourceState
+from kproxy.explorer.sources.rendering import ObjectChoices, RenderedCluster
+from kproxy.explorer.sources.source import AGAINST, MANIFESTS, SourceState, StillSource
 from kproxy.explorer.state import Explorer
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
@@ -108,7 +108,7 @@ def journeys_page(network: KnownNetwork, question: PathQuestion, found: Sequence
 
 def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
     """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
-    return _drawn(Model(SourceState(cluster.label, cluster, cluster.files), 1), node, missing)
+    return _drawn(Model(SourceState(cluster.label, cluster), 1), node, missing)
 
 
 def _drawn(model: Model, node: str, missing: list[str]) -> MapView | None:
@@ -235,9 +235,9 @@ class Rendered:
     def known(self, label: str, mode: str | None = None) -> SourceState:
         """The cluster; `mode` goes before the configuration's."""
         files = EditedFiles(MemoryFiles(label), Edited(by_key(self.objects)))
-        cluster = RenderedCluster(files, self.config, self.features, mode)
+        cluster = RenderedCluster(files, self.config, ObjectChoices(mode, self.features))
         cluster.label = label
-        return SourceState(label, cluster, files, rendered=True, config=self.config, mode=mode, features=self.features)
+        return SourceState(label, cluster)
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class NodeOfSnapshot:
         """The cluster."""
         cluster = Cluster(self.files)
         cluster.label = label
-        return SourceState(label, cluster, self.files)
+        return SourceState(label, cluster)
 
 
 def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:
@@ -262,7 +262,7 @@ def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: st
         text: what `kproxy migrate` prints.
     """
     known = rendered.known(label, report.from_)
-    explorer = Explorer(ReadSource(MANIFESTS, known))
+    explorer = Explorer(StillSource(MANIFESTS, label, lambda: known))
     found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
     if report.tried:
         missing.append(_OWN_RULES_ALONE)

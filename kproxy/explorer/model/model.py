@@ -44,7 +44,6 @@ from kproxy.family import host_of
 from kproxy.lab.resources import FAILED
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import format_address
-from kproxy.render import Features
 from kproxy.services.claims import ServiceAddress, claim_in_words, claimed_twice
 from kproxy.services.names import family_of
 from kproxy.services.serviceport import ServicePort, service_ports
@@ -220,7 +219,7 @@ class Model:
         cluster = self.cluster
         if isinstance(cluster, RenderedCluster):
             return cluster.rendering
-        return Rendering(cluster.manifests, cluster.config_of, Features())
+        return Rendering(cluster.manifests, cluster.config_of)
 
     def config_notes(self, names: Sequence[str]) -> list[str]:
         """Which of some nodes' kube-proxies have a configuration that is not known, and what counts instead. Raises
@@ -356,38 +355,21 @@ class Model:
         Raises:
             Refusal: an edit cannot be made.
         """
-        files = self.known.files
-        if files is None:
-            raise cannot(NO_CLUSTER)
+        original, how = self.cluster, self.rendering.how
         try:
             with self.lock:
                 edited = edit(self.objects, edits)
         except EditError as error:
             raise Refusal(404 if error.missing else 400, str(error), error.field) from error
-        config = self.cluster.proxy_config
+        how = dataclasses.replace(how, mode=edited.mode or how.mode)
+        files, config = EditedFiles(original.files, edited), original.proxy_config
         try:
-            mode = edited.mode or self.known.mode
-            known = self.known
-            changed, originals = EditedFiles(files, edited), self.cluster.hosts
-            cluster = RenderedCluster(
-                changed,
-                config,
-                known.features,
-                mode,
-                known.allocate,
-                known.endpoints,
-                originals=originals,
-                complete=known.complete,
-            )
+            cluster = RenderedCluster(files, config, how, originals=original.hosts)
         except InputError as error:
             raise Refusal(400, " ".join(str(error).splitlines()), "edits") from error
         cluster.label = self.known.label
-        cluster.inferred = self.cluster.inferred
-        made = SourceState(
-            known.label, cluster, files, rendered=True, config=config, mode=mode, features=known.features,
-            allocate=known.allocate, endpoints=known.endpoints, complete=known.complete,
-        )  # fmt: skip
-        return Model(made, self.revision, edited)
+        cluster.inferred = original.inferred
+        return Model(SourceState(self.known.label, cluster), self.revision, edited)
 
 
 def _is_ready(node: Object) -> bool | None:

@@ -26,7 +26,7 @@ from kproxy.collect.netns import NamespaceReader
 from kproxy.collect.nodes import NodeReader, collect_nodes
 from kproxy.errors import KproxyError
 from kproxy.explorer.sources.follow import FollowedObjects
-from kproxy.explorer.sources.rendering import RenderedCluster
+from kproxy.explorer.sources.rendering import AS_THEY_ARE, ObjectChoices, RenderedCluster
 from kproxy.explorer.sources.source import CLUSTER, LAB, Away, Changed, SourceState
 from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.links import read_links
@@ -35,7 +35,6 @@ from kproxy.lab.state import LabDirectory, LabRecord
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.generation import nft_generation
 from kproxy.linux.namespace import Namespace
-from kproxy.render import Features
 
 POLL: Final = 0.5
 """Seconds between two looks at a lab's nodes."""
@@ -55,26 +54,20 @@ class ClusterSource:
         self,
         connect: Callable[[], RestClient],
         context: str,
-        config_path: str | None,
-        mode: str | None,
-        features: Features,
+        config_path: str | None = None,
+        how: ObjectChoices = AS_THEY_ARE,
     ) -> None:
         self._client = connect()
         self.label = context or self._client.config.server
         self._config_path = config_path
-        self._mode = mode
-        self._features = features
+        self._how = how
         self._objects = FollowedObjects(self._client, self.label)
 
     def read(self) -> SourceState:
         files, warnings = self._objects.read()
         config = None if self._config_path is None else read_config(self._config_path, warnings.append)
-        cluster = RenderedCluster(files, config, self._features, self._mode, tell=warnings.append)
-        return SourceState(
-            self.label, cluster, files, rendered=True,
-            warnings=(*warnings, *remark_claimed_twice(cluster.manifests)), config=config, mode=self._mode,
-            features=self._features,
-        )  # fmt: skip
+        cluster = RenderedCluster(files, config, self._how, tell=warnings.append)
+        return SourceState(self.label, cluster, warnings=(*warnings, *remark_claimed_twice(cluster.manifests)))
 
     def away(self) -> str:
         return ""
@@ -181,7 +174,7 @@ class LabSource:
                 for path, data in self._hosts.get(name, {}).items():
                     whole.put(path, data)
         whole.put(INFO, msgspec.json.encode(SnapshotInfo(via="lab", source=self.label)))
-        return SourceState(self.label, Cluster(whole, tell=warnings.append), whole, warnings=tuple(warnings))
+        return SourceState(self.label, Cluster(whole, tell=warnings.append), warnings=tuple(warnings))
 
     def _collect(self, namespaces: Mapping[str, str]) -> None:
         """Reads hosts anew."""

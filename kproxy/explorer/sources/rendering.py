@@ -11,7 +11,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -50,6 +50,28 @@ _KEPT: Final = 4
 """Nodes and families whose rules are kept by Service."""
 
 
+@dataclass(frozen=True)
+class ObjectChoices:
+    """How kube-proxy's rules are made of objects.
+
+    Attributes:
+        mode: goes before what configurations say.
+        features: what the nodes can do.
+        allocate: where Services without cluster IPs get theirs.
+        endpoints: how many a Service gets that has a selector and no EndpointSlice.
+        complete: the objects are all that the cluster has; else what Services lack of it is open.
+    """
+
+    mode: str | None = None
+    features: Features = field(default_factory=Features)
+    allocate: tuple[Network, ...] = ()
+    endpoints: int = 0
+    complete: bool = True
+
+
+AS_THEY_ARE: Final = ObjectChoices()
+
+
 class Rendering:
     """kube-proxy on every node of a cluster.
 
@@ -60,22 +82,12 @@ class Rendering:
         self,
         manifests: Manifests,
         config_of: Callable[[HostFacts], KubeProxyConfiguration | None],
-        features: Features,
-        mode: str | None = None,
-        *,
-        complete: bool = True,
+        how: ObjectChoices = AS_THEY_ARE,
     ) -> None:
-        """
-        Args:
-            config_of: what a node's kube-proxy runs with; None for kube-proxy's defaults.
-            mode: goes before what configurations say.
-            complete: the objects are all that a cluster has; else what Services lack of it is open.
-        """
+        """`config_of`: what a node's kube-proxy runs with; None for kube-proxy's defaults."""
         self.manifests = manifests
-        self.complete = complete
+        self.how = how
         self._config_of = config_of
-        self._features = features
-        self._mode = mode
         self._favoured = ""
         self._nodes = {node.metadata.name: node for node in manifests.nodes}
         self._facts: dict[tuple[str, Family], NodeFacts] = {}
@@ -87,7 +99,7 @@ class Rendering:
     @cached_property
     def lacking(self) -> Lacking:
         """What Services lack, if the objects are not `complete`."""
-        return Lacking.of(self.manifests, complete=self.complete, assumed=NOTHING)
+        return Lacking.of(self.manifests, complete=self.how.complete, assumed=NOTHING)
 
     def favouring(self, service: str) -> Rendering:
         """The same where a Service gets what several claim; see `RenderOptions`."""
@@ -99,7 +111,7 @@ class Rendering:
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
         """What the node's kube-proxy runs with."""
         found = self._config_of(host) or KubeProxyConfiguration()
-        return found if self._mode is None else msgspec.structs.replace(found, mode=self._mode)
+        return found if self.how.mode is None else msgspec.structs.replace(found, mode=self.how.mode)
 
     def mode_of(self, host: HostFacts) -> str:
         return self.config_of(host).mode
@@ -116,7 +128,7 @@ class Rendering:
         """The same of some of the Services."""
         target, addresses = Target(host.name, self._nodes.get(host.name)), host.addresses(family) or None
         config, lacking = self.config_of(host), self.unseen(host, self.lacking)
-        return NodeFacts.of(manifests, config, target, family, self._features, addresses, lacking=lacking)
+        return NodeFacts.of(manifests, config, target, family, self.how.features, addresses, lacking=lacking)
 
     def foreign(self, host: HostFacts, family: Family) -> ForeignRules | None:
         """The rules of other programs on the node, None if they are not known. Raises InputError."""
@@ -275,34 +287,28 @@ class RenderedCluster(Cluster):
         self,
         files: Files,
         config: KubeProxyConfiguration | None,
-        features: Features,
-        mode: str | None = None,
-        allocate: Sequence[Network] = (),
-        endpoints: int = 0,
+        how: ObjectChoices = AS_THEY_ARE,
         *,
         originals: Mapping[str, HostFacts] = MappingProxyType({}),
-        complete: bool = True,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """
         Args:
             config: instead of kube-proxy's ConfigMap.
-            allocate: where Services without cluster IPs get theirs.
-            endpoints: how many a Service gets that has a selector and no EndpointSlice.
             originals: the hosts of a cluster of which this is a copy, with the same files of hosts.
-            complete: see `Rendering`.
 
         Raises:
             InputError: see `Cluster`.
         """
         super().__init__(files, tell=tell)
-        if allocate:
-            self.manifests = allocate_addresses(self.manifests, allocate)
-        if endpoints:
-            self.manifests = with_endpoints(self.manifests, endpoints, next(iter(self._named_nodes()), "node-1"), tell)
+        if how.allocate:
+            self.manifests = allocate_addresses(self.manifests, how.allocate)
+        if how.endpoints:
+            first = next(iter(self._named_nodes()), "node-1")
+            self.manifests = with_endpoints(self.manifests, how.endpoints, first, tell)
         if config is not None:
             self.proxy_config = config
-        self.rendering = Rendering(self.manifests, self.config_of, features, mode, complete=complete)
+        self.rendering = Rendering(self.manifests, self.config_of, how)
         names = dict.fromkeys([*self.hosts, *self._named_nodes()])
         hosts: dict[str, HostFacts] = {}
         for name in sorted(names):

@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 from kproxy.cluster.journey.path import journeys
 from kproxy.explorer.model.model import Model
-from kproxy.explorer.sources.source import SnapshotSource, SourceState
+from kproxy.explorer.sources.source import SourceState
 from kproxy.lab.capture.dissect import THERE, ObservedPacket
 from kproxy.lab.capture.expect import Compared, Expected
 from kproxy.lab.inspect.follow import Followed
 from kproxy.lab.inspect.request import Response
 from kproxy.lab.inspect.targets import Target
+from tests.support.explorer.sources import source_of
 
 AT = (
     ("n1", "veth0", False, "10.96.0.7"),
@@ -25,7 +26,7 @@ AT = (
 def followed(snapshot: Path) -> tuple[SourceState, Followed]:
     """The first packet is where the model says, the second goes elsewhere, the third is missing; one more is seen where
     none should be."""
-    known = SnapshotSource(str(snapshot)).read()
+    known = source_of(snapshot).read()
     target = Target("clusterIP", "10.96.0.7", 80, "TCP", "shop/web")
     found = journeys(Model(known, 1).network, "pod/shop/cart-0", target.destination, "tcp")
     wanted = [_at(Expected, *each) for each in AT]

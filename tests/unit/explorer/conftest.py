@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.sources import source_of
 
 
 @pytest.fixture(scope="module")
@@ -21,5 +21,5 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(snapshot: Path) -> Iterator[Page]:
-    with serving(Explorer(SnapshotSource(str(snapshot)))) as found:
+    with serving(Explorer(source_of(snapshot))) as found:
         yield found

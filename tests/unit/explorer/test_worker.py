@@ -9,13 +9,12 @@ import pytest
 
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.explorer.worker import steps
 from kproxy.netfilter import Family
-from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import serving
+from tests.support.explorer.sources import source_of
 from tests.support.waiting import eventually
 
 PORT = "svc/shop/web"
@@ -33,7 +32,7 @@ def manifests(tmp_path: Path) -> Path:
 
 
 def test_after_all_steps_nothing_is_left_to_do_for_a_question(snapshot: Path) -> None:
-    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    model = Model(source_of(snapshot).read(), 1)
     for _ in steps(model, Work(float("inf"))):
         assert not model.lock._is_owned()  # type: ignore[attr-defined]
     asked = model.rule_chances.of("n1", Family.IPV4, (), 0.0)
@@ -42,7 +41,7 @@ def test_after_all_steps_nothing_is_left_to_do_for_a_question(snapshot: Path) ->
 
 
 def test_a_dump_is_asked_ahead_too(snapshot: Path) -> None:
-    model = Model(RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"").read(), 1)
+    model = Model(source_of(snapshot / "nodes/n1/iptables-save").read(), 1)
     for _ in steps(model, Work(float("inf"))):
         pass
     assert [door.service for door in model.told if door.kind == "clusterIP"] == ["shop/web"]
@@ -50,20 +49,20 @@ def test_a_dump_is_asked_ahead_too(snapshot: Path) -> None:
 
 
 def test_nodes_with_the_same_rules_share_them(manifests: Path) -> None:
-    hosts = Model(ManifestSource([str(manifests)], None, None, Features()).read(), 1).cluster.hosts
+    hosts = Model(source_of(manifests).read(), 1).cluster.hosts
     assert hosts["n1"].rules(Family.IPV4) is hosts["n2"].rules(Family.IPV4)
     # With other rules they do not: of a policy Local each node has its own endpoint.
     path = manifests / "Service.json"
     path.write_text(
         path.read_text().replace('"type": "NodePort"', '"type": "NodePort", "internalTrafficPolicy": "Local"')
     )
-    hosts = Model(ManifestSource([str(manifests)], None, None, Features()).read(), 1).cluster.hosts
+    hosts = Model(source_of(manifests).read(), 1).cluster.hosts
     assert hosts["n1"].rules(Family.IPV4) is not hosts["n2"].rules(Family.IPV4)
 
 
 def test_every_revision_is_made_ready(tmp_path: Path) -> None:
     directory = write_files(tmp_path / "shop", vxlan_cluster())
-    explorer = Explorer(SnapshotSource(str(directory)))
+    explorer = Explorer(source_of(directory))
     ready = threading.Semaphore(0)
     explorer.start(ready.release)
     try:
@@ -77,7 +76,7 @@ def test_every_revision_is_made_ready(tmp_path: Path) -> None:
 
 
 def test_questions_are_answered_during_an_audit(snapshot: Path) -> None:
-    explorer = Explorer(SnapshotSource(str(snapshot)))
+    explorer = Explorer(source_of(snapshot))
     ended = threading.Event()
     with serving(explorer) as page:
         explorer.worker.submit(lambda: ended.wait(60))  # as if one were under way
@@ -89,7 +88,7 @@ def test_questions_are_answered_during_an_audit(snapshot: Path) -> None:
 
 
 def test_the_audit_runs_by_itself_and_says_how_far_it_is(snapshot: Path) -> None:
-    explorer = Explorer(SnapshotSource(str(snapshot)))
+    explorer = Explorer(source_of(snapshot))
     go = threading.Event()
     explorer.worker.submit(lambda: go.wait(60))
     first = explorer.check()
@@ -103,7 +102,7 @@ def test_the_audit_runs_by_itself_and_says_how_far_it_is(snapshot: Path) -> None
 
 
 def test_an_audit_of_what_has_changed_since_is_given_up(snapshot: Path) -> None:
-    explorer = Explorer(SnapshotSource(str(snapshot)))
+    explorer = Explorer(source_of(snapshot))
     go = threading.Event()
     explorer.worker.submit(lambda: go.wait(60))
     explorer.check()

@@ -17,12 +17,11 @@ from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.journey.record import journeys_record
 from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.explorer.model.chances import chances
-from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
-from kproxy.render import Features
 from tests.support.cluster.claims import TWICE
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.sources import source_of
 from tests.support.migrate import endpoints, node, service
 
 CART = {"from": "pod/shop/cart-0", "to": "svc/shop/web"}
@@ -66,7 +65,7 @@ def test_the_map_has_rooms_wires_and_edges_with_exact_chances(page: Page) -> Non
 
 def test_endpoints_without_pods_among_the_objects_are_on_the_node_of_their_slice() -> None:
     golden = Path(__file__).parents[4] / "rules_golden" / "minikube"
-    source = ManifestSource([str(golden / "cluster.yaml")], str(golden / "config.yaml"), None, Features())
+    source = source_of(golden / "cluster.yaml", config=golden / "config.yaml")
     with serving(Explorer(source)) as page:
         found = page.get("api/map")
     assert not found["pods"]
@@ -81,7 +80,7 @@ def test_where_no_rule_is_for_a_service_is_said(tmp_path: Path) -> None:
     jump = next(line for line in rules if "-A KUBE-SERVICES" in line and '"shop/web:http cluster IP"' in line)
     files["nodes/n1/iptables-save"] = "".join(rules).replace(jump, "").encode()
     left = sum(line.startswith("-A KUBE-SERVICES") for line in rules) - 1
-    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+    with serving(Explorer(source_of(str(write_files(tmp_path / "shop", files))))) as page:
         (way,) = page.post("api/ask", CART)["journeys"]
         (elsewhere,) = page.post("api/ask", {"from": "pod/shop/cart-0", "to": "10.244.1.99:80"})["journeys"]
         answered = page.post("api/ask", {"from": "pod/shop/web-1", "to": "svc/shop/web"})["journeys"]
@@ -95,7 +94,7 @@ def test_a_node_without_an_object_is_told_and_what_fails_there_is_open(tmp_path:
     nodes = json.loads(files["objects/Node.json"])
     nodes["items"].pop()
     files["objects/Node.json"] = json.dumps(nodes).encode()
-    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+    with serving(Explorer(source_of(str(write_files(tmp_path / "shop", files))))) as page:
         (way,) = page.post("api/ask", {"from": "pod/shop/web-1", "to": "svc/shop/web"})["journeys"]
         report = page.get("api/audit")
     assert (way["end"], way["at"]) == ("open", "n2")
@@ -113,7 +112,7 @@ def test_a_node_without_an_object_is_told_and_what_fails_there_is_open(tmp_path:
     ],
 )
 def test_errors_name_the_fields_of_a_question(snapshot: Path, asked: dict[str, str], field: str, says: str) -> None:
-    rules = RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"")
+    rules = source_of(snapshot / "nodes/n1/iptables-save")
     with serving(Explorer(rules)) as page:
         error = page.ask("POST", "api/ask", asked).json["error"]
     assert error["field"] == field
@@ -126,7 +125,7 @@ def test_an_answer_that_refuses_says_what_it_is(tmp_path: Path, error: str) -> N
     rules = files["nodes/n1/iptables-save"].decode()
     reject = f"-A FORWARD -p tcp -d 10.244.1.99/32 -j REJECT --reject-with {error}\n-A FORWARD "
     files["nodes/n1/iptables-save"] = rules.replace("-A FORWARD ", reject, 1).encode()
-    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+    with serving(Explorer(source_of(str(write_files(tmp_path / "shop", files))))) as page:
         (way,) = page.post("api/ask", {"from": "pod/shop/cart-0", "to": "10.244.1.99:80"})["journeys"]
     assert (way["end"], [hop["error"] for hop in way["back"]]) == ("refused", [error, error])
     assert not any("error" in hop for hop in way["there"])
@@ -245,7 +244,7 @@ def test_what_two_services_claim_is_open(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "cluster.yaml"
     for ready in ("true", "false"):
         path.write_text(TWICE.replace("READY", ready))
-        with serving(Explorer(ManifestSource([str(path)], None, mode, Features()))) as page:
+        with serving(Explorer(source_of(path, mode=mode))) as page:
             (way,) = page.post("api/ask", {"from": "outside", "to": "198.51.100.7:80"})["journeys"]
             (own,) = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
             service, other = (page.get(f"api/services/shop/{name}") for name in "ab")
@@ -281,7 +280,7 @@ def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "cluster.json"
     objects = [node(), service(selector={"app": "web"})]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    with serving(Explorer(ManifestSource([str(path)], None, mode, Features()))) as page:
+    with serving(Explorer(source_of(path, mode=mode))) as page:
         assert page.get("api/source")["unseen"] == [
             "endpoints: Service has a selector and no EndpointSlice: shop/web (--assume-endpoints N)"
         ]
@@ -296,7 +295,7 @@ def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
     assert SESSION_AFFINITY not in {each["title"] for each in switched["report"]["absent"]}
     assert (changed["alike"], {each["where"] for each in changed["undecided"]}) == (False, {"endpoints"})
 
-    with serving(Explorer(ManifestSource([str(path)], None, mode, Features(), endpoints=2))) as page:
+    with serving(Explorer(source_of(path, mode=mode, endpoints=2))) as page:
         source = page.get("api/source")
         ways = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80"})["journeys"]
         copied = page.post("api/ask", {"from": "node/n1", "to": "10.96.0.9:80", "edits": EDITS})["journeys"]
@@ -314,7 +313,7 @@ def test_what_changes_in_ipvs_mode_is_open(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     objects = [node(), service(), endpoints()]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    with serving(Explorer(ManifestSource([str(path)], None, "ipvs", Features()))) as page:
+    with serving(Explorer(source_of(path, mode="ipvs"))) as page:
         switched = page.post("api/compare", {"kind": "migrate"})
         changed = page.post("api/whatif", {"edits": EDITS})
     assert (switched["report"]["from"], switched["report"]["findings"], switched["report"]["absent"]) == (

@@ -10,11 +10,11 @@ import pytest
 
 from kproxy.cluster.audit.report import AuditReport
 from kproxy.explorer.answers import reach, service
-from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import write_files
 from tests.support.explore import damaged_showcase, write_showcase
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.sources import source_of
 from tests.support.waiting import PATIENCE
 
 NODES = ("worker-1", "worker-2", "worker-3")
@@ -25,7 +25,7 @@ WEB = "svc/shop/web"
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """worker-1 and worker-2 lack shop/web's rules, worker-2 drops what it forwards, worker-3 has another endpoint."""
     directory = write_files(tmp_path_factory.mktemp("damaged") / "shop", damaged_showcase())
-    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+    with serving(Explorer(source_of(directory))) as page:
         yield page
 
 
@@ -44,7 +44,7 @@ def door(page: Page, node: str) -> Any:
 def test_rules_as_the_objects_ask_for_have_no_fault_at_any_address(tmp_path: Path) -> None:
     directory = write_showcase(tmp_path / "shop")
     kinds = set()
-    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+    with serving(Explorer(source_of(directory))) as page:
         for name in page.get("api/services")["services"]:
             for node in NODES:
                 for port in page.get(f"api/services/{name}?node={node}")["ports"]:
@@ -89,7 +89,7 @@ def test_rules_are_missing_also_where_another_program_drops_some_packets(tmp_pat
     path = "nodes/worker-1/iptables-save"
     some = b"-A PREROUTING -m statistic --mode random --probability 0.1 -j DROP\n"
     files[path] += b"*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n" + some + b"COMMIT\n"
-    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+    with serving(Explorer(source_of(str(write_files(tmp_path / "shop", files))))) as page:
         found = edges(page, "worker-1")
     assert {each["fault"] for each in found.values() if each["objects"]} == {"missing"}
 
@@ -159,7 +159,7 @@ def test_where_nothing_differs_two_nodes_are_asked_of_which_one_is_looked_from(
 ) -> None:
     monkeypatch.setattr(service, "_LOOKING", PATIENCE)
     directory = write_showcase(tmp_path / "shop")
-    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+    with serving(Explorer(source_of(directory))) as page:
         for node, expected in (("worker-1", ["worker-1", "worker-3"]), ("worker-2", ["worker-2", "worker-3"])):
             matrix = page.get(f"api/services/shop/web?node={node}")["matrix"]
             assert (columns(matrix), matrix["left"], matrix["unasked"]) == (expected, [], 0)
@@ -174,7 +174,7 @@ def test_nodes_that_differ_and_have_no_column_are_named(damaged: Page, monkeypat
 def test_nodes_that_the_audit_names_are_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_LOOKING", 0.0)
     directory = write_files(tmp_path / "shop", damaged_showcase())
-    explorer = Explorer(SnapshotSource(str(directory)))
+    explorer = Explorer(source_of(directory))
     with serving(explorer) as page:
         found = page.get("api/services/shop/web")["matrix"]
         assert (columns(found), found["unasked"]) == (["worker-1", "worker-3"], 2)

@@ -12,9 +12,9 @@ from kproxy.explorer.answers import map as drawn_map
 from kproxy.explorer.answers.map import draw_map, map_answer
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.sources.source import ManifestSource, SnapshotSource, SourceState
-from kproxy.render import Features
+from kproxy.explorer.sources.source import SourceState
 from tests.support.cluster.snapshots import vxlan_cluster
+from tests.support.explorer.sources import source_of
 
 WORK = Work(float("inf"))
 
@@ -28,7 +28,7 @@ def known(directory: Path, **service: str) -> SourceState:
             for item in found["items"] if path.endswith("/Service.json") else ():
                 item["spec"] |= service
             (directory / path.removeprefix("objects/")).write_bytes(msgspec.json.encode(found))
-    return ManifestSource([str(directory)], None, None, Features()).read()
+    return source_of(directory).read()
 
 
 @pytest.mark.parametrize("policy", ["internalTrafficPolicy", "externalTrafficPolicy"])
@@ -55,7 +55,7 @@ def test_a_map_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_map_whose_chances_are_not_all_known_is_drawn_again(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    model = Model(source_of(snapshot).read(), 1)
     seen = []
     for pending in (2, 1, 0, 5):
         found = msgspec.structs.replace(draw_map(model, "n1", WORK), pending=pending)

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 from kproxy.errors import InputError
 from kproxy.explorer.compare.findings import Sent, question
 from kproxy.explorer.model.model import Model
-from kproxy.explorer.sources.named import source_named
-from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.netfilter import Family, parse_save
-from kproxy.render import Features
 from tests.support.cluster.snapshots import damaged_files, vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
 from tests.support.explorer.junk import JUNK, POSTS
+from tests.support.explorer.sources import source_of
 
 DIFF = {"kind": "diff", "b": {"source": "against"}}
 
@@ -50,8 +48,8 @@ def test_findings_say_their_causes_and_those_of_one_stand_together(snapshot: Pat
                 side[path] = side[path].replace(mark[0], b"-A %b -s 192.0.2.0/24 -j RETURN\n%b" % (chain, mark[0]))
         files[path] = files[path].replace(mark[0], b"")
     roots = [write_files(tmp_path / name, each) for name, each in (("one", before), ("other", files))]
-    second = source_named([str(roots[1])], None, None, Features())
-    with serving(Explorer(SnapshotSource(str(roots[0])), against=second)) as page:
+    second = source_of(roots[1])
+    with serving(Explorer(source_of(roots[0]), against=second)) as page:
         found = page.post("api/compare", DIFF)["findings"]
     keys = [(each["cause"]["text"], each["cause"].get("instead", {}).get("text")) for each in found]
     assert len(set(keys)) == 2
@@ -84,8 +82,8 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(snapshot: Path, damaged: Path) -> Iterator[Page]:
-    second = source_named([str(damaged)], None, None, Features())
-    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as found:
+    second = source_of(damaged)
+    with serving(Explorer(source_of(snapshot), against=second)) as found:
         yield found
 
 
@@ -148,8 +146,8 @@ def test_a_dump_beside_a_dump_and_beside_a_cluster(snapshot: Path, tmp_path: Pat
     dumps = [tmp_path / "before.save", tmp_path / "after.save"]
     for dump, files in zip(dumps, (vxlan_cluster(), damaged_files()), strict=True):
         dump.write_bytes(files[name])
-    second = source_named([str(dumps[1])], None, None, Features())
-    with serving(Explorer(RulesSource([str(dumps[0])], b""), against=second)) as page:
+    second = source_of(dumps[1])
+    with serving(Explorer(source_of(dumps[0]), against=second)) as page:
         source = page.get("api/source")
         assert (source["compares"], source["can"]["compare"]) == (["diff"], True)
         found = page.post("api/compare", DIFF)
@@ -158,7 +156,7 @@ def test_a_dump_beside_a_dump_and_beside_a_cluster(snapshot: Path, tmp_path: Pat
         assert [len(each) for each in ways(page, found, finding)] == [2, 2]
         assert page.ask("POST", "api/compare", {"kind": "drift"}).status == 409
         assert page.ask("POST", "api/compare", {"kind": "migrate"}).status == 409
-    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+    with serving(Explorer(source_of(snapshot), against=second)) as page:
         found = page.post("api/compare", {**DIFF, "node": "n1"})
         finding = next(each for each in found["findings"] if "10.244.2.77:8080" in each["after"])
         assert (finding["nodes"], finding["services"]) == (["n1"], ["svc/shop/web"])
@@ -176,8 +174,8 @@ def test_what_a_dump_does_not_show_is_open_in_a_comparison(tmp_path: Path) -> No
         dump.write_text(text)
 
     def compared(one: Path, other: Path) -> Any:
-        second = source_named([str(other)], None, None, Features())
-        with serving(Explorer(RulesSource([str(one)], b""), against=second)) as page:
+        second = source_of(other)
+        with serving(Explorer(source_of(one), against=second)) as page:
             return page.post("api/compare", DIFF)
 
     for pair in (dumps, dumps[::-1]):
@@ -194,7 +192,7 @@ def test_a_node_port_is_asked_at_the_nodes_address_of_the_packets_family(tmp_pat
         "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n"
         "spec: {type: NodePort, clusterIPs: [10.96.0.7, fd00:10::7], ports: [{port: 80, nodePort: 30080}]}\n"
     )
-    model = Model(ManifestSource([str(manifest)], None, None, Features()).read(), 1)
+    model = Model(source_of(manifest).read(), 1)
     for elsewhere, wanted in (("198.51.100.7", "172.30.0.11:30080"), ("2001:db8:7::7", "[fd00::11]:30080")):
         asked = question(model, "n1", Sent("", elsewhere, 30080, "tcp", local=False, to_host=True))
         assert (asked.sender, asked.to) == ("node/n1", wanted)
@@ -203,13 +201,13 @@ def test_a_node_port_is_asked_at_the_nodes_address_of_the_packets_family(tmp_pat
 def test_what_cannot_be_compared_is_said(tmp_path: Path, snapshot: Path) -> None:
     lone = tmp_path / "lone.yaml"
     lone.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: other}\n")
-    second = source_named([str(lone)], None, None, Features())
-    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+    second = source_of(lone)
+    with serving(Explorer(source_of(snapshot), against=second)) as page:
         answered = page.ask("POST", "api/compare", DIFF)
         assert answered.status == 409
         assert answered.error == f"no node is on both sides: {snapshot} has n1, n2; {lone} has other"
         assert page.ask("POST", "api/compare", {**DIFF, "node": "n1"}).status == 404
-    with serving(Explorer(SnapshotSource(str(snapshot)))) as page:
+    with serving(Explorer(source_of(snapshot))) as page:
         assert page.get("api/source")["against"] is None
         answered = page.ask("POST", "api/compare", DIFF)
         assert (answered.status, answered.error) == (
@@ -223,7 +221,7 @@ def test_a_second_source_is_told_by_what_is_there(tmp_path: Path, snapshot: Path
     dump.write_text("*nat\nCOMMIT\n")
 
     def kind(*names: object) -> str:
-        return source_named([str(each) for each in names], None, None, Features()).kind
+        return source_of(*names).kind
 
     assert [kind(each) for each in (snapshot, manifest, tmp_path, dump)] == [
         "snapshot", "manifests", "manifests", "rules",
@@ -270,7 +268,7 @@ def test_rules_that_are_alike_though_the_objects_are_not(snapshot: Path, tmp_pat
     files["objects/EndpointSlice.json"] = json.dumps(slices).encode()
     second = write_files(tmp_path / "late", files)
     for path, notes in ((second, True), (write_files(tmp_path / "same", vxlan_cluster()), False)):
-        with serving(Explorer(SnapshotSource(str(snapshot)), against=SnapshotSource(str(path)))) as page:
+        with serving(Explorer(source_of(snapshot), against=source_of(path))) as page:
             found = page.post("api/compare", {"kind": "diff", "a": {}, "b": {"source": "against"}})
         assert (found["alike"], found["findings"]) == (True, [])
         assert found["late"] == (["n1", "n2"] if notes else [])
@@ -279,8 +277,8 @@ def test_rules_that_are_alike_though_the_objects_are_not(snapshot: Path, tmp_pat
 
 
 def test_drift_of_the_second_source(snapshot: Path, tmp_path: Path) -> None:
-    second = SnapshotSource(str(write_files(tmp_path / "damaged", damaged_files())))
-    with serving(Explorer(SnapshotSource(str(snapshot)), against=second)) as page:
+    second = source_of(str(write_files(tmp_path / "damaged", damaged_files())))
+    with serving(Explorer(source_of(snapshot), against=second)) as page:
         assert page.post("api/compare", {"kind": "drift"})["findings"] == []
         found = page.post("api/compare", {"kind": "drift", "a": {"source": "against"}})
         assert [side["source"] for side in found["sides"]] == ["against-objects", "against"]

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
-from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.render import render_table, select_target
 from kproxy.services import IPFamily
 from tests.support.cluster.snapshots import damaged_files, manifests, vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.sources import source_of
 
 IPTABLES = "nodes/{}/iptables-save"
 READ = "kube-proxy's configuration is not known; mode iptables, cluster CIDR 10.244.0.0/16, as"
 
 
 def drift(root: Path, files: Mapping[str, bytes]) -> Any:
-    with serving(Explorer(SnapshotSource(str(write_files(root, files))))) as page:
+    with serving(Explorer(source_of(str(write_files(root, files))))) as page:
         return page.post("api/compare", {"kind": "drift"})
 
 
@@ -92,7 +92,7 @@ def test_other_answers_say_what_they_took_for_granted(tmp_path: Path) -> None:
     files = dict(vxlan_cluster())
     nftables_node(files)
     root = write_files(tmp_path / "snap", files)
-    with serving(Explorer(SnapshotSource(str(root)))) as page:
+    with serving(Explorer(source_of(root))) as page:
         notes = said(page, {"node": "n2"})
         assert all(f"n2: {READ} its rules have it" in each for each in notes.values()), notes
         service = page.post("api/services/shop/web", {"node": "n1"})

@@ -17,11 +17,10 @@ from kproxy.explorer.compare.compare import compare_models
 from kproxy.explorer.compare.findings import Findings
 from kproxy.explorer.compare.node_by_node import NodeByNode
 from kproxy.explorer.model.model import Work
-from kproxy.explorer.sources.source import ManifestSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from kproxy.netfilter import BUILTIN_CHAINS, Family
-from kproxy.render import Features
 from tests.support.cluster.snapshots import listed, write_files
+from tests.support.explorer.sources import source_of
 
 NFTABLES = (Edit("mode", mode="nftables"),)
 HOSTILE: dict[str, tuple[str, ...]] = {
@@ -89,7 +88,7 @@ def _nodes(count: int) -> Iterator[dict[str, Any]]:
 def _model(folder: Path, *objects: dict[str, Any]) -> Explorer:
     path = folder / "cluster.jsonl"
     path.write_text("\n".join(map(json.dumps, objects)))
-    return Explorer(ManifestSource([str(path)], None, None, Features()))
+    return Explorer(source_of(path))
 
 
 def _snapshot(folder: Path, objects: Iterable[dict[str, Any]], rules: Mapping[str, Iterable[str]]) -> Explorer:
@@ -105,7 +104,7 @@ def _snapshot(folder: Path, objects: Iterable[dict[str, Any]], rules: Mapping[st
             lines = [f"-A {each.removeprefix(table).strip()}" for each in given if each.startswith(table)]
             text += "\n".join((f"*{table}", *chains, *lines, "COMMIT\n"))
         files[f"nodes/{name}/iptables-save"] = text.encode()
-    return Explorer(SnapshotSource(str(write_files(folder / "snapshot", files))))
+    return Explorer(source_of(str(write_files(folder / "snapshot", files))))
 
 
 def _compare_each(few: int, monkeypatch: pytest.MonkeyPatch) -> None:

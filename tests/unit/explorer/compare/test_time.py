@@ -18,15 +18,15 @@ from kproxy.explorer.compare.findings import TIME_OVER
 from kproxy.explorer.compare.present_rules import rules_of
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Work
-from kproxy.explorer.sources.source import SnapshotSource
 from kproxy.explorer.state import Explorer
+from tests.support.explorer.sources import source_of
 
 NFTABLES = WhatIf((Edit("mode", mode="nftables"),))
 
 
 @pytest.fixture(name="explorer")
 def _explorer(snapshot: Path) -> Explorer:
-    return Explorer(SnapshotSource(str(snapshot)), against=SnapshotSource(str(snapshot)))
+    return Explorer(source_of(snapshot), against=source_of(snapshot))
 
 
 def test_nodes_for_which_the_time_does_not_suffice_are_named(

@@ -14,8 +14,8 @@ from kproxy.dataplane.compare.difference import Extent
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.explorer.compare.findings import Sent, question
 from kproxy.explorer.model.model import Model
-from kproxy.explorer.sources.source import SnapshotSource
 from tests.support.explorer.client import Page
+from tests.support.explorer.sources import source_of
 
 TERMINATING = {"do": "endpoint", "pod": "shop/web-1", "set": {"ready": False, "serving": True, "terminating": True}}
 LOCAL = {"do": "policy", "service": "shop/web", "set": {"internalTrafficPolicy": "Local"}}
@@ -205,7 +205,7 @@ def test_a_question_is_asked_by_a_pod_only_if_that_shows_the_difference(page: Pa
 
 
 def test_a_node_port_is_asked_at_the_nodes_address_only_if_that_shows_the_difference(snapshot: Path) -> None:
-    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    model = Model(source_of(snapshot).read(), 1)
     edited = model.copy([Edit("apply", manifest=str(_balanced()["manifest"]))])
     own = next(address for address, node in edited.owners.nodes.items() if node == "n1")
     elsewhere, at = parse_ip("192.0.2.99")[1], parse_ip(own)[1]
@@ -220,7 +220,7 @@ def test_a_node_port_is_asked_at_the_nodes_address_only_if_that_shows_the_differ
 
 
 def test_a_packet_that_only_arrives_is_not_asked_by_the_node(snapshot: Path) -> None:
-    model = Model(SnapshotSource(str(snapshot)).read(), 1)
+    model = Model(source_of(snapshot).read(), 1)
     extent = Extent(sources=((0, parse_ip("9.9.9.9")[1]), (parse_ip("172.0.0.0")[1], parse_ip("200.0.0.0")[1])))
     for origins, wanted in (({"arriving"}, "outside/198.51.100.7"), ({"arriving", "local"}, "node/n1")):
         seen = replace(extent, origins=frozenset(origins))

@@ -14,10 +14,9 @@ import pytest
 from kproxy.explorer import page
 from kproxy.explorer.export import explore as export
 from kproxy.explorer.page import encode
-from kproxy.explorer.sources.source import ManifestSource, RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
-from kproxy.render import Features
 from tests.support.cluster.snapshots import vxlan_cluster
+from tests.support.explorer.sources import source_of
 from tests.support.paths import ROOT
 
 BUILT = {
@@ -37,7 +36,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("built")
 def test_the_file_holds_what_the_server_answers(snapshot: Path) -> None:
-    text = export.export_page(Explorer(SnapshotSource(str(snapshot))))
+    text = export.export_page(Explorer(source_of(snapshot)))
     found = re.search(r'id="kproxy-data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     held = json.loads(found[1])
@@ -75,7 +74,7 @@ def manifests(directory: Path, ready: bool) -> Path:
 
 
 def exported(first: Path, second: Path) -> dict[str, Any]:
-    one, other = (ManifestSource([str(each)], None, None, Features()) for each in (first, second))
+    one, other = (source_of(each) for each in (first, second))
     found: dict[str, Any] = json.loads(encode(export.export_data(Explorer(one, against=other))))
     return found
 
@@ -117,7 +116,7 @@ def test_what_is_left_out_of_comparisons_is_said(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("built")
 def test_only_its_own_script_and_style_run(snapshot: Path) -> None:
-    text = export.export_page(Explorer(SnapshotSource(str(snapshot))))
+    text = export.export_page(Explorer(source_of(snapshot)))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
     assert policy is not None
     assert "unsafe" not in policy[1]
@@ -152,13 +151,13 @@ def test_manifests_are_exported_without_an_audit(tmp_path: Path) -> None:
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n"
         "spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1], ports: [{port: 80}]}\n"
     )
-    data = export.export_data(Explorer(ManifestSource([str(manifest)], None, None, Features())))
+    data = export.export_data(Explorer(source_of(manifest)))
     assert data["audit"] is None
 
 
 @pytest.mark.usefixtures("built")
 def test_of_one_hosts_rules_each_address_is_asked_by_each_client(snapshot: Path) -> None:
-    held = export.export_data(Explorer(RulesSource([str(snapshot / "nodes/n1/iptables-save")], b"")))
+    held = export.export_data(Explorer(source_of(snapshot / "nodes/n1/iptables-save")))
     asks = json.loads(encode(held["asks"]))
     senders = ["outside/10.244.0.9", "node/host", "outside/203.0.113.9"]
     assert [(each["request"]["from"], each["request"]["to"]) for each in asks] == [
@@ -171,7 +170,7 @@ def test_of_one_hosts_rules_each_address_is_asked_by_each_client(snapshot: Path)
 def test_of_one_hosts_rules_each_client_has_a_map(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of which is known: a map that is drawn at once has the chances of those ports that were asked in time."""
     monkeypatch.setattr("kproxy.explorer.answers.edges.ASKING", 0.0)
-    source = RulesSource([str(ROOT / "docs/examples/worker-1.save")], b"")
+    source = source_of(ROOT / "docs/examples/worker-1.save")
     held = json.loads(encode(export.export_data(Explorer(source))))
     maps = {"": held["map"], **held["clientMaps"]}
     lost = {name: [each["endpoint"] for each in drawn["edges"] if each["lost"]] for name, drawn in maps.items()}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.explorer.sources.source import RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
+from tests.support.explorer.sources import source_of
 
 SAVE = "nodes/n1/iptables-save"
 GOLDEN = Path("rules_golden/external-ips/expected")
@@ -71,7 +71,7 @@ def test_where_rules_and_objects_differ_the_rules_count_and_that_is_said(
     assert text != files[SAVE].decode()
     files[SAVE] = text.encode()
     directory = write_files(tmp_path / "shop", files)
-    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+    with serving(Explorer(source_of(directory))) as page:
         found = whole_map(page)
         assert edges(found) == wanted
         assert all(each["used"] is (each["chance"] != "0/1") for each in found["edges"])
@@ -88,7 +88,7 @@ def test_where_rules_and_objects_differ_the_rules_count_and_that_is_said(
 
 def test_a_node_whose_rules_are_not_known_has_the_chances_of_the_objects(tmp_path: Path) -> None:
     files = {path: data for path, data in vxlan_cluster().items() if not path.startswith("nodes/n1/ip")}
-    with serving(Explorer(SnapshotSource(str(write_files(tmp_path / "shop", files))))) as page:
+    with serving(Explorer(source_of(str(write_files(tmp_path / "shop", files))))) as page:
         found = edges(whole_map(page))
         assert {(each[0], each[1]) for each in found.values()} == {("1/2", "objects")}
         assert all(each[3].startswith("not decided: the IPv4 rules of n1") for each in found.values())
@@ -96,7 +96,7 @@ def test_a_node_whose_rules_are_not_known_has_the_chances_of_the_objects(tmp_pat
 
 @pytest.mark.parametrize("form", ["save", "nft"])
 def test_a_dump_tells_of_services_and_where_they_lead(form: str) -> None:
-    with serving(Explorer(RulesSource([str(GOLDEN / f"node-0.v4.{form}")], b""))) as page:
+    with serving(Explorer(source_of(GOLDEN / f"node-0.v4.{form}"))) as page:
         found = whole_map(page)
         source = page.get("api/source")
         assert (source["services"], source["namespaces"], source["can"]["services"]) == (2, ["shop"], False)
@@ -122,7 +122,7 @@ def test_ipsets_that_are_given_with_a_dump_are_looked_up(tmp_path: Path) -> None
         "-A INPUT -j REJECT\nCOMMIT\n"
     )
     sets.write_text("create bad hash:ip family inet hashsize 1024 maxelem 65536\nadd bad 192.0.2.7\n")
-    with serving(Explorer(RulesSource([str(dump), str(sets)], b""))) as page:
+    with serving(Explorer(source_of(dump, str(sets)))) as page:
         ends = {}
         for address in ("192.0.2.7", "192.0.2.8"):
             found = page.post("api/ask", {"from": "203.0.113.9", "to": f"{address}:80"})
@@ -141,7 +141,7 @@ def test_an_unknown_set_and_a_rate_have_a_switch(tmp_path: Path, match: str, hin
     dump = tmp_path / "host.save"
     dump.write_text(f"*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {match} -j DROP\nCOMMIT\n")
     asked = {"from": "203.0.113.9", "to": "192.0.2.7:80"}
-    with serving(Explorer(RulesSource([str(dump)], b""))) as page:
+    with serving(Explorer(source_of(dump))) as page:
         found = page.post("api/ask", asked)
         (switch,) = found["settle"]
         assert switch["expression"] == match

@@ -12,14 +12,14 @@ from kproxy.explorer.answers.ask import Ask, answer
 from kproxy.explorer.answers.map import map_answer
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.model import Model, Work
-from kproxy.explorer.sources.source import RulesSource
+from tests.support.explorer.sources import source_of
 from tests.support.paths import ROOT
 
 DUMP = ROOT / "docs/examples/worker-1.save"
 
 
 def drawn(path: Path, client: str = "") -> Any:
-    model = Model(RulesSource([str(path)], b"").read(), 1)
+    model = Model(source_of(path).read(), 1)
     while True:
         found = json.loads(map_answer(model, client, Work(60)))
         if not found["pending"]:
@@ -65,7 +65,7 @@ def test_who_asks_is_for_whom_it_is_worst(tmp_path: Path) -> None:
 
 
 def test_the_host_asks_from_an_address_that_is_no_pods() -> None:
-    model = Model(RulesSource([str(DUMP)], b"").read(), 1)
+    model = Model(source_of(DUMP).read(), 1)
     found = answer(model, Ask("node/host", "10.96.0.10:53", protocol="udp"))
     assert {way.end for way in found.journeys} == {"answered"}
     assert "the host is taken to send from an address that no rule is about" in found.assumptions

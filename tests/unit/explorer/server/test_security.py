@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from kproxy.errors import InputError
 from kproxy.explorer.server.listener import ExplorerServer
 from kproxy.explorer.server.security import Guard
-from kproxy.explorer.sources.source import RulesSource, SnapshotSource
 from kproxy.explorer.state import Explorer
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explorer.client import Page, serving
 from tests.support.explorer.junk import JUNK, POSTS
+from tests.support.explorer.sources import source_of
 
 
 def test_without_the_token_nothing_is_answered(page: Page) -> None:
@@ -171,7 +171,7 @@ def test_what_is_computed_when_the_server_stops_ends_in_an_answer() -> None:
 
 
 def test_it_listens_on_loopback_addresses_only(snapshot: Path) -> None:
-    explorer = Explorer(SnapshotSource(str(snapshot)))
+    explorer = Explorer(source_of(snapshot))
     for host in ("0.0.0.0", "192.0.2.1", "::"):
         with pytest.raises(InputError, match="loopback"):
             ExplorerServer(explorer, host, 0)
@@ -179,7 +179,7 @@ def test_it_listens_on_loopback_addresses_only(snapshot: Path) -> None:
 
 def test_a_source_that_vanishes_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     directory = write_files(tmp_path / "shop", vxlan_cluster())
-    with serving(Explorer(SnapshotSource(str(directory)))) as page:
+    with serving(Explorer(source_of(directory))) as page:
         page.post("api/ask", {"from": "pod/shop/cart-0", "to": "svc/shop/web"})
         directory.rename(tmp_path / "elsewhere")
         assert page.get("api/source")["away"] == f"{directory}: it is no longer there"
@@ -190,7 +190,7 @@ def test_a_source_that_vanishes_is_told_and_the_rest_goes_on(tmp_path: Path) -> 
 def test_a_dump_alone_can_be_asked_and_has_no_services(tmp_path: Path) -> None:
     dump = tmp_path / "n1.save"
     dump.write_bytes(vxlan_cluster()["nodes/n1/iptables-save"])
-    with serving(Explorer(RulesSource([str(dump)], b""))) as page:
+    with serving(Explorer(source_of(dump))) as page:
         assert page.get("api/source")["can"]["services"] is False
         found = page.post("api/ask", {"from": "10.244.1.9", "to": "10.96.0.7:80"})
         assert sorted(way["target"] for way in found["journeys"]) == ["10.244.1.5:8080", "10.244.2.5:8080"]

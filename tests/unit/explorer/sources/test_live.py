@@ -18,7 +18,6 @@ from kproxy.explorer.sources.follow import FollowedObjects
 from kproxy.explorer.sources.live import ClusterSource, HostState, changes
 from kproxy.explorer.sources.rendering import RenderedCluster
 from kproxy.explorer.state import Explorer
-from kproxy.render import Features
 from tests.support.apiserver.server import TOKENS, Api
 from tests.support.explorer.client import serving
 from tests.support.explorer.followed import followed
@@ -66,7 +65,7 @@ def test_a_change_brings_one_object_and_no_list(tmp_path: Path, monkeypatch: pyt
         client = RestClient(load_client_config(kubeconfig))
         objects = FollowedObjects(client, "test")
         changes: queue.Queue[list[str]] = queue.Queue()
-        first = RenderedCluster(objects.read()[0], None, Features())
+        first = RenderedCluster(objects.read()[0], None)
         assert [each.metadata.name for each in first.manifests.endpoint_slices if each.metadata.name == "web-1"]
         objects.start(lambda what: changes.put(list(what)), lambda _why: None)
         try:
@@ -75,13 +74,13 @@ def test_a_change_brings_one_object_and_no_list(tmp_path: Path, monkeypatch: pyt
             api.ok("PUT", f"{SLICES}/web-1", _slice("10.244.1.5", "10.244.1.6"))
             while "EndpointSlice default/web-1" not in changes.get(timeout=60):
                 pass
-            changed = RenderedCluster(objects.read()[0], None, Features())
+            changed = RenderedCluster(objects.read()[0], None)
             ends = {each.metadata.name: each.endpoints for each in changed.manifests.endpoint_slices}
             assert [end.addresses for end in ends["web-1"]] == [("10.244.1.5",), ("10.244.1.6",)]
             api.ok("DELETE", "/api/v1/namespaces/default/services/web")
             while "Service default/web" not in changes.get(timeout=60):
                 pass
-            found = RenderedCluster(objects.read()[0], None, Features())
+            found = RenderedCluster(objects.read()[0], None)
             assert "default/web" not in {each.metadata.key for each in found.manifests.services}
             assert {each.metadata.key for each in found.manifests.services} == {
                 each.metadata.key for each in first.manifests.services
@@ -98,7 +97,7 @@ def test_a_change_is_told_and_a_server_that_goes_away_too(tmp_path: Path) -> Non
         server = stack.enter_context(running_apiserver(tmp_path, token_file=tmp_path / "tokens.csv"))
         api = _filled(server)
         kubeconfig = str(server.kubeconfig)
-        source = ClusterSource(lambda: RestClient(load_client_config(kubeconfig)), "test", None, None, Features())
+        source = ClusterSource(lambda: RestClient(load_client_config(kubeconfig)), "test")
         with serving(Explorer(source)) as page, page.events() as events:
             assert next(events) == ("revision", {"revision": 1, "changed": []})
             assert page.get("api/source")["live"] is True
