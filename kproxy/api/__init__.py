@@ -18,7 +18,7 @@ values built by hand. docs/manifests.md is the user's page.
 """
 
 from kproxy.api.fielderror import FieldError, ManifestError, Problem
-from kproxy.api.kubeproxyconfig.decode import ConfigError, load_config
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, load_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration, LoadedConfig
 from kproxy.api.load.manifests import Manifests, load_manifests, parse_manifests
 from kproxy.api.load.mirror import mirror_endpoints
@@ -43,7 +43,6 @@ from kproxy.api.validation.service import validate_service
 
 __all__ = [
     "EMPTY",
-    "ConfigError",
     "Endpoint",
     "EndpointAddress",
     "EndpointConditions",
@@ -63,6 +62,7 @@ __all__ = [
     "NodeAddress",
     "ObjectMeta",
     "Problem",
+    "ProxyConfigError",
     "Service",
     "ServiceCIDR",
     "ServicePort",

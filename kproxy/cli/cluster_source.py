@@ -203,7 +203,7 @@ class ClusterSource:
             remark_config: say what follows if no configuration is known.
 
         Raises:
-            InputError: what is wrong in either. ServerError: the API server refused or did not answer.
+            InputError: what is wrong in either. ClusterReadError: the API server refused or did not answer.
         """
         if self.is_live:
             config, (cluster, seen) = self._read_live(how.config, how.mode, (self.namespace or "") if narrow else "")
@@ -304,7 +304,7 @@ class ClusterSource:
         return self.connection.client().config.namespace if self.is_live else "default"
 
     def read_pods(self) -> list[RawObject]:
-        """The Pods of an API server, and nothing of manifests, whose `objects` have them. Raises ServerError."""
+        """The Pods of an API server, and nothing of manifests, whose `objects` have them. Raises ClusterReadError."""
         from kproxy.client.cluster import read_pods
 
         found: list[RawObject] = []
@@ -345,14 +345,14 @@ def has_usual() -> bool:
 
 
 def _live_config(client: RestClient, path: str | None, mode: str | None, reads: Reads) -> KubeProxyConfiguration:
-    from kproxy.client.cluster import ServerError, read_proxy_config
+    from kproxy.client.cluster import ClusterReadError, read_proxy_config
 
     if path is not None:
         return read_config(path, report_note, mode)
     try:
         found = read_proxy_config(client)
-    except ServerError as error:
-        raise ServerError(f"{error} (--config FILE gives kube-proxy's configuration instead)") from error
+    except ClusterReadError as error:
+        raise ClusterReadError(f"{error} (--config FILE gives kube-proxy's configuration instead)") from error
     reads.config_known = found is not None
     if found is None:
         report_note(

@@ -117,7 +117,7 @@ def gather(connection: Connection, reading: Reading, label: str, tell: Tell = re
 
     Raises:
         click.UsageError: options do not go together.
-        InputError: there is no such node, lab or namespace. ServerError: the server refuses.
+        InputError: there is no such node, lab or namespace. ClusterReadError: the server refuses.
         click.exceptions.Exit: the server cannot be reached, which has been said.
     """
     from kproxy.client import TransportError

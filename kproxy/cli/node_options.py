@@ -94,7 +94,7 @@ class NodeArguments(msgspec.Struct, frozen=True):
         return plans[self.node]
 
     def read_request(self, *, libiptc: bool = False, compared: bool = False) -> NodeRequest:
-        """Reads the configuration and the objects. Raises InputError and ServerError.
+        """Reads the configuration and the objects. Raises InputError and ClusterReadError.
 
         Args:
             compared: the rules are compared with what is there, which may tell what is not given.

@@ -22,21 +22,21 @@ from kproxy.errors import KproxyError
 PAGE: Final = 500
 
 
-class ServerError(KproxyError):
+class ClusterReadError(KproxyError):
     """An API server refused, or did not answer, what a command needs; one line that names it."""
 
 
 @contextlib.contextmanager
 def one_line_errors(client: RestClient) -> Iterator[None]:
-    """Turns what the server refuses, and that it does not answer, into a ServerError."""
+    """Turns what the server refuses, and that it does not answer, into a ClusterReadError."""
     server = client.config.server
     try:
         yield
     except TransportError as error:
-        raise ServerError(f"cannot reach the server {server}: {error.reason}") from error
+        raise ClusterReadError(f"cannot reach the server {server}: {error.reason}") from error
     except ApiError as error:
         text = "you must be logged in (Unauthorized)" if error.code == 401 else error.message
-        raise ServerError(f"the server {server} says: {_one_line(text)}") from error
+        raise ClusterReadError(f"the server {server} says: {_one_line(text)}") from error
 
 
 def read_objects(client: RestClient, namespace: str, tell: Callable[[str], None]) -> Iterator[tuple[str, bytes]]:
@@ -47,7 +47,7 @@ def read_objects(client: RestClient, namespace: str, tell: Callable[[str], None]
         tell: gets what could not be read and may be done without.
 
     Raises:
-        ServerError: the server refuses or does not answer. ServiceCIDRs may be missing (before Kubernetes 1.33).
+        ClusterReadError: the server refuses or does not answer. ServiceCIDRs may be missing (before Kubernetes 1.33).
     """
     with one_line_errors(client):
         for resource in (SERVICES, ENDPOINT_SLICES, NODES):
@@ -71,7 +71,7 @@ def read_proxy_config(client: RestClient) -> ConfigText | None:
     """kube-proxy's configuration from its ConfigMap; None if there is none.
 
     Raises:
-        ServerError: it may not be read, or the server does not answer.
+        ClusterReadError: it may not be read, or the server does not answer.
     """
     with one_line_errors(client):
         texts = (config_text(name, found.get("data")) for name, found in proxy_config_maps(client))
@@ -106,7 +106,7 @@ def _pages(client: RestClient, resource: Resource[Any], namespace: str) -> Itera
             data = client.raw("GET", path, query={"limit": limit, "continue": token}).data
             token = msgspec.json.decode(data, type=_Page).metadata.continue_token
         except msgspec.MsgspecError as error:
-            raise ServerError(f"the server {client.config.server} answers {path} with what is no list") from error
+            raise ClusterReadError(f"the server {client.config.server} answers {path} with what is no list") from error
         except ApiError as error:
             if not (error.status.is_expired and token):
                 raise

@@ -107,7 +107,7 @@ def find_agents(
 
     Raises:
         InputError: there is no such node, or the URL is of no use.
-        ServerError: nodes cannot be listed.
+        ClusterReadError: nodes cannot be listed.
     """
     addresses = {} if client is None else _addresses(client)
     wanted = tuple(dict.fromkeys(nodes)) or tuple(addresses)

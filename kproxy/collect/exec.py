@@ -68,7 +68,7 @@ def find_readers(
 
     Raises:
         InputError: there is no such node.
-        ServerError: nodes or Pods cannot be listed.
+        ClusterReadError: nodes or Pods cannot be listed.
     """
     with one_line_errors(client):
         known = sorted(node.metadata.name for node in client.list(NODES).items)

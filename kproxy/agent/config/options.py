@@ -21,7 +21,7 @@ import msgspec
 from kproxy.agent.config.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
 from kproxy.api.fielderror import Problem
 from kproxy.api.kubeproxyconfig.configz import configz
-from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, load_config
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config, load_config
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
@@ -119,7 +119,7 @@ def read_options(
             the last, or for lists all of them with commas between.
 
     Raises:
-        ConfigError: what is wrong with either.
+        ProxyConfigError: what is wrong with either.
         InputError: a mode that is neither iptables nor nftables.
     """
     values = _values(flags if mode is None else {**flags, "proxy-mode": mode})
@@ -173,7 +173,7 @@ def _values(flags: Mapping[str, str]) -> dict[str, object]:
         except ValueError as error:
             problems.append(Problem(Location(COMMAND_LINE, 0, f"--{name}"), str(error)))
     if problems:
-        raise ConfigError(tuple(problems))
+        raise ProxyConfigError(tuple(problems))
     return values
 
 
@@ -194,8 +194,8 @@ def _document(values: Mapping[str, object]) -> dict[str, Any]:
 def _decode_flags(document: Mapping[str, Any]) -> LoadedConfig:
     try:
         return decode_config(msgspec.json.encode(document), COMMAND_LINE)
-    except ConfigError as error:
-        raise ConfigError(tuple(_as_flag(problem) for problem in error.problems)) from error
+    except ProxyConfigError as error:
+        raise ProxyConfigError(tuple(_as_flag(problem) for problem in error.problems)) from error
 
 
 def _of_flags(values: Mapping[str, object]) -> tuple[KubeProxyConfiguration, LoadedConfig]:
@@ -301,7 +301,7 @@ def _refuse_invalid(config: KubeProxyConfiguration) -> None:
     problems = validate_config(looked_at)
     if problems:
         problems_at = [Problem(Location(COMMAND_LINE, 0, field_path(one.path)), one.message) for one in problems]
-        raise ConfigError(tuple(map(_as_flag, problems_at)))
+        raise ProxyConfigError(tuple(map(_as_flag, problems_at)))
 
 
 def _as_flag(problem: Problem) -> Problem:

@@ -64,7 +64,7 @@ NULLABLE: Final = frozenset({
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
-class ConfigError(ProblemError):
+class ProxyConfigError(ProblemError):
     """A KubeProxyConfiguration that cannot be used."""
 
 
@@ -73,19 +73,19 @@ def load_config(path: str, mode: str | None = None) -> LoadedConfig:
 
     `mode`, if given, goes before what the file says.
 
-    Raises ConfigError with everything that is wrong with it: unreadable file, text that is neither YAML nor JSON,
+    Raises ProxyConfigError with everything that is wrong with it: unreadable file, text that is neither YAML nor JSON,
     another kind or version, values of the wrong type, and what kube-proxy v1.36's validation refuses.
     """
     return decode_config(read_bytes(path), path, mode)
 
 
 def read_bytes(path: str) -> bytes:
-    """What the file at `path` ("-": standard input) holds. Raises ConfigError when it cannot be read."""
+    """What the file at `path` ("-": standard input) holds. Raises ProxyConfigError when it cannot be read."""
     try:
         return read_octets(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error
+        raise ProxyConfigError((Problem(Location(path), f"cannot be read: {reason}"),)) from error
 
 
 def decode_config(data: bytes, file: str = "-", mode: str | None = None) -> LoadedConfig:
@@ -138,11 +138,11 @@ def decode_document(
             ]
             warnings = tuple(f"{each.location._replace(field='')}: {each.message}" for each in found)
             return LoadedConfig(config, warnings, root)
-    raise ConfigError(sorted(map(problem, errors), key=lambda each: each.location.line))
+    raise ProxyConfigError(sorted(map(problem, errors), key=lambda each: each.location.line))
 
 
 def _in_config_map(document: Document, file: str) -> str | None:
-    """The configuration's text if this is a ConfigMap, or a list that holds some. Raises ConfigError: it has none."""
+    """The configuration's text if this is a ConfigMap, or a list of some. Raises ProxyConfigError: it has none."""
     value = document.value
     if not isinstance(value, dict):
         return None
@@ -162,14 +162,14 @@ def _in_config_map(document: Document, file: str) -> str | None:
             if isinstance(text, str) and text.strip():
                 return text
     where = Location(file, line=document.root_line)
-    raise ConfigError((Problem(where, f"a ConfigMap without a {KIND}: none under {' or '.join(CONFIG_KEYS)}"),))
+    raise ProxyConfigError((Problem(where, f"a ConfigMap without a {KIND}: none under {' or '.join(CONFIG_KEYS)}"),))
 
 
 def _parse(data: bytes, file: str) -> Document:
     """The one document in `data`."""
 
-    def refuse(message: str, line: int = 0) -> ConfigError:
-        return ConfigError((Problem(Location(file, line=line), message),))
+    def refuse(message: str, line: int = 0) -> ProxyConfigError:
+        return ProxyConfigError((Problem(Location(file, line=line), message),))
 
     try:
         text = data.decode("utf-8-sig")

@@ -16,7 +16,7 @@ from kproxy.api.document.read import read_documents
 from kproxy.api.document.tree import Document, DocumentError, path_steps
 from kproxy.api.fielderror import Problem, ProblemError, printable, show
 from kproxy.api.kubeproxyconfig import types as kubeproxy
-from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, decode_document, read_bytes
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config, decode_document, read_bytes
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.errors import Location
 from kproxy.lab.config.fields import PROXY_CONFIG, read_lab
@@ -34,7 +34,7 @@ def load_lab_config(path: str, flags: Choices = NO_CHOICES) -> LabConfig:
     """The file at `path` ("-": standard input), with what the command line says over it.
 
     Raises:
-        LabConfigError, ConfigError: everything that is wrong with it.
+        LabConfigError, ProxyConfigError: everything that is wrong with it.
     """
     return decode_lab_config(read_bytes(path), path, flags)
 
@@ -92,7 +92,7 @@ def _decode(lab: _Given, config: LabConfig, problems: list[Problem]) -> LabConfi
     mode = config.choices.mode
     try:
         loaded = decode_document(document, file, mode, number=number, inside=PROXY_CONFIG)
-    except ConfigError as error:
+    except ProxyConfigError as error:
         problems += error.problems
         return config
     asked, chosen = loaded.given.get("mode"), flag or loaded.given.get("mode") or loaded.config.mode

@@ -25,7 +25,7 @@ _STATUS_SINCE: Final = "1.1.0"
 """STATUS and GC came with this version of the specification."""
 
 
-class CniError(LabError):
+class PluginError(LabError):
     """A plugin failed. `code` is the specification's (section 5), 0 if it died without saying."""
 
     def __init__(self, plugin: str, command: str, code: int, message: str) -> None:
@@ -66,31 +66,31 @@ class NetworkList(msgspec.Struct, frozen=True):
             raise LabError(f"{file}: no CNI network configuration list: {error}") from error
 
     def add(self, attachment: Attachment) -> Json:
-        """ADD: the plugins in order, each given the result of the one before; the last result. Raises CniError."""
+        """ADD: the plugins in order, each given the result of the one before; the last result. Raises PluginError."""
         result: Json | None = None
         for plugin in self.plugins:
             result = self._call("ADD", plugin, attachment, result) or result
         return result or {}
 
     def delete(self, attachment: Attachment, result: Json | None) -> None:
-        """DEL: the plugins backwards, each given the result of ADD. Raises CniError."""
+        """DEL: the plugins backwards, each given the result of ADD. Raises PluginError."""
         for plugin in reversed(self.plugins):
             self._call("DEL", plugin, attachment, result)
 
     def check(self, attachment: Attachment, result: Json) -> None:
-        """CHECK. Raises CniError."""
+        """CHECK. Raises PluginError."""
         for plugin in self.plugins:
             self._call("CHECK", plugin, attachment, result)
 
     def status(self) -> None:
-        """STATUS: whether ADD can be served now. Raises CniError."""
+        """STATUS: whether ADD can be served now. Raises PluginError."""
         if self.version < _STATUS_SINCE:
             return
         for plugin in self.plugins:
             self._call("STATUS", plugin, None, None)
 
     def collect(self, valid: Sequence[tuple[str, str]]) -> None:
-        """GC: everything but these attachments (container, interface) may be freed. Raises CniError."""
+        """GC: everything but these attachments (container, interface) may be freed. Raises PluginError."""
         if self.version < _STATUS_SINCE:
             return
         kept = [{"containerID": container, "ifname": interface} for container, interface in valid]
@@ -132,7 +132,7 @@ def _execute(program: str, kind: str, command: str, configuration: Json, environ
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CniError(kind, command, 0, str(error)) from error
+        raise PluginError(kind, command, 0, str(error)) from error
     try:
         answer = msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.stdout.strip() else None
     except msgspec.DecodeError:
@@ -141,8 +141,8 @@ def _execute(program: str, kind: str, command: str, configuration: Json, environ
         return answer
     if answer is not None and "code" in answer:
         details = f" ({answer['details']})" if answer.get("details") else ""
-        raise CniError(kind, command, int(answer["code"]), f"{answer.get('msg', '')}{details}")
-    raise CniError(kind, command, 0, done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}")
+        raise PluginError(kind, command, int(answer["code"]), f"{answer.get('msg', '')}{details}")
+    raise PluginError(kind, command, 0, done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}")
 
 
 def plugin_path() -> str:

@@ -26,7 +26,7 @@ from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
 from kproxy.lab.events import NORMAL, WARNING, Recorder
-from kproxy.lab.kubelet.cni import CniError, NetworkList
+from kproxy.lab.kubelet.cni import NetworkList, PluginError
 from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.environment import not_given
 from kproxy.lab.kubelet.logs import PodLogs
@@ -146,7 +146,7 @@ class Kubelet(Workers):
             return None
         try:
             sandbox = self.sandboxes.make(pod)
-        except CniError as error:
+        except PluginError as error:
             log.warning("pod %s: %s", name, error)
             self._report(pod, None, str(error))
             text = f"Failed to create pod sandbox: {error}"

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.kubelet.cni import Attachment, CniError, NetworkList
+from kproxy.lab.kubelet.cni import Attachment, NetworkList, PluginError
 from kproxy.lab.kubelet.podspec import port_mappings
 from kproxy.lab.kubelet.resolver import PODS_DIRECTORY, files_of, remove_files, write_files
 from kproxy.lab.network import delete_namespaces, set_up_pod
@@ -87,7 +87,7 @@ class Sandboxes:
         return made
 
     def remove(self, uid: str) -> None:
-        """Takes a pod's sandbox away, if it has one. Raises CniError."""
+        """Takes a pod's sandbox away, if it has one. Raises PluginError."""
         sandbox = self.get(uid)
         if sandbox is None:
             return
@@ -102,7 +102,7 @@ class Sandboxes:
             self._made.pop(uid, None)
 
     def collect_garbage(self) -> None:
-        """CNI's GC: what an ADD that was killed left behind. Raises CniError."""
+        """CNI's GC: what an ADD that was killed left behind. Raises PluginError."""
         self._network.collect([(item.uid, _INTERFACE) for item in self.list() if not item.host_network])
 
     def _file(self, uid: str) -> Path:
@@ -129,6 +129,6 @@ class Sandboxes:
         return Sandbox(uid, key_of(pod), netns, tuple(ordered), result, runtime)
 
     def _undo(self, attachment: Attachment, netns: str) -> None:
-        with contextlib.suppress(CniError):
+        with contextlib.suppress(PluginError):
             self._network.delete(attachment, None)
         delete_namespaces([netns])

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.api.load.manifests import load_contents
 from kproxy.client import ApiError, ClientConfig, RestClient
-from kproxy.client.cluster import ServerError, read_objects, read_proxy_config
+from kproxy.client.cluster import ClusterReadError, read_objects, read_proxy_config
 from kproxy.client.http import Response
 from kproxy.informer.objects import Status
 
@@ -68,7 +68,7 @@ def test_pages_are_one_list(monkeypatch: pytest.MonkeyPatch, expires: str) -> No
 
 
 def test_a_refusal_is_one_line() -> None:
-    with pytest.raises(ServerError, match=r"^the server https://one:6443 says: services is forbidden: no$"):
+    with pytest.raises(ClusterReadError, match=r"^the server https://one:6443 says: services is forbidden: no$"):
         list(read_objects(_Server(refuse="services"), "", print))
     told: list[str] = []
     assert list(read_objects(_Server(refuse="servicecidrs"), "", told.append))

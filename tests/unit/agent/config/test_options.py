@@ -9,7 +9,7 @@ import pytest
 
 from kproxy.agent.config.flags import BY_NAME, FLAGS, REFUSED, Flag
 from kproxy.agent.config.options import node_name, read_options
-from kproxy.api import ConfigError, KubeProxyConfiguration
+from kproxy.api import KubeProxyConfiguration, ProxyConfigError
 from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.cli.run.command import command
 from kproxy.errors import InputError
@@ -171,7 +171,7 @@ def test_deprecated_ports(flags: dict[str, str], healthz: str, metrics: str) -> 
     ],
 )
 def test_bad_flags_are_named(flags: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ProxyConfigError) as caught:
         read_options(None, flags)
     assert f"command line: {message}" in str(caught.value)
 
@@ -202,7 +202,7 @@ def test_a_flag_goes_before_the_file_and_says_so(tmp_path: Path) -> None:
     assert found.config.healthz_bind_address == ""
     assert found.config.config_sync_period.seconds == 7, "what no flag says is the file's"
     assert any("--cluster-cidr, --healthz-port, --kubeconfig: before what" in note for note in found.notes)
-    with pytest.raises(ConfigError, match="--cluster-cidr"):
+    with pytest.raises(ProxyConfigError, match="--cluster-cidr"):
         read_options(str(file), {"cluster-cidr": "nonsense"})
     assert not any("--v:" in note for note in found.notes)
     assert read_options("", {"cluster-cidr": "10.2.0.0/16"}).config.cluster_cidr == "10.2.0.0/16", "no file"
@@ -220,7 +220,7 @@ def test_logging_flags_win_over_a_file(tmp_path: Path) -> None:
     assert [(item.file_pattern, item.verbosity) for item in logging.vmodule] == [("b", 4), ("c", 2), ("a", 3)]
     assert read_options(str(file), {"v": "0"}).config.logging.verbosity == 0
     assert read_options(str(file), {}).config.logging.verbosity == 1
-    with pytest.raises(ConfigError, match="Only supported for text log format"):
+    with pytest.raises(ProxyConfigError, match="Only supported for text log format"):
         read_options(str(file), {"logging-format": "json"})
     file.write_text(f"{HEAD}featureGates: {{LoggingAlphaOptions: true}}\n")
     split = read_options(str(file), {"logging-format": "json", "log-json-split-stream": "true"}).config.logging
@@ -230,7 +230,7 @@ def test_logging_flags_win_over_a_file(tmp_path: Path) -> None:
 def test_a_flag_that_does_not_count_must_be_right_all_the_same(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(HEAD)
-    with pytest.raises(ConfigError, match="--masquerade-all: 'maybe'"):
+    with pytest.raises(ProxyConfigError, match="--masquerade-all: 'maybe'"):
         read_options(str(file), {"masquerade-all": "maybe"})
 
 

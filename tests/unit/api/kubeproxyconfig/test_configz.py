@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kproxy.api.kubeproxyconfig.configz import configz, configz_json
-from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from tests.support import paths
 
@@ -44,12 +44,16 @@ def test_the_answer_itself_is_a_configuration(end: str) -> None:
 
 def test_what_is_wrong_in_an_answer_is_told_by_its_field() -> None:
     text = recorded_body().replace('"masqueradeBit":14', '"masqueradeBit":99')
-    with pytest.raises(ConfigError, match=r"^configz: line 1: kubeproxy\.config\.k8s\.io\.iptables\.masqueradeBit: "):
+    with pytest.raises(
+        ProxyConfigError, match=r"^configz: line 1: kubeproxy\.config\.k8s\.io\.iptables\.masqueradeBit: "
+    ):
         decode_config(text.encode(), "configz")
 
 
 def test_a_refusal_is_no_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"^configz: an answer with HTTP status 403, not a KubeProxyConfiguration$"):
+    with pytest.raises(
+        ProxyConfigError, match=r"^configz: an answer with HTTP status 403, not a KubeProxyConfiguration$"
+    ):
         decode_config(b"Forbidden\nHTTP 403\n", "configz")
 
 

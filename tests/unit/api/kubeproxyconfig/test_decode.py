@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.api.kubeproxyconfig.configz import configz, configz_json
-from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config, load_config
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config, load_config
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.kubeproxyconfig.types import Conntrack, IPTables, KubeProxyConfiguration, LoadedConfig
 from kproxy.api.kubeproxyconfig.validate import validate_config
@@ -32,7 +32,7 @@ def read(text: str) -> LoadedConfig:
 
 
 def refused(data: bytes | str, file: str = "c.yaml") -> list[str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ProxyConfigError) as caught:
         decode_config(data.encode() if isinstance(data, str) else data, file)
     assert caught.value.exit_code == 2
     assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
@@ -175,7 +175,7 @@ def test_a_duration_that_is_no_pointer_refuses_null(field: str) -> None:
 def test_whole_floats_are_integers_in_yaml_but_not_in_json() -> None:
     assert read("oomScoreAdj: 14.0\niptables: {masqueradeBit: 1e1}").config.oom_score_adj == 14
     body = '{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "oomScoreAdj": 14.0}'
-    with pytest.raises(ConfigError, match=r"oomScoreAdj: Invalid value: 14.0: must be an integer"):
+    with pytest.raises(ProxyConfigError, match=r"oomScoreAdj: Invalid value: 14.0: must be an integer"):
         decode_config(body.encode(), "c.json")
 
 
@@ -200,7 +200,7 @@ def test_a_mode_from_elsewhere_goes_before_the_file_and_is_validated() -> None:
     text += "nftables: {masqueradeBit: 40}\n"
     loaded = decode_config(text.encode(), "c.yaml", "iptables")
     assert (loaded.config.mode, loaded.warnings) == ("iptables", ())
-    with pytest.raises(ConfigError, match=r"c.yaml: line 4: .*nftables.masqueradeBit: Invalid value: 40"):
+    with pytest.raises(ProxyConfigError, match=r"c.yaml: line 4: .*nftables.masqueradeBit: Invalid value: 40"):
         decode_config(text.encode(), "c.yaml", "nftables")
 
 
@@ -377,7 +377,7 @@ def test_a_list_of_config_maps(key: str) -> None:
 def test_load_config_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(HEAD + "oomScoreAdj: 5000\n")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ProxyConfigError) as caught:
         load_config(str(path))
     assert str(caught.value).startswith(f"{path}: line 3: KubeProxyConfiguration.oomScoreAdj: Invalid value: 5000: ")
 
@@ -388,7 +388,7 @@ def test_load_config_names_the_file(tmp_path: Path) -> None:
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, reason: str) -> None:
     path = f"{tmp_path}/{name}"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ProxyConfigError) as caught:
         load_config(path)
     assert str(caught.value).startswith(f"{path}: cannot be read: ")
     assert reason in str(caught.value)  # for a name with a NUL, Python's words, which are its version's
@@ -401,7 +401,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loaded.warnings == ('-: line 4: unknown field "x"',)
 
 
-# Whatever comes in, there is a value or a ConfigError.
+# Whatever comes in, there is a value or a ProxyConfigError.
 
 scalars = st.one_of(
     st.none(),
@@ -420,7 +420,7 @@ def settle(data: bytes) -> None:
     """Read `data`; when it is a configuration, it must be valid and survive being printed and read again."""
     try:
         config = decode_config(data).config
-    except ConfigError as error:
+    except ProxyConfigError as error:
         problems = error.problems
     else:
         assert validate_config(config) == ()

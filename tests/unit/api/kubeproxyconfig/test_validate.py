@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.api.kubeproxyconfig.decode import ConfigError, decode_config
+from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.kubeproxyconfig.validate import is_port_range, parse_ip, split_host_port, validate_config
 
@@ -15,7 +15,7 @@ def problems(text: str) -> list[str]:
     """The faults that reading `text` reports, without file and line; [] when there is none."""
     try:
         decode_config((HEAD + text).encode())
-    except ConfigError as error:
+    except ProxyConfigError as error:
         return [f"{problem.location.field}: {problem.message}" for problem in error.problems]
     return []
 
