@@ -19,6 +19,7 @@ _EXPLORE: Final = ("starlette", "uvicorn", "httptools")
 _PCAP: Final = ("scapy",)
 _APISERVER: Final = (
     "cryptography",
+    "jsonpatch",
     "jwt",
     "re2",
     "uvicorn",

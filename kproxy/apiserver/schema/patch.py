@@ -7,11 +7,12 @@ $setElementOrder. All functions return a new value and leave their arguments alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
+from jsonpatch import JsonPatch, JsonPatchException
+from jsonpointer import JsonPointer, JsonPointerException
 
 from kproxy.apiserver.errors import Json, bad_request, rejected, too_large
 from kproxy.apiserver.schema.decode import json_kind
@@ -44,113 +45,26 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
         raise too_large(f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {got}")
     document = deepcopy(document)
     copied = 0
-    for operation in operations:
-        if operation and operation.get("op") == "copy" and isinstance(operation.get("from"), str):
-            copied += len(msgspec.json.encode(_get(document, _pointer(operation["from"]))))
-            if copied > _MAX_COPIED:
-                raise rejected()
-        document = _operate(document, operation or {})
+    try:
+        for operation in operations:
+            asked = operation or {}
+            if asked.get("op") == "copy":
+                copied += len(msgspec.json.encode(JsonPointer(asked.get("from", "/")).resolve(document)))
+                if copied > _MAX_COPIED:
+                    raise rejected()
+            if not _tests_absence(document, asked):
+                document = JsonPatch([asked]).apply(document, in_place=True)
+    except (JsonPatchException, JsonPointerException, TypeError) as error:
+        raise rejected() from error
     return document
 
 
-def _operate(document: Any, operation: Json) -> Any:
-    op, path = operation.get("op"), operation.get("path")
-    if not isinstance(path, str):
-        raise rejected()
-    if op in ("add", "replace", "test") and "value" not in operation:
-        raise rejected()
-    match op:
-        case "add":
-            return _add(document, _pointer(path), deepcopy(operation["value"]))
-        case "replace":
-            return _replace(document, _pointer(path), deepcopy(operation["value"]))
-        case "remove":
-            _take(document, _pointer(path))
-            return document
-        case "test":
-            found = _get(document, _pointer(path), missing=None)
-            if found != operation["value"] or isinstance(found, bool) != isinstance(operation["value"], bool):
-                raise rejected()
-            return document
-        case "move" | "copy":
-            source = operation.get("from")
-            if not isinstance(source, str):
-                raise rejected()
-            if op == "copy":
-                return _add(document, _pointer(path), deepcopy(_get(document, _pointer(source))))
-            if path.startswith(source + "/"):
-                raise rejected()
-            return _add(document, _pointer(path), _take(document, _pointer(source)))
-    raise rejected()
-
-
-def _pointer(text: str) -> list[str]:
-    if text == "":
-        return []
-    if not text.startswith("/"):
-        raise rejected()
-    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
-
-
-def _index(container: list[Any], part: str, *, end: bool = False) -> int:
-    if end and part == "-":
-        return len(container)
-    if not part.isdecimal() or len(part) > 9 or (len(part) > 1 and part[0] == "0"):
-        raise rejected()
-    index = int(part)
-    if index > len(container) or (index == len(container) and not end):
-        raise rejected()
-    return index
-
-
-_MISSING: Final = object()
-
-
-def _get(document: Any, parts: Sequence[str], missing: Any = _MISSING) -> Any:
-    value = document
-    for index, part in enumerate(parts):
-        if isinstance(value, dict):
-            if part not in value:
-                if missing is not _MISSING and index == len(parts) - 1:
-                    return missing
-                raise rejected()
-            value = value[part]
-        elif isinstance(value, list):
-            value = value[_index(value, part)]
-        else:
-            raise rejected()
-    return value
-
-
-def _add(document: Any, parts: list[str], value: Any) -> Any:
-    if not parts:
-        return value
-    container = _get(document, parts[:-1])
-    if isinstance(container, dict):
-        container[parts[-1]] = value
-    elif isinstance(container, list):
-        container.insert(_index(container, parts[-1], end=True), value)
-    else:
-        raise rejected()
-    return document
-
-
-def _replace(document: Any, parts: list[str], value: Any) -> Any:
-    if not parts:
-        return value
-    _get(document, parts)
-    container = _get(document, parts[:-1])
-    container[_index(container, parts[-1]) if isinstance(container, list) else parts[-1]] = value
-    return document
-
-
-def _take(document: Any, parts: list[str]) -> Any:
-    if not parts:
-        raise rejected()
-    container = _get(document, parts[:-1])
-    value = _get(document, parts)
-    del container[_index(container, parts[-1]) if isinstance(container, list) else parts[-1]]
-    return value
+def _tests_absence(document: Any, operation: Json) -> bool:
+    """Whether an operation tests that a field is null, and there is none: in Go a missing field is null, too."""
+    if operation.get("op") != "test" or operation.get("value", "") is not None:
+        return False
+    holder, name = JsonPointer(operation.get("path", "/")).to_last(document)
+    return isinstance(holder, dict) and name is not None and name not in holder
 
 
 def apply_merge_patch(document: Any, patch: Any) -> Any:

@@ -29,6 +29,7 @@ SERVICE = named("io.k8s.api.core.v1.Service")
         ({"a": [1]}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": [1], "b": [1]}),
         ({"a~/b": 1}, [{"op": "test", "path": "/a~0~1b", "value": 1}], {"a~/b": 1}),
         ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
+        ({"a": {}}, [{"op": "test", "path": "/a/b", "value": None}], {"a": {}}),
     ],
 )
 def test_json_patch(document: Any, patch: Any, result: Any) -> None:
@@ -42,6 +43,11 @@ def test_json_patch(document: Any, patch: Any, result: Any) -> None:
         [{"op": "add", "path": "/foo/9", "value": 1}],
         [{"op": "add", "path": "/foo/01", "value": 1}],
         [{"op": "test", "path": "/foo", "value": 1}],
+        [{"op": "test", "path": "/nope/b", "value": None}],
+        [{"op": "copy", "path": "/x"}],
+        [{"op": "copy", "from": 1, "path": "/x"}],
+        [{"op": "remove", "path": ""}],
+        [{}],
         [{"op": "replace", "path": "/x", "value": 1}],
         [{"op": "add", "path": "nope", "value": 1}],
         [{"op": "add", "path": "/x"}],
