@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kproxy.agent.config.flags import BY_FIELD, BY_NAME, FLAGS, Flag, parse_value
+from kproxy.agent.config.flags import BY_FIELD, BY_NAME, Flag, parse_value
 from kproxy.api.fielderror import Problem
 from kproxy.api.kubeproxyconfig.configz import configz
 from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config, load_config
@@ -311,14 +311,3 @@ def _as_flag(problem: Problem) -> Problem:
     if name is None:
         return problem
     return Problem(Location(COMMAND_LINE, 0, f"--{name}"), problem.message)
-
-
-def split_address(text: str, default_port: int) -> tuple[str, int] | None:
-    """Host and port of a bind address, which validation has seen; None for "", which is nowhere."""
-    if not text:
-        return None
-    host, _, port = text.rpartition(":")
-    return host.strip("[]") or "0.0.0.0", int(port) if port.isdigit() else default_port
-
-
-__all__ = ["FLAGS", "Flag", "ReadOptions", "Settings", "node_name", "read_options", "split_address"]

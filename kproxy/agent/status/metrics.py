@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import datetime
 import platform
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,7 +23,6 @@ from prometheus_client.registry import Collector
 
 from kproxy import __version__
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed
-from kproxy.agent.status.exposition import exposition
 from kproxy.render import RenderOptions
 from kproxy.services import IPFamily, ServiceState
 from kproxy.services.topology import select_endpoints
@@ -43,6 +43,72 @@ _SYNC: Final = "kubeproxy_sync_proxy_rules"
 _FAMILY: Final = "ip_family"
 
 TABLES: Final = ("filter", "nat")
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+
+_WHOLE: Final = re.compile(r'(\ble="-?\d+)\.0(?=")|( -?\d+)\.0$', re.MULTILINE)
+"""A whole number. To whoever selects a bucket, prometheus-client's `le="1.0"` is another than Go's `le="1"`."""
+
+_HOST: Final = ("verb", "host")
+
+_Row = tuple[str, str, type[Counter | Gauge | Histogram], str, tuple[str, ...], tuple[float, ...]]
+_ROWS: Final[tuple[_Row, ...]] = (
+    ("sync", f"{_SYNC}_duration_seconds", Histogram, "[ALPHA] SyncProxyRules latency in seconds",
+     (_FAMILY,), SYNC_BUCKETS),
+    ("full sync", "kubeproxy_sync_full_proxy_rules_duration_seconds", Histogram,
+     "[ALPHA] SyncProxyRules latency in seconds for full resyncs", (_FAMILY,), SYNC_BUCKETS),
+    ("partial sync", "kubeproxy_sync_partial_proxy_rules_duration_seconds", Histogram,
+     "[ALPHA] SyncProxyRules latency in seconds for partial resyncs", (_FAMILY,), SYNC_BUCKETS),
+    ("last synced", f"{_SYNC}_last_timestamp_seconds", Gauge,
+     "[ALPHA] The last time proxy rules were successfully synced", (_FAMILY,), ()),
+    ("last queued", f"{_SYNC}_last_queued_timestamp_seconds", Gauge,
+     "[ALPHA] The last time a sync of proxy rules was queued", (_FAMILY,), ()),
+    ("programming", "kubeproxy_network_programming_duration_seconds", Histogram,
+     "[ALPHA] In Cluster Network Programming Latency in seconds", (_FAMILY,), PROGRAMMING_BUCKETS),
+    ("endpoint changes", f"{_SYNC}_endpoint_changes_total", Counter,
+     "[ALPHA] Cumulative proxy rules Endpoint changes", (), ()),
+    ("service changes", f"{_SYNC}_service_changes_total", Counter,
+     "[ALPHA] Cumulative proxy rules Service changes", (), ()),
+    ("flows deleted", "kubeproxy_conntrack_reconciler_deleted_entries_total", Counter,
+     "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler", (_FAMILY,), ()),
+    ("flows", "kubeproxy_conntrack_reconciler_sync_duration_seconds", Histogram,
+     "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds", (_FAMILY,), SYNC_BUCKETS),
+    ("healthz", "kubeproxy_proxy_healthz_total", Counter,
+     "[ALPHA] Cumulative proxy healthz HTTP status", ("code",), ()),
+    ("livez", "kubeproxy_proxy_livez_total", Counter, "[ALPHA] Cumulative proxy livez HTTP status", ("code",), ()),
+    ("requests", "rest_client_requests_total", Counter,
+     "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.", ("code", "method", "host"), ()),
+    ("request", "rest_client_request_duration_seconds", Histogram,
+     "[ALPHA] Request latency in seconds. Broken down by verb, and host.", _HOST, REQUEST_BUCKETS),
+    ("request size", "rest_client_request_size_bytes", Histogram,
+     "[ALPHA] Request size in bytes. Broken down by verb and host.", _HOST, SIZE_BUCKETS),
+    ("response size", "rest_client_response_size_bytes", Histogram,
+     "[ALPHA] Response size in bytes. Broken down by verb and host.", _HOST, SIZE_BUCKETS),
+    ("failing", "kproxy_sync_failing", Gauge, "Whether the last sync failed: 1 or 0.", (_FAMILY,), ()),
+    ("repairs", "kproxy_drift_repairs_total", Counter, "Syncs that undid what others had changed.", (_FAMILY,), ()),
+    ("chains written", "kproxy_chains_written_total", Counter, "Chains written to the kernel.", (_FAMILY,), ()),
+    ("chains deleted", "kproxy_chains_deleted_total", Counter, "Chains deleted from the kernel.", (_FAMILY,), ()),
+)  # fmt: skip
+"""What kube-proxy counts in every mode, what client-go counts, and kproxy's own: the name here, the metric's name, its
+kind, help, labels, and a histogram's buckets."""
+
+_IPTABLES_ROWS: Final[tuple[_Row, ...]] = (
+    ("full failures", f"{_SYNC}_iptables_restore_failures_total", Counter,
+     "[ALPHA] Cumulative proxy iptables restore failures", (_FAMILY,), ()),
+    ("partial failures", f"{_SYNC}_iptables_partial_restore_failures_total", Counter,
+     "[ALPHA] Cumulative proxy iptables partial restore failures", (_FAMILY,), ()),
+    ("rules", f"{_SYNC}_iptables_total", Gauge,
+     "[ALPHA] Total number of iptables rules owned by kube-proxy", (_FAMILY, "table"), ()),
+    ("rules written", f"{_SYNC}_iptables_last", Gauge,
+     "[ALPHA] Number of iptables rules written by kube-proxy in last sync", (_FAMILY, "table"), ()),
+)  # fmt: skip
+
+_NFTABLES_ROWS: Final[tuple[_Row, ...]] = (
+    ("full failures", f"{_SYNC}_nftables_sync_failures_total", Counter,
+     "[ALPHA] Cumulative proxy nftables sync failures", (_FAMILY,), ()),
+    ("cleanup failures", f"{_SYNC}_nftables_cleanup_failures_total", Counter,
+     "[ALPHA] Cumulative proxy nftables cleanup failures", (_FAMILY,), ()),
+)  # fmt: skip
 
 _STARTED: Final = time.time()
 
@@ -82,146 +148,36 @@ class Metrics:
         self._lock = threading.Lock()
         self._full_next: dict[IPFamily, bool] = {}
         self._slice_family: IPFamily | None = None
-        self._last_queued: dict[IPFamily, Gauge] = {}
         self._registry = registry = CollectorRegistry(auto_describe=True)
         self._lookups = _Lookups(sources)
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
-
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, labels, registry=registry)
-
-        def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
-            return Histogram(name, text, labels, buckets=tuple(buckets), registry=registry)
-
-        self._count_syncs(counter, gauge, histogram)
         self.nftables = nftables
-        if nftables:
-            self.nft_failures = counter(
-                f"{_SYNC}_nftables_sync_failures_total", "[ALPHA] Cumulative proxy nftables sync failures", _FAMILY
-            )
-            self.nft_cleanup_failures = counter(
-                f"{_SYNC}_nftables_cleanup_failures_total",
-                "[ALPHA] Cumulative proxy nftables cleanup failures",
-                _FAMILY,
-            )
-        else:
-            self._count_iptables(counter, gauge)
-        self._count_flows(counter, histogram)
-        self.healthz = counter("kubeproxy_proxy_healthz_total", "[ALPHA] Cumulative proxy healthz HTTP status", "code")
-        self.livez = counter("kubeproxy_proxy_livez_total", "[ALPHA] Cumulative proxy livez HTTP status", "code")
-        self._count_requests(counter, histogram)
-        self.sync_failing = gauge("kproxy_sync_failing", "Whether the last sync failed: 1 or 0.", _FAMILY)
-        self.drift_repairs = counter("kproxy_drift_repairs_total", "Syncs that undid what others had changed.", _FAMILY)
-        self.chains_written = counter("kproxy_chains_written_total", "Chains written to the kernel.", _FAMILY)
-        self.chains_deleted = counter("kproxy_chains_deleted_total", "Chains deleted from the kernel.", _FAMILY)
+        self._metrics: dict[str, Counter | Gauge | Histogram] = {}
+        for name, full_name, kind, text, labels, buckets in (*_ROWS, *(_NFTABLES_ROWS if nftables else _IPTABLES_ROWS)):
+            more: dict[str, Any] = {"buckets": buckets} if buckets else {}
+            self._metrics[name] = kind(full_name, text, labels, registry=registry, **more)
         _build_info(registry)
         prometheus_client.ProcessCollector(registry=registry)
         registry.register(self._lookups)
 
-    def _count_syncs(
-        self, counter: Callable[..., Counter], gauge: Callable[..., Gauge], histogram: Callable[..., Histogram]
-    ) -> None:
-        """What kube-proxy counts of its syncs in every mode."""
-        self.sync_duration = histogram(
-            f"{_SYNC}_duration_seconds", "[ALPHA] SyncProxyRules latency in seconds", SYNC_BUCKETS, _FAMILY
-        )
-        self.full_duration = histogram(
-            "kubeproxy_sync_full_proxy_rules_duration_seconds",
-            "[ALPHA] SyncProxyRules latency in seconds for full resyncs",
-            SYNC_BUCKETS,
-            _FAMILY,
-        )
-        self.partial_duration = histogram(
-            "kubeproxy_sync_partial_proxy_rules_duration_seconds",
-            "[ALPHA] SyncProxyRules latency in seconds for partial resyncs",
-            SYNC_BUCKETS,
-            _FAMILY,
-        )
-        self.last_synced = gauge(
-            f"{_SYNC}_last_timestamp_seconds", "[ALPHA] The last time proxy rules were successfully synced", _FAMILY
-        )
-        self.last_queued = gauge(
-            f"{_SYNC}_last_queued_timestamp_seconds", "[ALPHA] The last time a sync of proxy rules was queued", _FAMILY
-        )
-        self.programming = histogram(
-            "kubeproxy_network_programming_duration_seconds",
-            "[ALPHA] In Cluster Network Programming Latency in seconds",
-            PROGRAMMING_BUCKETS,
-            _FAMILY,
-        )
-        self.endpoint_changes = counter(
-            f"{_SYNC}_endpoint_changes_total", "[ALPHA] Cumulative proxy rules Endpoint changes"
-        )
-        self.service_changes = counter(
-            f"{_SYNC}_service_changes_total", "[ALPHA] Cumulative proxy rules Service changes"
-        )
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Adds to a counter, by its name in the tables above; by 0 only shows it."""
+        metric = self._labelled(name, labels)
+        assert isinstance(metric, Counter)
+        metric.inc(by)
 
-    def _count_iptables(self, counter: Callable[..., Counter], gauge: Callable[..., Gauge]) -> None:
-        """What kube-proxy counts in iptables mode only."""
-        self.restore_failures = counter(
-            f"{_SYNC}_iptables_restore_failures_total", "[ALPHA] Cumulative proxy iptables restore failures", _FAMILY
-        )
-        self.partial_failures = counter(
-            f"{_SYNC}_iptables_partial_restore_failures_total",
-            "[ALPHA] Cumulative proxy iptables partial restore failures",
-            _FAMILY,
-        )
-        self.rules_total = gauge(
-            f"{_SYNC}_iptables_total", "[ALPHA] Total number of iptables rules owned by kube-proxy", _FAMILY, "table"
-        )
-        self.rules_last = gauge(
-            f"{_SYNC}_iptables_last",
-            "[ALPHA] Number of iptables rules written by kube-proxy in last sync",
-            _FAMILY,
-            "table",
-        )
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Adds an observation to a histogram, by its name in the tables above."""
+        metric = self._labelled(name, labels)
+        assert isinstance(metric, Histogram)
+        metric.observe(value)
 
-    def _count_flows(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
-        """What kube-proxy counts of connection tracking entries that it deletes."""
-        self.flows_deleted = counter(
-            "kubeproxy_conntrack_reconciler_deleted_entries_total",
-            "[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler",
-            _FAMILY,
-        )
-        self.flows_duration = histogram(
-            "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-            "[ALPHA] ReconcileConntrackFlowsLatency latency in seconds",
-            SYNC_BUCKETS,
-            _FAMILY,
-        )
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        metric = self._labelled(name, labels)
+        assert isinstance(metric, Gauge)
+        metric.set(value)
 
-    def _count_requests(self, counter: Callable[..., Counter], histogram: Callable[..., Histogram]) -> None:
-        """What client-go counts of requests to the API server."""
-        self.requests = counter(
-            "rest_client_requests_total",
-            "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
-            "code",
-            "method",
-            "host",
-        )
-        self.request_duration = histogram(
-            "rest_client_request_duration_seconds",
-            "[ALPHA] Request latency in seconds. Broken down by verb, and host.",
-            REQUEST_BUCKETS,
-            "verb",
-            "host",
-        )
-        self.request_size = histogram(
-            "rest_client_request_size_bytes",
-            "[ALPHA] Request size in bytes. Broken down by verb and host.",
-            SIZE_BUCKETS,
-            "verb",
-            "host",
-        )
-        self.response_size = histogram(
-            "rest_client_response_size_bytes",
-            "[ALPHA] Response size in bytes. Broken down by verb and host.",
-            SIZE_BUCKETS,
-            "verb",
-            "host",
-        )
+    def _labelled(self, name: str, labels: tuple[str, ...]) -> Counter | Gauge | Histogram:
+        return self._metrics[name].labels(*labels) if labels else self._metrics[name]
 
     @property
     def started(self) -> int:
@@ -234,42 +190,38 @@ class Metrics:
 
     def queued(self, family: IPFamily) -> None:
         """See SyncObserver. Called for every object of a first list, so it has to be quick."""
-        gauge = self._last_queued.get(family)
-        if gauge is None:
-            gauge = self._last_queued[family] = self.last_queued.labels(family.value)
-        gauge.set(self._wall())
+        self._set("last queued", self._wall(), family.value)
 
     def synced(self, done: SyncDone) -> None:
         """See SyncObserver."""
         name, report, now = done.family.value, done.report, self._wall()
         with self._lock:
             self._full_next[done.family] = False
-        self.sync_duration.labels(name).observe(done.seconds)
-        (self.full_duration if report.full else self.partial_duration).labels(name).observe(done.seconds)
-        self.last_synced.labels(name).set(now)
+        self.observe("sync", done.seconds, name)
+        self.observe("full sync" if report.full else "partial sync", done.seconds, name)
+        self._set("last synced", now, name)
         self._count_changes(done)
+        self.count("full failures", name, by=0)
         if self.nftables:
-            self.nft_failures.labels(name)
-            self.nft_cleanup_failures.labels(name).inc(report.cleanup_failures)
+            self.count("cleanup failures", name, by=report.cleanup_failures)
         else:
+            self.count("partial failures", name, by=0)
             for table in TABLES:
-                self.rules_total.labels(name, table).set(done.rule_totals.get(table, 0))
-                self.rules_last.labels(name, table).set(report.rules_written.get(table, 0))
-            self.restore_failures.labels(name)
-            self.partial_failures.labels(name)
+                self._set("rules", done.rule_totals.get(table, 0), name, table)
+                self._set("rules written", report.rules_written.get(table, 0), name, table)
         for trigger in done.trigger_times:
             happened = parse_time(trigger)
             if happened is not None:
                 # A clock that is ahead of ours would make it negative, and the sum go back.
-                self.programming.labels(name).observe(max(0.0, now - happened))
+                self.observe("programming", max(0.0, now - happened), name)
         for step in report.steps:
             if step.step == "conntrack":
-                self.flows_duration.labels(name).observe(step.seconds)
-        self.flows_deleted.labels(name).inc(len(report.flows))
-        self.chains_written.labels(name).inc(report.chains_written)
-        self.chains_deleted.labels(name).inc(report.chains_deleted)
-        self.drift_repairs.labels(name).inc(bool(done.drift))
-        self.sync_failing.labels(name).set(0)
+                self.observe("flows", step.seconds, name)
+        self.count("flows deleted", name, by=len(report.flows))
+        self.count("chains written", name, by=report.chains_written)
+        self.count("chains deleted", name, by=report.chains_deleted)
+        self.count("repairs", name, by=bool(done.drift))
+        self._set("failing", 0, name)
 
     def failed(self, failure: SyncFailed) -> None:
         """See SyncObserver. The first sync, a check, and whatever follows a failure are full; others partial."""
@@ -277,20 +229,17 @@ class Metrics:
         with self._lock:
             full = failure.check or self._full_next.get(failure.family, True)
             self._full_next[failure.family] = True
-        if self.nftables:
-            self.nft_failures.labels(name).inc()
-        else:
-            (self.restore_failures if full else self.partial_failures).labels(name).inc()
-        self.sync_failing.labels(name).set(1)
+        self.count("full failures" if full or self.nftables else "partial failures", name)
+        self._set("failing", 1, name)
         self._count_changes(failure)
 
     def _count_changes(self, sync: SyncDone | SyncFailed) -> None:
         """What a sync took, whether or not it succeeded: kube-proxy counts changes as they come."""
-        self.service_changes.inc(sync.service_changes)
+        self.count("service changes", by=sync.service_changes)
         # Every family takes every slice, so the count of one is the count of all; Services count once for each family,
         # as in kube-proxy.
         if sync.family is self._counts_slices(sync.family):
-            self.endpoint_changes.inc(sync.slice_changes)
+            self.count("endpoint changes", by=sync.slice_changes)
 
     def _counts_slices(self, family: IPFamily) -> IPFamily:
         with self._lock:
@@ -298,8 +247,8 @@ class Metrics:
             return self._slice_family
 
     def text(self) -> str:
-        """Everything, in the Prometheus text format."""
-        return exposition(self._registry)
+        """Everything, in the Prometheus text format; numbers as Go's client writes them."""
+        return _WHOLE.sub(r"\1\2", prometheus_client.generate_latest(self._registry).decode())
 
 
 class _Lookups(Collector):

@@ -22,9 +22,8 @@ from typing import Final
 import msgspec
 
 from kproxy.agent.log import event
-from kproxy.agent.status.exposition import CONTENT_TYPE
 from kproxy.agent.status.health import ProxyHealth
-from kproxy.agent.status.metrics import Metrics
+from kproxy.agent.status.metrics import CONTENT_TYPE, Metrics
 from kproxy.errors import InputError
 from kproxy.httpd.server import (
     JSON,
@@ -167,12 +166,12 @@ def health_router(pages: Pages) -> Router:
 
     def healthz(_request: Request) -> Response:
         status, body = pages.health.healthz()
-        pages.metrics.healthz.labels(str(status)).inc()
+        pages.metrics.count("healthz", str(status))
         return Response(body.encode(), status, JSON)
 
     def livez(_request: Request) -> Response:
         status, body = pages.health.livez()
-        pages.metrics.livez.labels(str(status)).inc()
+        pages.metrics.count("livez", str(status))
         return Response(body.encode(), status, JSON)
 
     return {"/healthz": Route(healthz), "/livez": Route(livez)}.get

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from kproxy.client.config import ClientConfig
 from kproxy.client.http import HttpClient, Response, Stream
 
@@ -26,22 +24,8 @@ MAX_KEPT: Final = 10_000
 """Requests kept for metrics that do not come; the oldest go first."""
 
 
-class RequestResult(msgspec.Struct, frozen=True):
-    """A request that was answered, or not: `code` is the status, or client-go's "<error>" for no answer at all."""
-
-    code: str
-    method: str
-    host: str
-
-
-class RequestLatency(msgspec.Struct, frozen=True):
-    """A whole answer: seconds it took, bytes sent and received."""
-
-    method: str
-    host: str
-    seconds: float
-    sent: int
-    received: int
+Counted = Callable[["Metrics"], None]
+"""Counts something of a request."""
 
 
 class RequestLog:
@@ -50,33 +34,23 @@ class RequestLog:
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._lock = threading.Lock()
         self._metrics = metrics
-        self._kept: deque[RequestResult | RequestLatency] = deque(maxlen=MAX_KEPT)
+        self._kept: deque[Counted] = deque(maxlen=MAX_KEPT)
 
     def attach(self, metrics: Metrics) -> None:
         """Counts there from now on, and what was kept first."""
         with self._lock:
             self._metrics = metrics
-            for each in self._kept:
-                _count(metrics, each)
+            for count in self._kept:
+                count(metrics)
             self._kept.clear()
 
-    def add(self, happened: RequestResult | RequestLatency) -> None:
+    def add(self, count: Counted) -> None:
         """Counts a request, or keeps it until metrics are attached."""
         with self._lock:
             if self._metrics is None:
-                self._kept.append(happened)
+                self._kept.append(count)
                 return
-        _count(self._metrics, happened)
-
-
-def _count(metrics: Metrics, happened: RequestResult | RequestLatency) -> None:
-    if isinstance(happened, RequestResult):
-        metrics.requests.labels(happened.code, happened.method, happened.host).inc()
-        return
-    labels = (happened.method, happened.host)
-    metrics.request_duration.labels(*labels).observe(happened.seconds)
-    metrics.request_size.labels(*labels).observe(happened.sent)
-    metrics.response_size.labels(*labels).observe(happened.received)
+        count(self._metrics)
 
 
 class MeteredHttpClient(HttpClient):
@@ -94,16 +68,22 @@ class MeteredHttpClient(HttpClient):
         """See HttpClient."""
         start = self._clock()
         answer = super().request(method, target, **options)
-        size = len(options.get("body") or b"")
-        self._log.add(RequestLatency(method, self._host, self._clock() - start, size, len(answer.data)))
+        seconds, sent, received = self._clock() - start, len(options.get("body") or b""), len(answer.data)
+
+        def count(metrics: Metrics) -> None:
+            metrics.observe("request", seconds, method, self._host)
+            metrics.observe("request size", sent, method, self._host)
+            metrics.observe("response size", received, method, self._host)
+
+        self._log.add(count)
         return answer
 
     def stream(self, method: str, target: str, **options: Any) -> Stream:
         """See HttpClient."""
-        code = "<error>"
+        code = "<error>"  # client-go's, for no answer at all
         try:
             stream = super().stream(method, target, **options)
             code = str(stream.status)
             return stream
         finally:
-            self._log.add(RequestResult(code, method, self._host))
+            self._log.add(lambda metrics: metrics.count("requests", code, method, self._host))
