@@ -23,7 +23,7 @@ from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, inva
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.selectors import matches_fields, parse_field_selector, parse_label_selector
-from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE as PROTOBUF
 from kproxy.apiserver.storage.store import Entry, Store
 from kproxy.informer import Requirement, matches_labels
 

@@ -19,9 +19,15 @@ from kproxy.api.fielderror import show
 from kproxy.apiserver.endpoints.request import Request
 from kproxy.apiserver.errors import Json, bad_request, not_acceptable
 from kproxy.apiserver.kinds.resources import Resource
-from kproxy.apiserver.schema.protobuf import encoder
-from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
-from kproxy.apiserver.schema.protobuf.decoder import message_name
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.schema.protobuf import (
+    encode_envelope,
+    encode_message,
+    envelope,
+    has_message,
+    list_message,
+    message_name,
+)
 from kproxy.apiserver.storage.store import Entry
 
 JSON: Final = "application/json"
@@ -107,7 +113,7 @@ def negotiate_for(request: Request, resource: Resource) -> MediaType:
     if found is not None and found.kind != resource.kind:
         kind, table = found.kind, found.name == "scale"
         version = f"{found.group}/{found.version}" if found.group else found.version or resource.version
-    protobuf = PROTOBUF in accept and encoder.has_message(version, kind)
+    protobuf = PROTOBUF in accept and has_message(version, kind)
     negotiated = negotiate(accept, protobuf=protobuf, table=table, watching=request.verb == "watch")
     return replace(negotiated, pretty=True) if negotiated.media == JSON and is_pretty(request) else negotiated
 
@@ -151,20 +157,20 @@ def message(resource: Resource, entry: Entry) -> bytes:
     kept = entry.message
     if kept is None or kept[0] != resource.api_version:
         name = message_name(resource.api_version, resource.kind)
-        made = encoder.encode_message(resource.strategy.to_version(entry.value), name)
+        made = encode_message(resource.strategy.to_version(entry.value), name)
         entry.message = kept = (resource.api_version, made)
     return kept[1]
 
 
 def enveloped(resource: Resource, entry: Entry) -> bytes:
     """An object in protobuf, with kind and apiVersion."""
-    return encoder.envelope(resource.api_version, resource.kind, message(resource, entry))
+    return envelope(resource.api_version, resource.kind, message(resource, entry))
 
 
 def enveloped_list(resource: Resource, entries: Iterable[Entry], metadata: Json) -> bytes:
     """A list in protobuf."""
-    listed = encoder.list_message(metadata, (message(resource, entry) for entry in entries))
-    return encoder.envelope(resource.api_version, resource.list_kind, listed)
+    listed = list_message(metadata, (message(resource, entry) for entry in entries))
+    return envelope(resource.api_version, resource.list_kind, listed)
 
 
 def full_value(resource: Resource, value: Json) -> bytes:
@@ -212,7 +218,7 @@ def to_media(data: bytes, negotiated: MediaType) -> tuple[bytes, str]:
         return (msgspec.json.format(data, indent=2) if negotiated.pretty else data) + b"\n", JSON
     value = msgspec.json.decode(data)
     if negotiated.media == PROTOBUF:
-        return encoder.encode_envelope(value), PROTOBUF
+        return encode_envelope(value), PROTOBUF
     return yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True).encode(), YAML
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.schema.protobuf.encoder import bytes_field, varint
+from kproxy.apiserver.schema.protobuf import bytes_field, varint
 
 
 def _text(number: int, text: Any) -> bytes:

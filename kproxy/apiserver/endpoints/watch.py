@@ -19,8 +19,8 @@ from kproxy.apiserver.errors import Json, expired, too_many_requests
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE as PROTOBUF
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, watch_frame
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE as PROTOBUF
+from kproxy.apiserver.schema.protobuf import encode_envelope, watch_frame
 from kproxy.apiserver.storage.store import Entry, Event, Table
 
 BOOKMARK_EVERY: Final = 60.0

@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
-from kproxy.apiserver.schema.protobuf import decoder
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope
 from kproxy.apiserver.schema.quantity import canonical_quantity
 from kproxy.apiserver.schema.strict import Yaml, pairs_of, yaml_errors
 from kproxy.apiserver.schema.types import Node, Prop
@@ -198,8 +198,8 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
         if media in _YAML:
             text = body if isinstance(body, Yaml) else read_yaml(body)
             return _sorted(parse_yaml(text)), text
-        if media == decoder.MEDIA_TYPE:
-            return decoder.decode_envelope(body), b""
+        if media == MEDIA_TYPE:
+            return decode_envelope(body), b""
     except ValueError as error:
         shown = body[:1024].decode("utf-8", "replace")
         what = f"; json parse error: {error} ({shown})" if media == "application/json" else f"; {error}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, has_message
+from kproxy.apiserver.schema.protobuf import encode_envelope, has_message
 
 NAMES = ["a", "b", "a.fuzz.example.org", "kubernetes", "default", "A_", "x" * 70, "10.0.0.1", ""]
 TEXTS = [

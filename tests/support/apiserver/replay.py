@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kproxy.apiserver import RunningServer
-from kproxy.apiserver.schema.protobuf import decoder
+from kproxy.apiserver.schema import protobuf
 from tests.support import paths
 
 REFERENCE = paths.TESTS / "reference" / "kubectl"
@@ -127,7 +127,7 @@ class Player:
             connection.request(exchange.method, path, body or None, headers)
             response = connection.getresponse()
             media, data = response.headers.get("Content-Type", ""), response.read()
-            if media == decoder.MEDIA_TYPE:
+            if media == protobuf.MEDIA_TYPE:
                 data = json.dumps(decode_body(data)).encode()
             return response.status, media, data.decode()
         finally:
@@ -319,4 +319,4 @@ def _sees_past(exchange: Exchange) -> bool:
 
 def decode_body(body: bytes) -> Any:
     """A recorded protobuf body as JSON."""
-    return decoder.decode_envelope(body)
+    return protobuf.decode_envelope(body)

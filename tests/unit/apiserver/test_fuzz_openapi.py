@@ -14,8 +14,7 @@ import pytest
 
 from kproxy.apiserver import running_apiserver
 from kproxy.apiserver.kinds.resources import built_in
-from kproxy.apiserver.schema.protobuf import decoder
-from kproxy.apiserver.schema.protobuf.encoder import has_message
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope, has_message
 from tests.support.apiserver.definitions import definition
 from tests.support.apiserver.openapi_fuzz import Drawn, Generator, seeds
 from tests.support.apiserver.server import TOKENS, Api
@@ -38,8 +37,8 @@ def _check(drawn: Drawn, status: int, headers: Any, text: bytes) -> None:
     media = headers.get("Content-Type", "")
     if status < 400:
         return
-    if media == decoder.MEDIA_TYPE:
-        value = decoder.decode_envelope(text)
+    if media == MEDIA_TYPE:
+        value = decode_envelope(text)
     elif media == "application/json":
         value = json.loads(text)
     else:
@@ -106,7 +105,7 @@ def _everything(api: Api) -> dict[str, Any]:
         assert table[0] == 200, table
         assert len(table[1]["rows"]) == len(found[path])
         if has_message(resource.api_version, resource.kind):
-            listed = decoder.decode_envelope(api.raw("GET", path, Accept=decoder.MEDIA_TYPE).read())
+            listed = decode_envelope(api.raw("GET", path, Accept=MEDIA_TYPE).read())
             names = [each["metadata"]["uid"] for each in listed.get("items", [])]
             assert names == [each["metadata"]["uid"] for each in found[path]]
     return found

@@ -21,8 +21,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE, decode_envelope
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope, encode_envelope
 from tests.support.apiserver.server import Api
 from tests.support.waiting import PATIENCE
 

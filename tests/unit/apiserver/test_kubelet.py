@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.schema.protobuf.decoder import decode_envelope
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
+from kproxy.apiserver.schema.protobuf import decode_envelope, encode_envelope
 from tests.support.apiserver.server import Api
 
 TOKENS = """\

@@ -6,8 +6,14 @@ import struct
 from copy import deepcopy
 from typing import Any
 
-from kproxy.apiserver.schema.protobuf.decoder import APIEXTENSIONS, MEDIA_TYPE, decode_envelope, decode_message
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, encode_message
+from kproxy.apiserver.schema.protobuf import (
+    APIEXTENSIONS,
+    MEDIA_TYPE,
+    decode_envelope,
+    decode_message,
+    encode_envelope,
+    encode_message,
+)
 from tests.support.apiserver.server import Api
 
 ACCEPT = f"{MEDIA_TYPE},application/json"

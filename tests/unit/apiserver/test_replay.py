@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.schema.protobuf.decoder import RENAMED, is_inlined, messages
+from kproxy.apiserver.schema.protobuf import RENAMED, is_inlined, messages
 from kproxy.apiserver.schema.types import definitions
 from tests.support.apiserver.replay import ADMIN_TOKEN, REFERENCE, Player, load, play
 

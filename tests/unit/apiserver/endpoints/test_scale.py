@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.schema.protobuf.decoder import MEDIA_TYPE, decode_envelope
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope
+from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope, encode_envelope
 from tests.support.apiserver.server import Api
 
 PATH = "/apis/apps/v1/namespaces/default/deployments"

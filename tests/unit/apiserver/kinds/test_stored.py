@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kproxy.apiserver.kinds.stored import ROWS, Kind
-from kproxy.apiserver.schema.protobuf import decoder, encoder
+from kproxy.apiserver.schema import protobuf
 from tests.support.apiserver.objects import collection, objects, resources
 from tests.support.apiserver.server import Api
 
@@ -54,9 +54,9 @@ def test_every_valid_object_is_created_shown_and_read_back(shared: Api) -> None:
 @pytest.mark.parametrize("kind", [row.kind for row in ROWS])
 def test_protobuf_says_what_json_says(kind: str) -> None:
     value = SAMPLES[kind]
-    envelope = encoder.encode_envelope(value)
-    assert msgspec.json.encode(decoder.decode_envelope(envelope)) != b""
-    back = decoder.decode_envelope(envelope)
+    envelope = protobuf.encode_envelope(value)
+    assert msgspec.json.encode(protobuf.decode_envelope(envelope)) != b""
+    back = protobuf.decode_envelope(envelope)
     assert _without_false(back) == _without_false(value)
 
 

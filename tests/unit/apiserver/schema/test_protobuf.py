@@ -15,16 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kproxy.apiserver.kinds.resources import built_in
-from kproxy.apiserver.schema.protobuf.decoder import (
+from kproxy.apiserver.schema.protobuf import (
     APIEXTENSIONS,
     META,
     RENAMED,
     decode_envelope,
     decode_message,
+    encode_envelope,
+    encode_message,
+    has_message,
     is_inlined,
     messages,
 )
-from kproxy.apiserver.schema.protobuf.encoder import encode_envelope, encode_message, has_message
 from kproxy.apiserver.schema.types import definitions
 from tests.support import paths
 from tests.support.apiserver.server import Api
