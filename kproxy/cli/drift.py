@@ -17,10 +17,10 @@ from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
 from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NOTHING, VARIANTS, Unseen, suspected
 from kproxy.cluster.motion import in_motion
 from kproxy.linux.drift.find import CannotTellError, DriftReport, find_drift
-from kproxy.linux.drift.finding import Drift
 from kproxy.linux.errors import ApplyFailedError, LinuxError
 from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.namespace import Namespace
+from kproxy.linux.sync.finding import Drift
 from kproxy.netfilter.hooks import Variant
 from kproxy.render.nftables.names import HAIRPIN_CONNECTIONS
 from kproxy.services import IPFamily
@@ -118,11 +118,11 @@ def _without(report: DriftReport, missing: Lacking) -> DriftReport:
     if not served:
         return report
     left = (each for each in report.findings if each.service not in served)
+    findings = tuple(each for each in left if (each.kind, each.set) != ("element-extra", HAIRPIN_CONNECTIONS))
+    names = tuple(f"Service {name.partition(':')[0]}{end}" for name in served for end in ": ")
+    packets = tuple(each for each in report.packets if not any(name in each for name in names))
     return msgspec.structs.replace(
-        report,
-        findings=tuple(each for each in left if (each.kind, each.set) != ("element-extra", HAIRPIN_CONNECTIONS)),
-        packets=tuple(each for each in report.packets if not any(f"Service {name} " in each for name in served)),
-        unjudged=tuple(served),
+        report, findings=findings, packets=packets if findings else (), unjudged=tuple(served)
     )
 
 

@@ -20,33 +20,19 @@ from kproxy.cluster.snapshot.layout import host_file
 from kproxy.cluster.stale_flows import desired_addresses
 from kproxy.errors import KproxyError
 from kproxy.linux.conntrack.stale import clean_flows
-from kproxy.linux.drift import explain
-from kproxy.linux.drift.finding import Compared, Drift, rule_changes
-from kproxy.linux.drift.samples import packet_effects
-from kproxy.linux.drift.tables import compare_table
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
 from kproxy.linux.host.rules import output_of
 from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
-from kproxy.linux.iptables.canonical import ChainRef, same_rule
 from kproxy.linux.iptables.executor import IptablesExecutor
-from kproxy.linux.iptables.ownership import TABLES, services_of_chains
 from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import find_program
 from kproxy.linux.sync.backend import NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
-from kproxy.linux.sync.desired import DesiredRules
-from kproxy.linux.sync.difference import Difference, find_difference
-from kproxy.linux.sync.iptables_host import PreparedFamily
-from kproxy.linux.sync.nftables_host import PreparedTable
+from kproxy.linux.sync.finding import Drift
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import prepare_node
-from kproxy.linux.sync.reconcile import read_dump
-from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.text import SaveText, service_of
-from kproxy.render.iptables.chains import CANARY, NAT
 from kproxy.render.nftables.names import TABLE
-from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily
 
 NO_MATTER: Final = frozenset({"canary-missing", "chain-extra", "set-extra"})
@@ -137,15 +123,20 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
     """The differences from a configuration's rules, and what mends them."""
     with _telling(repair):
         prepared = prepare_node(request, namespace, writes=repair)
-        compared = {family.family: _compare(family, namespace) for family in prepared.families}
+        compared = {family.family: family.compare(namespace) for family in prepared.families}
         findings: list[Drift] = []
         packets: list[str] = []
         notes = list(prepared.notes)
-        for family, own in compared.items():
+        for family in prepared.families:
+            own = compared[family.family]
             findings += own.findings
-            if services := {each.service for each in own.findings if each.kind not in NO_MATTER}:
-                packets += [f"{family.value}: {text}" for text in own.packets(services)]
             notes += own.notes
+            if services := {each.service for each in own.findings if each.kind not in NO_MATTER}:
+                # Imported here: it costs as much as all else, and most often there is no drift.
+                from kproxy.linux.drift.judge import packet_effects
+
+                told = packet_effects(family, own, namespace, services)
+                packets += [f"{family.family.value}: {text}" for text in told]
         choice = prepared.host.choice
         if choice is not None:
             findings += _other_variant(choice)
@@ -172,19 +163,6 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
         unread=tuple(family.value for family in missing if family is IPFamily.IPV4 or _IPV6.exists()),
     )
     return report, mend
-
-
-def _compare(family: Prepared, namespace: Namespace) -> Compared:
-    if isinstance(family, PreparedTable):
-        return compare_table(family, namespace)
-    assert isinstance(family, PreparedFamily)
-    dump = family.found or read_dump(family.executor, counters=False)
-    difference = find_difference(family.desired, dump)
-    return Compared(
-        bool(difference),
-        family_findings(family.desired, dump, difference, family.executor.variant),
-        lambda services: packet_effects(family, namespace, dump, difference, services),
-    )
 
 
 @contextlib.contextmanager
@@ -261,124 +239,3 @@ def _other_variant(choice: Choice) -> Iterator[Drift]:
                 "variant still send traffic where they were told to last",
                 found=" ".join(chains),
             )
-
-
-def family_findings(desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> list[Drift]:
-    """All findings of one family, in the order of tables and chains."""
-    if not difference and not difference.faults:
-        return []
-    return list(_Finder(desired, dump, difference, variant).findings())
-
-
-class _Finder:
-    def __init__(self, desired: DesiredRules, dump: SaveText, difference: Difference, variant: Variant) -> None:
-        self._desired = desired
-        self._dump = dump
-        self._difference = difference
-        self._names = (desired.family.value, variant.value)
-        self._origins = desired.origins()
-        self._old_owners: dict[str, str] | None = None
-
-    def findings(self) -> Iterator[Drift]:
-        for table in self._difference.dormant:
-            what = "no Service works" if table == NAT else "what they do is not done"
-            yield self._make("table-dormant", (table, ""), f"the kernel calls none of its chains: {what}", "")
-        yield from self._flushed()
-        for ref in self._difference.writes:
-            yield from self._missing(ref) if ref in self._difference.missing else self._differing(ref)
-        for table, chain in self._difference.deletions:
-            service = self._owner(chain)
-            what = "no rule of kube-proxy's leads to it, so it does nothing until one does"
-            yield self._make("chain-extra", (table, chain), what, service)
-        for fault in self._difference.faults:
-            text = explain.faulty_jump(fault.table, fault.chain, fault.kind, fault.rule)
-            desired, found = ("", fault.rule) if fault.kind == "extra" else (fault.rule, "")
-            yield self._make(f"jump-{fault.kind}", (fault.table, fault.chain), text, "", 0, desired, found)
-
-    def _make(
-        self,
-        kind: str,
-        ref: ChainRef,
-        text: str,
-        service: str,
-        rule: int = 0,
-        desired: str = "",
-        found: str = "",
-    ) -> Drift:
-        return Drift(*self._names, kind, *ref, text, service, rule, desired, found)
-
-    def _flushed(self) -> Iterator[Drift]:
-        for table in TABLES:
-            refs = [ref for ref in self._desired.chains if ref[0] == table]
-            full = [ref for ref in refs if self._desired.chains[ref]] or refs
-            if full and all(self._is_empty(ref) for ref in full):
-                what = "no Service works" if table == NAT else "what they do is not done"
-                text = f"kube-proxy's chains in it are gone or empty: {what}"
-                yield self._make("table-flushed", (table, ""), text, "")
-
-    def _is_empty(self, ref: ChainRef) -> bool:
-        chain = self._dump.chain(*ref)
-        return chain is None or (bool(self._desired.chains[ref]) and not chain.rules)
-
-    def _missing(self, ref: ChainRef) -> Iterator[Drift]:
-        owner = self._desired.owners.get(ref[1])
-        service = str(owner) if owner is not None and ref[0] == NAT else ""
-        kind = "canary-missing" if ref[1] == CANARY else "chain-missing"
-        yield self._make(kind, ref, explain.missing_chain(*ref, service), service)
-        for number, (rule, origin) in enumerate(self._with_origins(ref), 1):
-            yield self._rule("rule-missing", ref, number, rule, "", explain.missing_rule(origin), origin)
-
-    def _with_origins(self, ref: ChainRef) -> list[tuple[str, Origin | None]]:
-        rules = self._desired.rules(ref)
-        origins: Sequence[Origin | None] = self._origins.get(ref, ())
-        if len(origins) != len(rules):
-            origins = [None] * len(rules)
-        return list(zip(rules, origins, strict=True))
-
-    def _rule(
-        self, kind: str, ref: ChainRef, number: int, desired: str, found: str, text: str, origin: Origin | None
-    ) -> Drift:
-        if origin is not None:
-            service = str(origin.service_port) if origin.service_port else ""
-        else:
-            service = service_of(found) or self._owner(ref[1])
-        return self._make(kind, ref, text, service, number, desired, found)
-
-    def _owner(self, chain: str) -> str:
-        known = self._desired.owners.get(chain)
-        if known is not None:
-            return str(known)
-        if self._old_owners is None:
-            self._old_owners = services_of_chains(self._dump)
-        return self._old_owners.get(chain, "")
-
-    def _differing(self, ref: ChainRef) -> Iterator[Drift]:
-        rules = self._with_origins(ref)
-        desired = [rule for rule, _ in rules]
-        chain = self._dump.chain(*ref)
-        real = _spelled_alike(desired, list(chain.rules) if chain else [], self._desired.family)
-        for change in rule_changes(desired, real):
-            origin = None
-            if change.kind == "rules-reordered":
-                service = self._owner(ref[1])
-                text = explain.reordered_rules(ref[1], service)
-                yield self._make(change.kind, ref, text, service, change.at + 1, change.wanted, change.found)
-                continue
-            if change.kind == "rule-extra":
-                text = explain.extra_rule(ref[1], change.found, service_of(change.found) or self._owner(ref[1]))
-            else:
-                origin = rules[change.at][1]
-                text = (explain.altered_rule if change.found else explain.missing_rule)(origin)
-            yield self._rule(change.kind, ref, change.at + 1, change.wanted, change.found, text, origin)
-
-
-def _spelled_alike(desired: list[str], real: list[str], family: IPFamily) -> list[str]:
-    """The real rules; those that mean the same as a desired one are spelled as that one."""
-    known = set(desired)
-    unknown = [rule for rule in desired if rule not in set(real)]
-    if not unknown:
-        return real
-    return [
-        rule if rule in known else next((other for other in unknown if same_rule(rule, other, family)), rule)
-        for rule in real
-    ]

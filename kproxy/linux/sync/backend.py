@@ -23,6 +23,7 @@ from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.family_syncer import FamilySyncer
+from kproxy.linux.sync.finding import Compared
 from kproxy.linux.sync.report import FamilyReport, Progress
 from kproxy.netfilter.hooks import Variant
 from kproxy.render import Features, RenderOptions, Target, render_options
@@ -65,6 +66,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     family: IPFamily
     state: ServiceState
+    options: RenderOptions
 
     @property
     def notes(self) -> Sequence[str]:
@@ -80,6 +82,10 @@ class Prepared(msgspec.Struct, frozen=True):
             LinuxError: nothing could be read, so nothing was tried.
             ApplyFailedError: it could not be done; its `state` says what the kernel was left in.
         """
+        raise NotImplementedError
+
+    def compare(self, namespace: Namespace) -> Compared:
+        """Every difference between the kernel and what is wanted. Raises LinuxError: it cannot be read."""
         raise NotImplementedError
 
     def read_again(self) -> Sequence[str]:

@@ -22,7 +22,9 @@ from kproxy.linux.iptables.preflight import run_preflight
 from kproxy.linux.iptables.variant import choose_variant
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.backend import Backend, Host, NodeRequest, Prepared, node_options, prepare_families
+from kproxy.linux.sync.describe import compare_rules
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
+from kproxy.linux.sync.finding import Compared
 from kproxy.linux.sync.reconcile import family_report, read_dump, reconcile_rules
 from kproxy.linux.sync.report import FamilyReport, Progress
 from kproxy.linux.sync.syncer import Syncer
@@ -99,7 +101,7 @@ class HostFamily(Backend, frozen=True):
         state = ServiceState.of(self.family, request.target.node_name, request.services, request.endpoint_slices)
         rendered = RenderedTarget.of(state, self.options(request.config, request.target))
         desired = desired_rules(rendered, self.rewrite, self.canary_tables)
-        return PreparedFamily(self.family, state, self, self.executor(), rendered, desired, found)
+        return PreparedFamily(self.family, state, rendered.options, self, self.executor(), desired, found)
 
     def syncer(self, state: ServiceState, options: RenderOptions) -> Syncer:
         return Syncer(
@@ -124,7 +126,6 @@ class PreparedFamily(Prepared, frozen=True):
 
     host: HostFamily
     executor: IptablesExecutor
-    rendered: RenderedTarget
     desired: DesiredRules
     found: SaveText | None = None
 
@@ -138,6 +139,11 @@ class PreparedFamily(Prepared, frozen=True):
         outcome = reconcile_rules(self.executor, self.desired, namespace, dry_run=dry_run, progress=progress)
         report = family_report(self.executor, str(self.host.iptables), self.desired, outcome, dry_run)
         return report, lambda: programmed_addresses(outcome.before)
+
+    def compare(self, _namespace: Namespace) -> Compared:
+        return compare_rules(
+            self.desired, self.found or read_dump(self.executor, counters=False), self.executor.variant
+        )
 
     def read_again(self) -> list[str]:
         """Reads legacy tables through libiptc as well; the notes say where that differs from iptables-save.

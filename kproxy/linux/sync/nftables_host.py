@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -11,11 +12,14 @@ from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.generation import Ledger
+from kproxy.linux.host.rules import read_host_rules
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft, find_nft
 from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.preflight import run_preflight
 from kproxy.linux.sync.backend import Backend, Host, NodeRequest, Prepared, node_options, prepare_families
+from kproxy.linux.sync.finding import Compared
+from kproxy.linux.sync.nftables.describe import compare_table
 from kproxy.linux.sync.nftables.desired import DesiredTable, desired_table
 from kproxy.linux.sync.nftables.reconcile import reconcile_table
 from kproxy.linux.sync.nftables.syncer import TableSyncer
@@ -52,7 +56,9 @@ class TableFamily(Backend, frozen=True):
     def render(self, request: NodeRequest) -> PreparedTable:
         state = ServiceState.of(self.family, request.target.node_name, request.services, request.endpoint_slices)
         rendered = RenderedTable.of(state, self.options(request.config, request.target, request.service_cidrs))
-        return PreparedTable(self.family, state, self, self.executor(), rendered, desired_table(rendered))
+        return PreparedTable(
+            self.family, state, rendered.options, self, self.executor(), rendered, desired_table(rendered)
+        )
 
     def syncer(self, state: ServiceState, options: RenderOptions) -> TableSyncer:
         return TableSyncer(self.executor(), state, options, self.namespace)
@@ -71,6 +77,10 @@ class PreparedTable(Prepared, frozen=True):
     ) -> tuple[FamilyReport, Callable[[], Addresses]]:
         outcome = reconcile_table(self.executor, self.desired, namespace, dry_run=dry_run, progress=progress)
         return outcome.report, lambda: table_addresses(outcome.difference.before)
+
+    def compare(self, namespace: Namespace) -> Compared:
+        read = partial(read_host_rules, namespace, namespace.label, families=(self.family,))
+        return compare_table(self.rendered, self.desired, self.executor, read)
 
 
 def prepare_nftables(namespace: Namespace, families: tuple[IPFamily, ...], asked: Features) -> Host:

@@ -194,7 +194,7 @@ def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) 
             run("ip", "netns", "exec", name, command, "-t", "nat", "-F", "KUBE-SERVICES")
         flushed = save("iptables-nft", name), save("ip6tables-nft", name)
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.drift.find.read_dump", interrupted)
+            patch.setattr("kproxy.linux.sync.iptables_host.read_dump", interrupted)
             with pytest.raises(SystemExit):
                 find_drift(asked, namespace)
             with pytest.raises(ApplyFailedError) as caught:

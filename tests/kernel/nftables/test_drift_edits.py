@@ -48,7 +48,7 @@ NAMES = re.compile(r"(?:chain|rule|element|set|map) ip6? kube-proxy (\S+)")
 )
 def test_each_edit_is_named_and_mended(family: IPFamily, group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # What drift means for packets has tests of its own, and would be most of this one's time.
-    monkeypatch.setattr("kproxy.linux.drift.table_samples.table_packet_effects", lambda *_arguments: [])
+    monkeypatch.setattr("kproxy.linux.drift.judge.packet_effects", lambda *_arguments: [])
     manifests, config = load_nftables(DUAL_STACK[group])
     request = NodeRequest(
         select_target(manifests.nodes, config), config, manifests.services, manifests.endpoint_slices, (family,),

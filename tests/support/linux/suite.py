@@ -9,13 +9,13 @@ import re
 
 import pytest
 
-from kproxy.linux.drift.find import family_findings
 from kproxy.linux.errors import ApplyFailedError, KernelState
 from kproxy.linux.iptables.dump import parse_dump
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.ownership import owned_chains
 from kproxy.linux.sync import reconcile
 from kproxy.linux.sync.cleanup import cleanup_tables
+from kproxy.linux.sync.describe import family_findings
 from kproxy.linux.sync.desired import DesiredRules, desired_rules
 from kproxy.linux.sync.difference import find_difference
 from kproxy.linux.sync.reconcile import family_report, read_dump, reconcile_rules

@@ -17,8 +17,8 @@ import yaml
 from kproxy.cli import drift
 from kproxy.cli.drift import describe
 from kproxy.linux.drift.find import DriftReport
-from kproxy.linux.drift.finding import Drift
 from kproxy.linux.programs import find_program
+from kproxy.linux.sync.finding import Drift
 from tests.support.cli import Run
 from tests.support.kernel.namespaces import fresh_namespace, run, save
 from tests.support.machine import only_these_programs
@@ -119,7 +119,7 @@ def test_a_service_that_has_rules_and_no_slices_in_the_manifests_is_not_judged(
         assert (done.returncode, "shop/web not judged: no drift" in done.stdout) == (2, True), done.stdout
         assert "no EndpointSlice: shop/web" in done.stderr
         report = json.loads(kproxy("drift", "-f", half, *given, "-o", "json").stdout)
-        assert (report["findings"], report["unjudged"]) == ([], ["shop/web"])
+        assert (report["findings"], report["packets"], report["unjudged"]) == ([], [], ["shop/web"])
         assert [each["what"] for each in report["unseen"]] == ["endpoints"]
         done = kproxy("drift", "-f", half, *given, "--repair")
         assert (done.returncode, "nothing was mended" in done.stderr) == (2, True)
@@ -150,11 +150,12 @@ def test_each_difference_has_its_service_and_its_meaning(kproxy: Run, namespace:
     assert (jump["chain"], jump["wanted"]) == ("INPUT", "-j KUBE-FIREWALL")
     assert all(finding["meaning"] for finding in findings)
     packets = json.loads(done.stdout)["packets"]
-    assert (
-        "IPv4: Service default/crd-array-watchers (TCP): new connections from outside to 10.103.198.138:8080/tcp, "
-        "from this node to 10.103.198.138:8080/tcp: should go 1/2 to 10.244.0.36:8080, masqueraded, "
-        "1/2 to 10.244.0.37:8080, masqueraded; they go 1/2 to 10.244.0.36:8080, 1/2 to 10.244.0.37:8080"
-    ) in packets
+    door = "10.103.198.138:8080/tcp from anywhere but 10.244.0.0/16"
+    assert packets[0] == (
+        f"IPv4: Service default/crd-array-watchers (TCP): packets to {door}, arriving, the new destination is not this "
+        f"host, mark 0x0/0x4000; {door}, made by this host, mark 0x0/0x4000: A, as wanted, rewrites the source "
+        "(MASQUERADE --random-fully); B, as found, leaves the source as it is"
+    )
     text = kproxy("drift", *MINI, "--netns", namespace).stdout
     assert "[Service default/crd-array-watchers]" in text
     assert f"packets: {packets[0]}" in text
@@ -168,7 +169,7 @@ def test_repair_mends_exactly_that(kproxy: Run, namespace: str) -> None:
     done = kproxy("drift", *MINI, "--netns", namespace, "--repair")
     assert done.returncode == 0, done.stderr
     assert "differences, all mended" in done.stdout
-    assert "should go to 10.244.0.2:53; they go to no endpoint" in done.stdout
+    assert "packets to 10.96.0.10 (port 53/tcp, port 53/udp) from anywhere: A, as wanted, " in done.stdout
     assert save("iptables-nft", namespace) == before
     assert kproxy("drift", *MINI, "--netns", namespace).returncode == 0
 
@@ -216,7 +217,9 @@ def test_a_dormant_table(kproxy: Run, namespace: str) -> None:
     assert (done.returncode, [(each["kind"], each["table"]) for each in report["findings"]]) == (
         1, [("table-dormant", "nat")],
     )  # fmt: skip
-    assert any("they go to no endpoint" in text for text in report["packets"]), report["packets"]
+    assert any(
+        "B, as found, sends all to 10.100.116.139:8080 (source as it is)" in text for text in report["packets"]
+    ), report["packets"]
     applied = kproxy("apply", *MINI, "--netns", namespace, "--dry-run")
     assert "table nat was dormant" in applied.stdout + applied.stderr
     assert kproxy("drift", *MINI, "--netns", namespace, "--repair").returncode == 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.drift.find import family_findings
-from kproxy.linux.drift.finding import Drift
 from kproxy.linux.iptables.dump import parse_dump
+from kproxy.linux.sync.describe import family_findings
 from kproxy.linux.sync.desired import desired_rules
 from kproxy.linux.sync.difference import find_difference
+from kproxy.linux.sync.finding import Drift
 from kproxy.netfilter.hooks import Variant
 from kproxy.services import IPFamily
 from tests.support.recorded import MINIKUBE, render
@@ -42,7 +42,7 @@ def test_a_missing_rule() -> None:
     assert (found.kind, found.chain, found.rule, found.service) == ("rule-missing", SEP, 2, SERVICE)
     assert found.wanted == gone.partition(f"-A {SEP} ")[2]
     assert found.explanation == (
-        f"traffic to Service {SERVICE} (TCP) that was to go to endpoint 10.244.0.36:8080 does not get there"
+        f"not done any more: Service {SERVICE} (TCP): to endpoint 10.244.0.36:8080 of EndpointSlice {SERVICE}-5tn8d"
     )
 
 
@@ -79,7 +79,7 @@ def test_reordered_rules() -> None:
     text[first], text[first + 1] = text[first + 1], text[first]
     (found,) = findings("\n".join(text))
     assert (found.kind, found.chain, found.service) == ("rules-reordered", SVC, SERVICE)
-    assert "not shared among its endpoints" in found.explanation
+    assert "another order" in found.explanation
 
 
 def test_chains_that_are_missing_and_extra() -> None:

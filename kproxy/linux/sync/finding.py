@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+from kproxy.linux.sync import explain
+from kproxy.render.origin import Origin
+from kproxy.services import ServicePort
+
+if TYPE_CHECKING:  # it costs as much as all else, and most often there is no drift
+    from kproxy.dataplane.symbolic.host_rules import SideRules
 
 
 class Drift(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -38,17 +45,18 @@ class Drift(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     set: str = ""
 
 
-class Compared(msgspec.Struct, frozen=True):
+class Compared(NamedTuple):
     """How one family of the kernel differs from what it should hold.
 
     Attributes:
-        packets: what that means for packets to some Services, in sentences.
+        sides: the rules as they should be and as they are, as far as they matter to packets of some ServicePorts.
+            Raises InputError: they cannot be read; LinuxError.
         notes: what the user should know, without being drift.
     """
 
     differs: bool
     findings: Sequence[Drift]
-    packets: Callable[[Iterable[str]], Sequence[str]]
+    sides: Callable[[Sequence[ServicePort]], tuple[SideRules, SideRules]]
     notes: Sequence[str] = ()
 
 
@@ -78,3 +86,35 @@ def rule_changes(wanted: Sequence[str], found: Sequence[str]) -> Iterator[RuleCh
         if tag != "equal":
             yield from (RuleChange("rule-missing", index, wanted[index], "") for index in range(i1 + both, i2))
             yield from (RuleChange("rule-extra", index, "", found[index]) for index in range(j1 + both, j2))
+
+
+def rule_findings(
+    make: Callable[..., Drift],
+    chain: str,
+    wanted: Sequence[str],
+    found: Sequence[str],
+    origins: Sequence[Origin | None],
+    owner: Callable[[str], str],
+) -> Iterator[Drift]:
+    """How the rules of a chain differ, as findings.
+
+    Args:
+        make: gets the kind, the explanation and the Service, and the other fields by name.
+        origins: of the wanted rules; not counted if there are not as many.
+        owner: the Service of a rule that was found, or of the chain.
+    """
+    known = origins if len(origins) == len(wanted) else [None] * len(wanted)
+    for change in rule_changes(wanted, found):
+        service = owner(change.found)
+        if change.kind == "rules-reordered":
+            service, text = owner(""), explain.REORDERED
+        elif change.kind == "rule-extra":
+            text = explain.extra(change.found, chain, service)
+        else:
+            origin = known[change.at]
+            text = (explain.altered if change.found else explain.missing)(origin)
+            if origin is not None:
+                service = str(origin.service_port or "")
+        yield make(
+            change.kind, text, service, chain=chain, rule=change.at + 1, wanted=change.wanted, found=change.found
+        )
