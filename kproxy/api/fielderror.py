@@ -155,11 +155,6 @@ def repeats(items: Sequence[object]) -> list[int]:
     return found
 
 
-def not_found(path: str, value: object) -> FieldError:
-    """field.NotFound: a reference to what is not there."""
-    return FieldError(path, f"Not found: {show(value)}", ErrorType.NOT_FOUND)
-
-
 def forbidden(path: str, detail: str) -> FieldError:
     """field.Forbidden: a value where none may be."""
     return FieldError(path, f"Forbidden: {detail}", ErrorType.FORBIDDEN)

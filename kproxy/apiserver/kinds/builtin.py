@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -32,13 +32,6 @@ from kproxy.apiserver.schema.quantity import round_resources
 
 _RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _MAX_DATA: Final = 1024 * 1024
-_TOKEN_SECRET: Final = "kubernetes.io/service-account-token"
-_TOKEN_ACCOUNT: Final = "kubernetes.io/service-account.name"
-_SECRET_KEYS: Final = {
-    "kubernetes.io/tls": ("tls.crt", "tls.key"), "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
-    "kubernetes.io/dockercfg": (".dockercfg",), "kubernetes.io/ssh-auth": ("ssh-privatekey",),
-}  # fmt: skip
-"""What a Secret of each type must hold."""
 _TAINTS: Final = rules("""
     spec.taints           unique key effect
     spec.taints[].key     needed; qualified
@@ -195,18 +188,6 @@ class SecretStrategy(Strategy):
         errors = _key_errors(data, "data")
         if sum(len(text) * 3 // 4 for text in data.values()) > _MAX_DATA:
             errors.append(too_long("data", _MAX_DATA))
-        kind = value["type"]
-        errors += [required(f"data[{key}]") for key in _SECRET_KEYS.get(kind, ()) if key not in data]
-        if kind == _TOKEN_SECRET and not (value["metadata"].get("annotations") or {}).get(_TOKEN_ACCOUNT):
-            errors.append(required(f"metadata.annotations[{_TOKEN_ACCOUNT}]"))
-        if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
-            errors += [required("data[username]"), required("data[password]")]
-        for key in (".dockerconfigjson", ".dockercfg"):
-            if key in _SECRET_KEYS.get(kind, ()) and key in data:
-                try:
-                    msgspec.json.decode(b64decode(data[key]))
-                except (msgspec.DecodeError, ValueError):
-                    errors.append(invalid(f"data[{key}]", "<secret contents redacted>", "invalid JSON"))
         return errors
 
     def validate_update(self, value: Json, old: Json) -> list[FieldError]:

@@ -41,7 +41,6 @@ from kproxy.api.validation.names import (
     check_qualified_name,
 )
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.schema.quantity import nanos
 
 Check = Callable[[Any, str], Sequence[FieldError]]
 _NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
@@ -74,14 +73,6 @@ def check_config_key(value: str) -> tuple[str, ...]:
     return () if _CONFIG_KEY.fullmatch(value) and value not in (".", "..") else (_CONFIG_KEY_TEXT,)
 
 
-def _no_backsteps(value: str) -> tuple[str, ...]:
-    return ("must not contain '..'",) if ".." in value.split("/") else ()
-
-
-def _relative(value: str) -> tuple[str, ...]:
-    return ("must be a relative path",) if value.startswith("/") else _no_backsteps(value)
-
-
 def _trimmed(value: str) -> tuple[str, ...]:
     return ("must not have leading or trailing whitespace",) if value != value.strip() else ()
 
@@ -91,14 +82,12 @@ def _ip(value: str) -> tuple[str, ...]:
 
 
 _TEXTS: Final[dict[str, Callable[[str], tuple[str, ...]]]] = {
-    "config-key": check_config_key,
     "env-name": check_environment_name,
     "ip": _ip,
     "label": check_dns_label,
     "label-value": check_label_value,
     "port-name": check_port_name,
     "qualified": check_qualified_name,
-    "relative": _relative,
     "subdomain": check_dns_subdomain,
     "trimmed": _trimmed,
 }
@@ -177,20 +166,6 @@ def _surge(value: Any, path: str) -> Sequence[FieldError]:
     return () if isinstance(value, str) and _PERCENT.fullmatch(value) else _count(value, path)
 
 
-def _amount(value: Any, path: str) -> Sequence[FieldError]:
-    negative = isinstance(value, str) and value.startswith("-") and nanos(value) < 0
-    return [invalid(path, value, "must be greater than or equal to 0")] if negative else ()
-
-
-def _amounts(value: Any, path: str) -> Sequence[FieldError]:
-    found: list[FieldError] = []
-    for name, quantity in (value or {}).items():
-        if (texts := check_qualified_name(name)) or _amount(quantity, ""):
-            found += [invalid(f"{path}[{name}]", name, text) for text in texts]
-            found += _amount(quantity, f"{path}[{name}]")
-    return found
-
-
 def _labels(value: Any, path: str) -> Sequence[FieldError]:
     return list(validate_labels(path, value)) if value else ()
 
@@ -262,7 +237,6 @@ def selector_errors(selector: Any, path: str) -> Iterator[FieldError]:
 
 
 _PLAIN: Final[dict[str, Check]] = {
-    "amounts": _amounts,
     "count": _count,
     "labels": _labels,
     "needed": _needed,

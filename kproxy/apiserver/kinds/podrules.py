@@ -1,7 +1,7 @@
 """What the fields of a Pod's spec must be, as tables (field_rules.py).
 
-These are the fields that a lab's kubelet and controllers act on: names, containers, ports, probes, environment, files
-from ConfigMaps and Secrets, DNS, tolerations. Others are stored as the schema allows them.
+These are the fields that a lab's kubelet and controllers act on: names, containers, ports, probes, environment, DNS,
+tolerations. Others, volumes among them, are stored as the schema allows them.
 Source: kubernetes/kubernetes pkg/apis/core/validation.
 """
 
@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, not_found, required
+from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.field_rules import rules
-from kproxy.apiserver.schema.quantity import nanos
 
 _HANDLER: Final = rules("""
     exec.command                needed
@@ -50,63 +49,14 @@ _CONTAINER: Final = rules(
     env[].name                          needed; env-name
     env[].valueFrom                     one-source
     env[].valueFrom.fieldRef.fieldPath  needed
-    env[].valueFrom.configMapKeyRef.key needed; config-key
-    env[].valueFrom.configMapKeyRef.name  needed
-    env[].valueFrom.secretKeyRef.key    needed; config-key
-    env[].valueFrom.secretKeyRef.name   needed
-    envFrom[]                           one-source prefix
-    envFrom[].prefix                    env-name
-    envFrom[].configMapRef.name         needed; subdomain
-    envFrom[].secretRef.name            needed; subdomain
-    resources.limits                    amounts
-    resources.requests                  amounts
     livenessProbe                       <probe>
     readinessProbe                      <probe>
     startupProbe                        <probe>
     lifecycle.preStop                   <handler>
     lifecycle.postStart                 <handler>
-    volumeMounts                        unique mountPath
-    volumeMounts[].name                 needed
-    volumeMounts[].mountPath            needed
-    volumeMounts[].subPath              relative
-    volumeMounts[].subPathExpr          relative
 """,
     probe=_PROBE,
     handler=_HANDLER,
-)
-_FILES: Final = rules("""
-    defaultMode      range 0 511
-    items[].key      needed
-    items[].path     needed; relative
-    items[].mode     range 0 511
-""")
-_DOWNWARD: Final = rules("""
-    defaultMode                        range 0 511
-    items[].path                       needed; relative
-    items[].mode                       range 0 511
-    items[].fieldRef.fieldPath         needed
-""")
-_VOLUME: Final = rules(
-    """
-    name                             needed; label
-    .                                one-source name
-    secret                           <files>
-    secret.secretName                needed
-    configMap                        <files>
-    configMap.name                   needed
-    downwardAPI                      <downward>
-    projected.defaultMode            range 0 511
-    projected.sources[]              one-source
-    projected.sources[].secret       <files>
-    projected.sources[].secret.name  needed
-    projected.sources[].configMap    <files>
-    projected.sources[].configMap.name  needed
-    projected.sources[].downwardAPI  <downward>
-    projected.sources[].serviceAccountToken.path               needed; relative
-    projected.sources[].serviceAccountToken.expirationSeconds  range 600 4294967296
-""",
-    files=_FILES,
-    downward=_DOWNWARD,
 )
 _TOLERATION: Final = rules("""
     key          qualified
@@ -118,8 +68,6 @@ _POD_SPEC: Final = rules("""
     containers[]                     <container>
     initContainers[]                 <container>
     initContainers[].restartPolicy   one-of Always Never OnFailure
-    volumes                          unique name
-    volumes[]                        <volume>
     restartPolicy                    one-of Always Never OnFailure
     dnsPolicy                        one-of ClusterFirst ClusterFirstWithHostNet Default None
     dnsConfig.nameservers            at-most 3
@@ -135,7 +83,7 @@ _POD_SPEC: Final = rules("""
     schedulingGates                  unique name
     schedulingGates[].name           needed; qualified
     tolerations[]                    <toleration>
-""", container=_CONTAINER, volume=_VOLUME, toleration=_TOLERATION)  # fmt: skip
+""", container=_CONTAINER, toleration=_TOLERATION)  # fmt: skip
 _KINDS: Final = ("initContainers", "containers")
 _ENV_FIELDS: Final = re.compile(
     r"metadata\.(name|namespace|uid|(labels|annotations)\['[^']+'\])|spec\.(nodeName|serviceAccountName)|"
@@ -148,27 +96,17 @@ def pod_spec_errors(spec: Json, path: str) -> Iterator[FieldError]:
     """What is wrong with the spec of a Pod or of a pod template."""
     yield from _POD_SPEC.errors(spec, path)
     names: set[str] = set()
-    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for kind in _KINDS:
         for index, container in enumerate(spec.get(kind) or ()):
             where, name = f"{path}.{kind}[{index}]", container.get("name", "")
             if name and name in names:
                 yield duplicate(f"{where}.name", name)
             names.add(name)
-            yield from _container_errors(container, where, volumes, kind == "initContainers")
+            yield from _container_errors(container, where, kind == "initContainers")
     yield from _whole_errors(spec, path)
 
 
-def _container_errors(container: Json, path: str, volumes: set[str | None], init: bool) -> Iterator[FieldError]:
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        if mount.get("name") and mount["name"] not in volumes:
-            yield not_found(f"{path}.volumeMounts[{index}].name", mount["name"])
-    resources = container.get("resources") or {}
-    limits = resources.get("limits") or {}
-    for name, amount in (resources.get("requests") or {}).items():
-        if amount != limits.get(name, amount) and nanos(amount) > nanos(limits[name]):
-            text = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield invalid(f"{path}.resources.requests", amount, text)
+def _container_errors(container: Json, path: str, init: bool) -> Iterator[FieldError]:
     for index, variable in enumerate(container.get("env") or ()):
         if not (source := variable.get("valueFrom")):
             continue

@@ -51,8 +51,6 @@ class TemplateStrategy(StatusStrategy):
 
     table: ClassVar[Rules]
     """What the fields beside the template's must be."""
-    checks_pods: ClassVar[bool] = True
-    """Whether the pods of the template are checked, and not only when they are made."""
 
     def validate(self, value: Json) -> list[FieldError]:
         spec = value["spec"]
@@ -70,8 +68,7 @@ class TemplateStrategy(StatusStrategy):
         if selector and not errors and not selector_matches(selector, labels):
             text = "`selector` does not match template `labels`"
             errors.append(invalid("spec.template.metadata.labels", labels, text))
-        if self.checks_pods:
-            errors += pod_spec_errors(template["spec"], "spec.template.spec")
+        errors += pod_spec_errors(template["spec"], "spec.template.spec")
         if template["spec"].get("restartPolicy") in ("OnFailure", "Never"):
             policy = template["spec"]["restartPolicy"]
             errors.append(not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
@@ -170,8 +167,6 @@ class StatefulSetStrategy(TemplateStrategy):
     rolling: ClassVar[str] = "partition  0"
     first_status: ClassVar[Json] = {"replicas": 0, "availableReplicas": 0}
     noun: ClassVar[str] = "StatefulSet"
-    # A container may mount what is a claim and no volume of the template (ValidatePodTemplateSpecForStatefulSet).
-    checks_pods: ClassVar[bool] = False
     table: ClassVar[Rules] = rules(
         f"""{_COUNTS}
         spec.updateStrategy.type                         one-of OnDelete RollingUpdate

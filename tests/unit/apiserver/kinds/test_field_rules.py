@@ -18,7 +18,6 @@ _TABLE = rules(
     share           count
     spread          surge
     target          port
-    amounts         amounts
     selector        selector
     ports           needed; unique name; at-most 2
     ports[]         <port>
@@ -37,7 +36,7 @@ _HTTP = {"name": "http", "number": 9}
     [
         ({}, []),
         ({"kind": "", "share": "50%", "spread": "200%", "target": "http", "unknown": []}, []),
-        ({"amounts": {"cpu": "1", "memory": "-0"}, "selector": {}, "deep": {"er": None}}, []),
+        ({"selector": {}, "deep": {"er": None}}, []),
         ({"source": {"name": "x", "file": {}, "disk": None}, "deep": {"er": {"est": "x"}, "least": 1}}, []),
         ({"source": None, "selector": None, "ports": [_HTTP, {"name": "b", "number": 1}]}, []),
         ({"ports": None}, ["ports"]),
@@ -47,7 +46,6 @@ _HTTP = {"name": "http", "number": 9}
         ({"ports": [_HTTP, _HTTP, _HTTP]}, ["ports[1].name", "ports[2].name", "ports"]),
         ({"target": 0, "spread": "x", "share": "101%", "kind": "C"}, ["kind", "share", "spread", "target"]),
         ({"share": -1, "spread": -1, "target": "-"}, ["share", "spread", "target", "target"]),
-        ({"amounts": {"cpu": "-1", "a b": "1"}}, ["amounts[cpu]", "amounts[a b]"]),
         ({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, ["selector.matchExpressions[0].values"]),
         ({"source": {"name": "x"}}, ["source"]),
         ({"source": {"file": {}, "disk": {}}}, ["source.disk"]),
