@@ -49,7 +49,7 @@ class Request:
         for name in target.names:
             yield resource.path(self.namespace, name), {}
         if not target.names:
-            yield resource.path(self.namespace), {"limit": "500", "labelSelector": self.selector}
+            yield resource.path(self.namespace), {"labelSelector": self.selector}
 
     def where(self) -> str:
         """ " in NAMESPACE namespace", for messages; nothing if that is not how it was asked."""

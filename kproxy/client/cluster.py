@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from kproxy.api.kubeproxyconfig.types import CONFIG_MAPS
 from kproxy.client.errors import ApiError, TransportError
@@ -18,8 +16,7 @@ from kproxy.client.resources import CONFIG_MAP_RESOURCE, ENDPOINT_SLICES, NODES,
 from kproxy.client.rest import RestClient
 from kproxy.cluster.facts.kubeproxy import CONFIG_NAMESPACE, ConfigText, config_text
 from kproxy.errors import KproxyError
-
-PAGE: Final = 500
+from kproxy.informer.objects import WireError
 
 
 class ClusterReadError(KproxyError):
@@ -53,7 +50,7 @@ def read_objects(client: RestClient, namespace: str, tell: Callable[[str], None]
         for resource in (SERVICES, ENDPOINT_SLICES, NODES):
             yield from _pages(client, resource, namespace)
         try:
-            yield from list(_pages(client, SERVICE_CIDRS, ""))
+            yield from _pages(client, SERVICE_CIDRS, "")
         except ApiError as error:
             if error.code not in (403, 404):
                 raise
@@ -88,34 +85,15 @@ def proxy_config_maps(client: RestClient) -> Iterator[tuple[str, Mapping[str, An
                 raise
 
 
-class _ListMeta(msgspec.Struct):
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-
-
-def _pages(client: RestClient, resource: Resource[Any], namespace: str) -> Iterator[tuple[str, bytes]]:
-    """A list in pages as they came; one whose continue token expires is fetched again as a whole."""
+def _pages(client: RestClient, resource: Resource[Any], namespace: str) -> list[tuple[str, bytes]]:
+    """A list in pages as they came, each with its name."""
     path = resource.path(namespace)
-    pages: list[tuple[str, bytes]] = []
-    token, limit = "", str(PAGE)
-    while True:
-        try:
-            data = client.raw("GET", path, query={"limit": limit, "continue": token}).data
-            token = msgspec.json.decode(data, type=_Page).metadata.continue_token
-        except msgspec.MsgspecError as error:
-            raise ClusterReadError(f"the server {client.config.server} answers {path} with what is no list") from error
-        except ApiError as error:
-            if not (error.status.is_expired and token):
-                raise
-            pages, token, limit = [], "", ""
-            continue
-        number = f" (page {len(pages) + 1})" if token or pages else ""
-        pages.append((f"{client.config.server}{path}{number}", data))
-        if not token:
-            return iter(pages)
+    try:
+        pages = client.pages(path, {})
+    except WireError as error:
+        raise ClusterReadError(f"the server {client.config.server} answers {path} with what is no list") from error
+    name = f"{client.config.server}{path}"
+    return [(name if len(pages) == 1 else f"{name} (page {number})", data) for number, data in enumerate(pages, 1)]
 
 
 def _one_line(text: str) -> str:

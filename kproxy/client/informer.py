@@ -21,13 +21,11 @@ from kproxy.client.resources import Resource
 from kproxy.client.rest import RestClient, failure_status
 from kproxy.errors import KproxyError
 from kproxy.informer.actions import ListRequest, ReflectorOptions, Stop, Wait, WatchRequest
-from kproxy.informer.events import WatchEvent
 from kproxy.informer.listener import Listener, Notification, ResourceEventHandler
-from kproxy.informer.lister import Lister
-from kproxy.informer.objects import Status, T, WireError
+from kproxy.informer.objects import Status, T, WatchEvent, WireError
 from kproxy.informer.reflector import Phase, ReflectorMetrics
-from kproxy.informer.shared import SharedInformer, Transform
-from kproxy.informer.store import Indexer, IndexFunc
+from kproxy.informer.shared import SharedInformer
+from kproxy.informer.store import Indexer, IndexFunc, Lister
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +61,6 @@ class Informer(Generic[T]):
         client, resource, namespace, label_selector, field_selector: what to list and watch; "" is all.
         indexers: index functions beside the namespace index.
         options: how to list and watch.
-        transform: changes objects before they are stored.
         resync_period: seconds after which handlers get every object again, for those that do not say; 0 is never.
         clock, rng: seconds of a clock that never goes back, and random floats in [0, 1); for tests.
     """
@@ -78,7 +75,6 @@ class Informer(Generic[T]):
         field_selector: str = "",
         indexers: Mapping[str, IndexFunc[T]] | None = None,
         options: ReflectorOptions | None = None,
-        transform: Transform[T] | None = None,
         resync_period: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         rng: Callable[[], float] = random.random,
@@ -89,7 +85,7 @@ class Informer(Generic[T]):
         self._selectors = (label_selector, field_selector)
         self._clock = clock
         self._resync_period = resync_period
-        self._state: SharedInformer[T] = SharedInformer(rng, indexers=indexers, options=options, transform=transform)
+        self._state: SharedInformer[T] = SharedInformer(rng, indexers=indexers, options=options)
         # Guards the state, the listeners and the fields below; notified of every change of them.
         self._changed = threading.Condition()
         self._stopped = False
@@ -220,7 +216,7 @@ class Informer(Generic[T]):
             except KproxyError as error:
                 self._failed(failure_status(error), lost_events=False)
             except Exception as error:
-                # An index function or a transform that raises: what it was called for is lost, so a list must follow.
+                # An index function that raises: what it was called for is lost, so a list must follow.
                 log.exception("%s: internal error", self.resource.qualified)
                 self._failed(Status(0, message=f"internal: {error!r}"), lost_events=True)
 

@@ -7,7 +7,7 @@ Bodies are given as JSON values; what comes back is an object of the resource. E
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Generic
@@ -20,10 +20,12 @@ from kproxy.client.errors import ApiError, CancelledError, SilenceError, Transpo
 from kproxy.client.http import Call, HttpClient, Response, Stream
 from kproxy.client.resources import Resource
 from kproxy.informer.codec import Codec, LineReader, decode_status
-from kproxy.informer.events import ListPage, WatchEvent
-from kproxy.informer.objects import Status, T
+from kproxy.informer.objects import ListPage, Status, T, WatchEvent, WireError
 
 JSON: Final = "application/json"
+
+PAGE: Final = 500
+"""Objects of a page of a list."""
 
 Body = Mapping[str, Any]
 PatchBody = Body | list[Any]
@@ -36,6 +38,14 @@ class PatchType(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
+
+
+class _ListMeta(msgspec.Struct):
+    continue_token: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta | None = None
 
 
 class WatchStream(Generic[T]):
@@ -147,35 +157,36 @@ class RestClient:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        page_size: int = 500,
+        page_size: int = 0,
     ) -> ListPage[T]:
-        """A whole list, fetched in pages, as one page; its version is that of all its items.
+        """A whole list, fetched in pages, as one page; its version is that of all its items."""
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        data = self.pages(resource.path(self._namespace(namespace)), query, page_size=page_size)
+        found = list(map(resource.codec.decode_list, data))
+        return ListPage(tuple(item for page in found for item in page.items), found[0].resource_version)
+
+    def pages(self, path: str, query: Mapping[str, str], *, accept: str = JSON, page_size: int = 0) -> Sequence[bytes]:
+        """A list as it came, in pages; `page_size` 0 is PAGE.
 
         A continue token that expires leads to the whole list in one answer, as in client-go's pager.
         """
-        pages: list[T] = []
-        version = token = ""
-        limit = page_size
+        pages: list[bytes] = []
+        limit, token = str(page_size or PAGE), ""
         while True:
             try:
-                page = self.list_page(
-                    resource,
-                    namespace,
-                    limit=limit,
-                    continue_token=token,
-                    label_selector=label_selector,
-                    field_selector=field_selector,
-                )
+                asked = {"limit": limit, **query, "continue": token}
+                pages.append(self.raw("GET", path, query=asked, accept=accept).data)
+                meta = msgspec.json.decode(pages[-1], type=_Page).metadata
+            except msgspec.MsgspecError as error:
+                raise WireError(f"{path} is answered with what is no list: {error}") from error
             except ApiError as error:
                 if not (error.status.is_expired and token):
                     raise
-                pages, version, token, limit = [], "", "", 0
+                pages, limit, token = [], "", ""
                 continue
-            version = version or page.resource_version
-            pages.extend(page.items)
-            if not page.continue_token or page.continue_token == token:
-                return ListPage(tuple(pages), version)
-            token = page.continue_token
+            previous, token = token, meta.continue_token or "" if meta else ""
+            if not token or token == previous:
+                return pages
 
     def watch(
         self,

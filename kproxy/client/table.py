@@ -10,8 +10,7 @@ import msgspec
 from kproxy.client.errors import ApiError
 from kproxy.client.rest import RestClient
 from kproxy.informer.codec import LineReader, decode_status
-from kproxy.informer.events import EventType
-from kproxy.informer.objects import Status, WireError
+from kproxy.informer.objects import EventType, Status, WireError
 
 ACCEPT: Final = ",".join(
     (
@@ -54,7 +53,6 @@ class Row(msgspec.Struct, frozen=True):
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
 
 
 class Table(msgspec.Struct, frozen=True, rename="camel"):
@@ -97,15 +95,9 @@ def decode_table_event(line: bytes) -> Table | Status:
 
 def fetch_table(client: RestClient, path: str, query: Mapping[str, str]) -> Table:
     """The object or list at a path as one table, fetched in pages. Raises what RestClient raises."""
-    pages: list[Table] = []
-    token = ""
-    while True:
-        answer = client.raw("GET", path, query={**query, "continue": token}, accept=ACCEPT)
-        pages.append(decode_table(answer.data))
-        previous, token = token, pages[-1].metadata.continue_
-        if not token or token == previous:
-            rows = tuple(row for page in pages for row in page.rows or ())
-            return msgspec.structs.replace(pages[0], rows=rows)
+    pages = list(map(decode_table, client.pages(path, query, accept=ACCEPT)))
+    rows = tuple(row for page in pages for row in page.rows or ())
+    return msgspec.structs.replace(pages[0], rows=rows)
 
 
 def watch_table(client: RestClient, path: str, query: Mapping[str, str], idle_timeout: float) -> Iterator[Table]:

@@ -7,22 +7,23 @@
 """
 
 from kproxy.informer.actions import ListRequest, Read, ReflectorOptions, Stop, Wait, WatchRequest
-from kproxy.informer.backoff import BackoffManager
 from kproxy.informer.codec import LineReader, Unstructured, UnstructuredCodec
 from kproxy.informer.delta_fifo import Delta, DeltaFIFO, DeltaType
-from kproxy.informer.events import EventType, ListPage, WatchEvent
 from kproxy.informer.listener import (
     Listener,
     ResourceEventHandler,
     ResourceEventHandlerFuncs,
 )
-from kproxy.informer.lister import Lister
 from kproxy.informer.objects import (
     DeletedFinalStateUnknown,
+    EventType,
+    ListPage,
     Status,
+    WatchEvent,
     WireError,
 )
 from kproxy.informer.ratelimit import (
+    BackoffManager,
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
@@ -35,6 +36,7 @@ from kproxy.informer.shared import SharedInformer
 from kproxy.informer.store import (
     NAMESPACE_INDEX,
     Indexer,
+    Lister,
     Store,
     label_index_func,
     meta_namespace_index_func,

@@ -21,8 +21,7 @@ from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.wire import convert, structs
-from kproxy.informer.events import INITIAL_EVENTS_END, EventType, ListPage, WatchEvent
-from kproxy.informer.objects import Status, T, WireError
+from kproxy.informer.objects import INITIAL_EVENTS_END, EventType, ListPage, Status, T, WatchEvent, WireError
 
 WireT = TypeVar("WireT", bound=structs.WireObject)
 

@@ -68,7 +68,6 @@ class DeltaFIFO(Generic[T]):
         self._items: dict[str, Deltas[T]] = {}
         self._populated = False
         self._initial = 0
-        self._closed = False
 
     def add(self, item: T) -> None:
         """The object was created, or is new to the watcher."""
@@ -135,24 +134,10 @@ class DeltaFIFO(Generic[T]):
         """Whether everything of the first list has been popped, or the first thing put in was no list."""
         return self._populated and self._initial == 0
 
-    def close(self) -> None:
-        """Takes nothing more in; what waits can still be popped."""
-        self._closed = True
-
     def __len__(self) -> int:
         return len(self._items)
 
-    def list_keys(self) -> list[str]:
-        """The keys waiting, first first."""
-        return list(self._items)
-
-    def get_by_key(self, key: str) -> Deltas[T]:
-        """A copy of the deltas that wait for a key; empty if none do."""
-        return list(self._items.get(key, ()))
-
     def _queue(self, key: str, delta: Delta[T]) -> None:
-        if self._closed:
-            return
         deltas = self._items.setdefault(key, [])
         deltas.append(delta)
         compress(deltas)

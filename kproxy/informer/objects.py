@@ -1,4 +1,4 @@
-"""What the informers carry: objects with metadata, keys, tombstones, and how a request failed.
+"""What the informers carry: objects with metadata, keys, tombstones, what LIST and WATCH answer, and how they fail.
 
 Names and meanings are client-go's (tools/cache/store.go, tools/cache/delta_fifo.go, apimachinery's metav1.Status).
 """
@@ -6,6 +6,7 @@ Names and meanings are client-go's (tools/cache/store.go, tools/cache/delta_fifo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -36,11 +37,6 @@ class DeletedFinalStateUnknown(msgspec.Struct, Generic[T], frozen=True):
 
     key: str
     object: T | None
-
-
-def meta_namespace_key(item: KubernetesObject) -> str:
-    """`namespace/name`, or `name` for a cluster-scoped object: client-go's MetaNamespaceKeyFunc."""
-    return item.metadata.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +91,40 @@ def version_number(resource_version: str) -> int | None:
     if resource_version.isascii() and resource_version.isdigit() and resource_version[0] != "0":
         return int(resource_version)
     return None
+
+
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation, with value "true", of the bookmark that ends a streaming initial list (KEP-3157)."""
+
+
+class EventType(StrEnum):
+    """watch.EventType of apimachinery."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+    ERROR = "ERROR"
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
+    """One event of a watch stream.
+
+    `object` is None for BOOKMARK and ERROR; `status` is set for ERROR only. `initial_events_end` marks the bookmark
+    after which a streaming list is complete.
+    """
+
+    type: EventType
+    object: T | None = None
+    resource_version: str = ""
+    initial_events_end: bool = False
+    status: Status | None = None
+
+
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a LIST; `continue_token` is "" on the last."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None

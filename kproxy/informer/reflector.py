@@ -39,9 +39,8 @@ from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar
 
 from kproxy.informer.actions import Action, ListRequest, Read, ReflectorOptions, Stop, Wait, WatchRequest
-from kproxy.informer.backoff import BackoffManager, Random
-from kproxy.informer.events import EventType, ListPage, WatchEvent
-from kproxy.informer.objects import KubernetesObject, Status, T, version_number
+from kproxy.informer.objects import EventType, KubernetesObject, ListPage, Status, T, WatchEvent, version_number
+from kproxy.informer.ratelimit import BackoffManager, Random
 
 SunkT = TypeVar("SunkT", bound=KubernetesObject, contravariant=True)
 

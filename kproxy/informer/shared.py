@@ -9,19 +9,16 @@ Not thread-safe, except for `indexer`: the driver serialises calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic
 
 from kproxy.informer.actions import ReflectorOptions
-from kproxy.informer.backoff import Random
 from kproxy.informer.delta_fifo import DeltaFIFO, Deltas, DeltaType
 from kproxy.informer.listener import Listener, Notification, NotificationType, ResourceEventHandler
 from kproxy.informer.objects import DeletedFinalStateUnknown, T
+from kproxy.informer.ratelimit import Random
 from kproxy.informer.reflector import Reflector
 from kproxy.informer.store import NAMESPACE_INDEX, Indexer, IndexFunc, meta_namespace_index_func
-
-Transform = Callable[[T], T]
-"""Changes an object before it is stored, to drop what is not needed; it must keep name and namespace."""
 
 
 class SharedInformer(Generic[T]):
@@ -41,7 +38,6 @@ class SharedInformer(Generic[T]):
         *,
         indexers: Mapping[str, IndexFunc[T]] | None = None,
         options: ReflectorOptions | None = None,
-        transform: Transform[T] | None = None,
     ) -> None:
         functions: dict[str, IndexFunc[T]] = {NAMESPACE_INDEX: meta_namespace_index_func}
         functions.update(indexers or {})
@@ -49,7 +45,6 @@ class SharedInformer(Generic[T]):
         self.reflector: Reflector[T] = Reflector(self, random, options)
         self._fifo: DeltaFIFO[T] = DeltaFIFO(self.indexer)
         self._listeners: list[Listener[T]] = []
-        self._transform = transform
 
     @property
     def has_synced(self) -> bool:
@@ -93,23 +88,20 @@ class SharedInformer(Generic[T]):
     # The reflector's sink.
 
     def add(self, item: T) -> None:
-        self._fifo.add(self._transformed(item))
+        self._fifo.add(item)
         self._drain()
 
     def update(self, item: T) -> None:
-        self._fifo.update(self._transformed(item))
+        self._fifo.update(item)
         self._drain()
 
     def delete(self, item: T) -> None:
-        self._fifo.delete(self._transformed(item))
+        self._fifo.delete(item)
         self._drain()
 
     def replace(self, items: Sequence[T]) -> None:
-        self._fifo.replace(items if self._transform is None else [self._transformed(item) for item in items])
+        self._fifo.replace(items)
         self._drain()
-
-    def _transformed(self, item: T) -> T:
-        return item if self._transform is None else self._transform(item)
 
     def _drain(self) -> None:
         while self._fifo.pop(self._process):

@@ -1,4 +1,4 @@
-"""Store and Indexer: the objects that are known, by key and by what index functions say of them.
+"""Store, Indexer and listers: the objects that are known, by key and by what index functions say of them.
 
 client-go's thread_safe_store.go. Objects are frozen, so what is handed out needs no copy. Everything here may be
 called from any thread; a lock is the only thing of the outside world that this package touches.
@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic
 
+import msgspec
+
 from kproxy.informer.objects import KubernetesObject, T
+from kproxy.informer.selectors import Selector, everything
 
 IndexFunc = Callable[[T], Iterable[str]]
 """Says under which values of an index an object is found; it must depend on the object alone."""
@@ -155,11 +158,6 @@ class Indexer(Store[T]):
         with self._lock:
             return [self._items[key] for key in self._indices[name].keys(value)]
 
-    def index_keys(self, name: str, value: str) -> list[str]:
-        """The keys of the objects with an index value."""
-        with self._lock:
-            return self._indices[name].keys(value)
-
     def _put(self, key: str, item: T) -> None:
         old = self._items.get(key)
         moves = [
@@ -189,3 +187,33 @@ def _indices(functions: Mapping[str, IndexFunc[T]], items: Mapping[str, T]) -> d
         for key, item in items.items():
             indices[name].move(key, (), function(item))
     return indices
+
+
+class NamespaceLister(msgspec.Struct, Generic[T], frozen=True):
+    """The objects of one namespace."""
+
+    indexer: Indexer[T]
+    namespace: str
+
+    def get(self, name: str) -> T | None:
+        return self.indexer.get_by_key(f"{self.namespace}/{name}" if self.namespace else name)
+
+    def list(self, selector: Selector = everything) -> list[T]:
+        items = self.indexer.by_index(NAMESPACE_INDEX, self.namespace)
+        return [item for item in items if selector(item.metadata.labels)]
+
+
+class Lister(msgspec.Struct, Generic[T], frozen=True):
+    """All objects of an informer. The indexer must have the index `namespace`, as a SharedInformer's has."""
+
+    indexer: Indexer[T]
+
+    def get(self, key: str) -> T | None:
+        """By `namespace/name`, or `name` for cluster-scoped objects."""
+        return self.indexer.get_by_key(key)
+
+    def list(self, selector: Selector = everything) -> list[T]:
+        return [item for item in self.indexer.list() if selector(item.metadata.labels)]
+
+    def namespaced(self, namespace: str) -> NamespaceLister[T]:
+        return NamespaceLister(self.indexer, namespace)

@@ -58,7 +58,7 @@ class _Server(RestClient):
 @pytest.mark.parametrize("expires", ["", "1", "2"])
 def test_pages_are_one_list(monkeypatch: pytest.MonkeyPatch, expires: str) -> None:
     """Also when a continue token expires: then the list begins anew, as one page."""
-    monkeypatch.setattr("kproxy.client.cluster.PAGE", 1)
+    monkeypatch.setattr("kproxy.client.rest.PAGE", 1)
     told: list[str] = []
     contents = dict(read_objects(_Server(expires), "", told.append))
     loaded = load_contents(contents)

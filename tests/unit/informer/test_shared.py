@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,19 +129,6 @@ def test_a_relist_without_news_notifies_only_handlers_that_want_resyncs() -> Non
     subject.replace([service("a", 2)])
     deliver(listener)
     assert log.calls == ["add a initially", "update a 1>2"]
-
-
-def test_transform_changes_objects_before_anybody_sees_them() -> None:
-    def shorten(item: Service) -> Service:
-        return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, labels={}))
-
-    subject: SharedInformer[Service] = SharedInformer(lambda: 0.0, transform=shorten)
-    subject.replace([service("a", labels={"x": "y"})])
-    subject.add(service("b", labels={"x": "y"}))
-    subject.update(service("b", 2, labels={"x": "y"}))
-    assert [dict(item.metadata.labels) for item in subject.indexer.list()] == [{}, {}]
-    subject.delete(service("b", 3))
-    assert subject.indexer.list_keys() == ["default/a"]
 
 
 def test_functions_make_a_handler() -> None:
