@@ -213,16 +213,18 @@ def _status(conf: NetConf, store: Store) -> None:
         if ipam.next_address(item, taken, conf.reserved, leases.last.get(item.key)) is None:
             raise unavailable(f"no address is free in {', '.join(str(part.subnet) for part in item.ranges)}")
     try:
-        from kproxy.linux.pod.rtnetlink import Rtnetlink
-
-        with Rtnetlink() as node:
-            link = node.link(conf.bridge)
+        with podlink.open_route() as node:
+            link = podlink.find_link(node, conf.bridge)
             # Leases that outlived their containers say nothing, and with a namespace its interface goes.
             done = (record for record in leases.records.values() if record.state == ipam.DONE)
-            left = [record for record in done if node.link(record.link) is not None] if not (link and link.up) else []
-    except OSError as error:
-        raise unavailable(f"rtnetlink: {error.strerror or error}") from error
-    if link is not None and link.kind != "bridge":
+            left = (
+                [record for record in done if podlink.find_link(node, record.link)]
+                if not (link and podlink.is_up(link))
+                else []
+            )
+    except podlink.refused() as error:
+        raise unavailable(f"rtnetlink: {error}") from error
+    if link is not None and podlink.kind_of(link) != "bridge":
         raise unavailable(f"the bridge's name {conf.bridge} is taken")
     if left:
         what = "is not there" if link is None else "is down"

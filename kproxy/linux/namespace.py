@@ -1,9 +1,9 @@
 """Network namespaces: naming one, and working inside it without ever stepping into it by accident.
 
-A thread that enters a namespace never leaves it. So a `Namespace` owns one thread, which enters at the start, does
-whatever is asked of it with `call`, and ends when the namespace is closed; no other thread changes its namespace. Child
-processes inherit the namespace of the thread that starts them, so nothing has to be executed in between (`ip netns
-exec` costs a process start), and no code runs between fork and exec.
+A thread that enters a namespace never leaves it, except from `inside`. So a `Namespace` owns one thread, which enters
+at the start, does whatever is asked of it with `call`, and ends when the namespace is closed; no other thread changes
+its namespace. Child processes inherit the namespace of the thread that starts them, so nothing has to be executed in
+between (`ip netns exec` costs a process start), and no code runs between fork and exec.
 
     >>> with Namespace.current() as here:
     ...     here.call(len, "abc")
@@ -15,10 +15,11 @@ calling thread, /proc/self/net that of the main thread, and /proc/sys/net that o
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
@@ -128,6 +129,30 @@ def in_initial_namespace(proc: str = "/proc") -> bool:
         return "netdev_max_backlog" in os.listdir(f"{proc}/sys/net/core")
     except OSError:
         return True
+
+
+@contextlib.contextmanager
+def inside(descriptor: int) -> Iterator[None]:
+    """The calling thread is in the network namespace of an open file, and back in its own afterwards.
+
+    Raises:
+        OSError: it is not a network namespace, or may not be entered.
+    """
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _setns(descriptor)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def _setns(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def _enter(path: str) -> None:

@@ -4,6 +4,6 @@
     Node objects ─> nodes ─> plan (links, addresses, routes, neighbours, FDB entries, sysctls) ─> difference
 
 Nothing here opens a socket or a file or runs a process; `kproxy.linux` carries plans out. The modules that the CNI
-plugin imports need only the standard library, because it is started once per pod: msgspec alone would cost it 20 ms.
+plugin imports need only the standard library, because it may be started once per pod: msgspec would cost it 20 ms.
 docs/cni.md is the user's page.
 """

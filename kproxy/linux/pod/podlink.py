@@ -1,34 +1,67 @@
 """Carries out the plan of one attachment, and reads it back: bridge, veth pair, addresses, routes, sysctls.
 
-Call these from a thread that is in the node's network namespace. Everything may be done again: what is there already is
-left alone, and what an ADD that was killed left of the same attachment is deleted. An attachment takes five messages to
-the kernel if its bridge is there: each costs a system call and a turn at the one lock that all of rtnetlink has.
+Call these from a thread that is in the node's network namespace: pyroute2's socket belongs to the namespace that its
+thread was in when it was opened. Everything may be done again: what is there already is left alone, and what an ADD
+that was killed left of the same attachment is deleted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from kproxy.linux.pod.rtnetlink import (
-    KernelRoute,
-    Link,
-    NetlinkError,
-    Request,
-    Rtnetlink,
-    add_address,
-    add_route,
-    add_veth,
-    inside,
-    set_link,
-    set_port,
-)
+from kproxy.linux.lazy_import import load
+from kproxy.linux.namespace import inside
 from kproxy.overlay.attach import BridgePlan, PodPlan
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.netconf import Route
+
+_LOOPBACK: Final = 1
+"""The index of `lo` in every network namespace."""
+_UP: Final = 1
+_NODAD: Final = 2
+_LINK_SCOPE: Final = 253
+_MAIN_TABLE: Final = 254
+
+
+def open_route() -> Any:
+    """pyroute2's IPRoute of the namespace that the calling thread is in; close it when done."""
+    return load("pyroute2").IPRoute(ext_ack=True, strict_check=True)
+
+
+def refused() -> tuple[type[Exception], ...]:
+    """What is raised when the kernel refuses something."""
+    return OSError, load("pyroute2.netlink.exceptions").NetlinkError
+
+
+def code_of(error: Exception) -> int:
+    """The errno of what `refused` lists."""
+    return int(getattr(error, "code", None) or getattr(error, "errno", None) or 0)
+
+
+def find_link(route: Any, name: str) -> Any:
+    """An interface by its name as pyroute2 gives it; None if it is not there."""
+    try:
+        return next(iter(route.link("get", ifname=name)))
+    except refused() as error:
+        if code_of(error) == errno.ENODEV:
+            return None
+        raise
+
+
+def kind_of(link: Any) -> str:
+    """`bridge`, `veth`; "" of hardware."""
+    return link.get(("linkinfo", "kind")) or ""
+
+
+def is_up(link: Any) -> bool:
+    """Whether it was brought up."""
+    return bool(link["flags"] & _UP)
 
 
 @contextlib.contextmanager
@@ -61,10 +94,11 @@ def _as_cni_error(what: str) -> Iterator[None]:
     """Turns the kernel's refusals into CNI errors."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.EPERM, errno.EACCES):
+    except refused() as error:
+        if code_of(error) in (errno.EPERM, errno.EACCES):
             raise CniError(Code.NOT_PERMITTED, f"{what}: not permitted", "the plugin needs root") from error
-        raise CniError(Code.KERNEL_REFUSED, f"{what} failed", error.strerror or str(error)) from error
+        words = error.args[1] if len(error.args) > 1 else str(error)
+        raise CniError(Code.KERNEL_REFUSED, f"{what} failed", words) from error
 
 
 def attach(plan: PodPlan, netns: str, opened: int | None = None) -> None:
@@ -73,102 +107,143 @@ def attach(plan: PodPlan, netns: str, opened: int | None = None) -> None:
     Raises:
         CniError: what failed; what was made until then may remain, and `detach` removes it.
     """
-    with open_netns(netns, opened) as descriptor, _as_cni_error("opening rtnetlink"), Rtnetlink() as node:
+    with open_netns(netns, opened) as descriptor, _as_cni_error("opening rtnetlink"), open_route() as node:
         bridge = ensure_bridge(node, plan.bridge)
         with _as_cni_error("setting sysctls"):
             _write_sysctls(plan.sysctls, plan.optional)
         _make_veth(node, plan, bridge, descriptor, netns)
         with _as_cni_error(f"entering {netns}"), inside(descriptor):
             _prepare_ipv6(plan.ifname, plan.addresses)
-            pod = Rtnetlink()
+            pod = open_route()
         with pod:
             _configure_pod(pod, plan)
 
 
-def _make_veth(node: Rtnetlink, plan: PodPlan, bridge: Link, descriptor: int, netns: str) -> None:
-    asks = [
-        add_veth(plan.link, plan.link_mac, plan.mtu, bridge.ifindex, (plan.ifname, plan.mac, descriptor)),
-        set_port(plan.link, plan.hairpin),
-    ]
-    for again in (False, True):
+def _make_veth(node: Any, plan: PodPlan, bridge: int, descriptor: int, netns: str) -> None:
+    """Makes the pair, one end at the bridge, the other in the namespace. Both are down: an end does not come up before
+    it knows the other (ENOTCONN of veth_open)."""
+    size = {"mtu": plan.mtu} if plan.mtu else {}
+    peer = {"ifname": plan.ifname, "address": plan.mac, "net_ns_fd": descriptor, **size}
+    ends = {"ifname": plan.link, "kind": "veth", "address": plan.link_mac, "master": bridge, "peer": peer, **size}
+    with _as_cni_error(f"making the veth pair {plan.link}"):
         try:
-            node.carry_out(asks)
-            return
-        except NetlinkError as error:
-            # Which of both names was taken, the kernel does not say. The node's end is ours alone: of an ADD that was
-            # killed, or of the container's interface, which keeps its name for it.
-            if error.errno == errno.EEXIST and error.index == 0:
-                if not again and node.link(plan.link) is not None:
-                    with _as_cni_error(f"deleting what was left of {plan.link}"):
-                        node.delete_link(plan.link)
-                    continue
-                raise CniError(
-                    Code.NAME_TAKEN, "the interface name is taken in the container", f"{plan.ifname} in {netns}"
-                ) from error
-            with _as_cni_error(f"{'bringing up' if error.index else 'making'} the veth pair {plan.link}"):
+            _add_veth(node, ends)
+        except refused() as error:
+            if code_of(error) != errno.EEXIST:
                 raise
+            raise CniError(
+                Code.NAME_TAKEN, "the interface name is taken in the container", f"{plan.ifname} in {netns}"
+            ) from error
+    with _as_cni_error(f"bringing up the veth pair {plan.link}"):
+        index = _index(node, plan.link)
+        node.link("set", index=index, state="up")
+        node.brport("set", index=index, mode=int(plan.hairpin))
 
 
-def ensure_bridge(node: Rtnetlink, plan: BridgePlan) -> Link:
-    """The bridge with its addresses, made if it is not there. Raises CniError."""
+def _add_veth(node: Any, ends: Mapping[str, object]) -> None:
+    try:
+        node.link("add", **ends)
+    except refused() as error:
+        # Which of both names was taken, the kernel does not say. The node's end is ours alone: of an ADD that was
+        # killed, or of the container's interface, which keeps its name for it.
+        if code_of(error) != errno.EEXIST or not _delete_link(node, str(ends["ifname"])):
+            raise
+        node.link("add", **ends)
+
+
+def _delete_link(node: Any, name: str) -> bool:
+    """Deletes an interface; False if it is not there."""
+    try:
+        node.link("del", ifname=name)
+    except refused() as error:
+        if code_of(error) == errno.ENODEV:
+            return False
+        raise
+    return True
+
+
+def _index(route: Any, name: str) -> int:
+    link = find_link(route, name)
+    if link is None:
+        raise OSError(errno.ENODEV, "the interface vanished again")
+    return int(link["index"])
+
+
+def ensure_bridge(node: Any, plan: BridgePlan) -> int:
+    """The index of the bridge with its addresses, made if it is not there. Raises CniError."""
     with _as_cni_error(f"making the bridge {plan.name}"):
-        link = node.link(plan.name)
+        link = find_link(node, plan.name)
         if link is None:
             try:
-                node.add_bridge(plan.name, plan.mac)
+                # Its MTU comes later: only then does it stay when ports come and go.
+                node.link("add", ifname=plan.name, kind="bridge", address=plan.mac)
                 _prepare_ipv6(plan.name, plan.addresses)
-            except NetlinkError as error:
-                if error.errno != errno.EEXIST:  # another ADD was quicker
+            except refused() as error:
+                if code_of(error) != errno.EEXIST:  # another ADD was quicker
                     raise
-            link = node.link(plan.name)
+            link = find_link(node, plan.name)
         if link is None:
-            raise NetlinkError(errno.ENODEV, "it vanished again")
-        if link.kind != "bridge":
+            raise OSError(errno.ENODEV, "it vanished again")
+        if kind_of(link) != "bridge":
             raise CniError(
-                Code.NAME_TAKEN, "the bridge's name is taken", f"{plan.name} is of kind {link.kind or 'hardware'}"
+                Code.NAME_TAKEN, "the bridge's name is taken", f"{plan.name} is of kind {kind_of(link) or 'hardware'}"
             )
-        if not link.up or (plan.mtu and link.mtu != plan.mtu):
-            node.set_link(plan.name, plan.mtu)
+        index = int(link["index"])
+        if not is_up(link) or (plan.mtu and link.get("mtu") != plan.mtu):
+            node.link("set", index=index, state="up", **({"mtu": plan.mtu} if plan.mtu else {}))
         if plan.addresses:
-            there = node.addresses(link.ifindex)
+            there = _addresses(node, index)
             for address in plan.addresses:
                 if address not in there:
-                    node.add_address(link.ifindex, address)
-    return link
+                    try:
+                        _add_address(node, index, address)
+                    except refused() as error:
+                        if code_of(error) != errno.EEXIST:
+                            raise
+    return index
 
 
-def _configure_pod(pod: Rtnetlink, plan: PodPlan) -> None:
+def _addresses(route: Any, index: int) -> set[str]:
+    """The addresses of an interface, with prefix lengths."""
+    return {f"{each.get('local') or each.get('address')}/{each['prefixlen']}" for each in route.get_addr(index=index)}
+
+
+def _add_address(route: Any, index: int, address: str) -> None:
+    """Adds an address with its prefix length, without duplicate address detection."""
+    interface = ipaddress.ip_interface(address)
+    more: dict[str, object] = {}
+    if interface.version == 6:
+        more["flags"] = _NODAD
+    elif interface.network.prefixlen < 31:
+        more["broadcast"] = str(interface.network.broadcast_address)
+    route.addr("add", index=index, address=str(interface.ip), prefixlen=interface.network.prefixlen, **more)
+
+
+def _configure_pod(pod: Any, plan: PodPlan) -> None:
     with _as_cni_error(f"configuring {plan.ifname}"):
-        pod.carry_out([set_link("lo"), set_link(plan.ifname)])
-        link = pod.link(plan.ifname)
-        if link is None:
-            raise NetlinkError(errno.ENODEV, "the interface vanished again")
-    steps: list[tuple[str, Request]] = [
-        (f"adding {address} to {plan.ifname}", add_address(link.ifindex, address)) for address in plan.addresses
-    ]
-    steps += [
-        (f"adding the route to {route.destination}", add_route(kernel_route(route, link.ifindex)))
-        for route in plan.routes
-    ]
-    try:
-        pod.carry_out([ask for _, ask in steps])
-    except NetlinkError as error:
-        with _as_cni_error(steps[error.index][0]):
-            raise
+        pod.link("set", index=_LOOPBACK, state="up")
+        index = _index(pod, plan.ifname)
+        pod.link("set", index=index, state="up")
+    for address in plan.addresses:
+        with _as_cni_error(f"adding {address} to {plan.ifname}"):
+            _add_address(pod, index, address)
+    for route in plan.routes:
+        with _as_cni_error(f"adding the route to {route.destination}"):
+            _add_route(pod, route, index)
 
 
-def kernel_route(route: Route, index: int) -> KernelRoute:
-    """A planned route as the kernel knows it."""
-    scope = route.scope if route.scope is not None else (0 if route.gateway is not None else 253)
-    return KernelRoute(
-        str(route.destination),
-        str(route.gateway) if route.gateway is not None else "",
-        index,
-        route.table or 254,
-        route.priority,
-        route.mtu,
-        route.advmss,
-        scope,
+def _add_route(pod: Any, route: Route, index: int) -> None:
+    """Adds a route, or replaces that of the same destination, table and priority."""
+    metrics = {name: value for name, value in (("mtu", route.mtu), ("advmss", route.advmss)) if value}
+    wanted = {
+        "gateway": str(route.gateway) if route.gateway is not None else None,
+        "priority": route.priority,
+        "metrics": metrics,
+    }
+    scope = route.scope if route.scope is not None else (0 if route.gateway is not None else _LINK_SCOPE)
+    more = {name: value for name, value in wanted.items() if value}
+    pod.route(
+        "replace", dst=str(route.destination), oif=index, table=route.table or _MAIN_TABLE, scope=scope, proto=3, **more
     )
 
 
@@ -218,8 +293,8 @@ def _write_file(path: str, value: str) -> None:
 
 def detach(link: str) -> None:
     """Deletes an attachment's veth pair, both ends of it; nothing if it is not there. Raises CniError."""
-    with _as_cni_error(f"deleting {link}"), Rtnetlink() as node:
-        node.delete_link(link)
+    with _as_cni_error(f"deleting {link}"), open_route() as node:
+        _delete_link(node, link)
 
 
 def check(plan: PodPlan, netns: str, opened: int | None = None) -> list[str]:
@@ -229,53 +304,54 @@ def check(plan: PodPlan, netns: str, opened: int | None = None) -> list[str]:
     later in the list may have changed them, as `tuning` and `sbr` do.
     """
     found: list[str] = []
-    with open_netns(netns, opened) as descriptor, _as_cni_error("reading links"), Rtnetlink() as node:
-        bridge, port = node.link(plan.bridge.name), node.link(plan.link)
-        if bridge is None or bridge.kind != "bridge":
+    with open_netns(netns, opened) as descriptor, _as_cni_error("reading links"), open_route() as node:
+        bridge, port = find_link(node, plan.bridge.name), find_link(node, plan.link)
+        if bridge is None or kind_of(bridge) != "bridge":
             found.append(f"bridge {plan.bridge.name} is not there")
         else:
             found += _down(bridge)
-            there = node.addresses(bridge.ifindex)
-            found += [f"bridge {bridge.name} lacks {item}" for item in plan.bridge.addresses if item not in there]
+            there = _addresses(node, bridge["index"])
+            found += [f"bridge {plan.bridge.name} lacks {item}" for item in plan.bridge.addresses if item not in there]
         if port is None:
             found.append(f"{plan.link} is not there")
         else:
             found += _down(port)
-            if bridge is not None and port.master != bridge.ifindex:
-                found.append(f"{plan.link} is not at bridge {bridge.name}")
-            elif port.hairpin != plan.hairpin:
-                found.append(f"hairpin mode of {plan.link} is {'on' if port.hairpin else 'off'}")
+            hairpin = bool(port.get_nested("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_MODE"))
+            if bridge is not None and port.get("master") != bridge["index"]:
+                found.append(f"{plan.link} is not at bridge {plan.bridge.name}")
+            elif hairpin != plan.hairpin:
+                found.append(f"hairpin mode of {plan.link} is {'on' if hairpin else 'off'}")
         found += _sysctl_differences(plan)
         with inside(descriptor):
-            pod = Rtnetlink()
+            pod = open_route()
         with pod:
             found += _pod_differences(pod, plan)
     return found
 
 
-def _down(link: Link) -> list[str]:
-    return [] if link.up else [f"{link.name} is down"]
+def _down(link: Any) -> list[str]:
+    return [] if is_up(link) else [f"{link.get('ifname')} is down"]
 
 
-def _pod_differences(pod: Rtnetlink, plan: PodPlan) -> list[str]:
-    link = pod.link(plan.ifname)
+def _pod_differences(pod: Any, plan: PodPlan) -> list[str]:
+    link = find_link(pod, plan.ifname)
     if link is None:
         return [f"{plan.ifname} is not in the container"]
-    found = _down(link)
-    there = pod.addresses(link.ifindex)
+    found, index = _down(link), link["index"]
+    there = _addresses(pod, index)
     found += [f"{plan.ifname} lacks {address}" for address in plan.addresses if address not in there]
-    routes: dict[int, list[KernelRoute]] = {}
+    routes = {
+        (each["family"], each.get("dst"), each["dst_len"], each.get("gateway"), each.get("oif"))
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for each in pod.get_routes(family=family)
+    }
     for route in plan.routes:
-        family = socket.AF_INET if route.destination.version == 4 else socket.AF_INET6
-        if family not in routes:
-            routes[family] = pod.routes(family)
-        if not any(_same_route(kernel_route(route, link.ifindex), item) for item in routes[family]):
-            found.append(f"route to {route.destination} via {route.gateway or plan.ifname} is not in the container")
+        net, gateway = route.destination, str(route.gateway) if route.gateway is not None else None
+        family = socket.AF_INET if net.version == 4 else socket.AF_INET6
+        destination = str(net.network_address) if net.prefixlen else None
+        if (family, destination, net.prefixlen, gateway, index) not in routes:
+            found.append(f"route to {net} via {route.gateway or plan.ifname} is not in the container")
     return found
-
-
-def _same_route(desired: KernelRoute, there: KernelRoute) -> bool:
-    return (desired.destination, desired.gateway, desired.ifindex) == (there.destination, there.gateway, there.ifindex)
 
 
 def _sysctl_differences(plan: PodPlan) -> list[str]:
