@@ -216,12 +216,9 @@ def _status(conf: NetConf, store: Store) -> None:
         with podlink.open_route() as node:
             link = podlink.find_link(node, conf.bridge)
             # Leases that outlived their containers say nothing, and with a namespace its interface goes.
-            done = (record for record in leases.records.values() if record.state == ipam.DONE)
-            left = (
-                [record for record in done if podlink.find_link(node, record.link)]
-                if not (link and podlink.is_up(link))
-                else []
-            )
+            works = link is not None and podlink.is_up(link)
+            done = [] if works else [each for each in leases.records.values() if each.state == ipam.DONE]
+            left = [each for each in done if podlink.find_link(node, each.link) is not None]
     except podlink.refused() as error:
         raise unavailable(f"rtnetlink: {error}") from error
     if link is not None and podlink.kind_of(link) != "bridge":
