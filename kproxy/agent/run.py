@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import queue
 import random
 import signal
 import sys
@@ -36,10 +37,8 @@ from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncObserver
 from kproxy.agent.proxy.proxier import FamilyProxier
 from kproxy.agent.proxy.runner import FIRST_RETRY, LONGEST_RETRY, BoundedFrequencyRunner
-from kproxy.agent.sources.apiserver import Source
+from kproxy.agent.sources.apiserver import MeteredHttpClient, RequestLog, Source
 from kproxy.agent.sources.files import FileSnapshot, FileSource, FileWatch
-from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
-from kproxy.agent.stop_event import StopEvent
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.linux.errors import LockHeldError, ToolFailedError, UnreadableDumpError, is_lock_held
@@ -60,6 +59,33 @@ PERSEVERANCE: Final = 10.0
 
 ENDING: Final = 30.0
 """Seconds that a sync under way at the end may take."""
+
+
+class StopEvent:
+    """As `threading.Event`, for one thread that waits, and a signal handler may set it: once set, it stays so.
+
+    A handler runs in the main thread, between any two of its instructions. `threading.Event` has a lock that `wait`
+    holds for moments; a handler that comes in such a moment and calls `set` waits for that lock for ever. `put` of a
+    SimpleQueue may be called there, as Python's documentation says.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._woken.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is set, so many seconds at most; whether it is."""
+        if not self._set:
+            with contextlib.suppress(queue.Empty):
+                self._woken.get(timeout=seconds)
+        return self._set
 
 
 class Agent:

@@ -15,9 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from kproxy.agent.sources.apiserver import ApiSource
+from kproxy.agent.sources.apiserver import ApiSource, MeteredHttpClient, RequestLog
 from kproxy.agent.status.metrics import Metrics
-from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.api.kubeproxyconfig.decode import load_config
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service

@@ -2,7 +2,7 @@
 
 Source: AddFlags in kubernetes/kubernetes cmd/kube-proxy/app/options.go, and AddFlags of component-base's logs/api/v1.
 Each flag is here, with the field of the configuration that it stands for, or with the reason why it changes nothing.
-A flag that kube-proxy has no longer, or on Windows only, is in `REFUSED`, so that it can be refused with the reason.
+Flags that kube-proxy has no longer (klog's), or on Windows only, are unknown.
 """
 
 from __future__ import annotations
@@ -102,30 +102,6 @@ FLAGS: Final = (
 
 BY_NAME: Final = {flag.name: flag for flag in FLAGS}
 BY_FIELD: Final = {flag.field: flag.name for flag in FLAGS if flag.field}
-
-_KLOG: Final = "kube-proxy has not had it since v1.26; logs go to stderr, --logging-format and -v say how"
-_WINDOWS: Final = "kube-proxy has it on Windows only"
-
-REFUSED: Final = {
-    **dict.fromkeys(
-        ("add-dir-header", "alsologtostderr", "log-backtrace-at", "log-dir", "log-file", "log-file-max-size",
-         "logtostderr", "one-output", "skip-headers", "skip-log-headers", "stderrthreshold"),
-        _KLOG,
-    ),
-    **dict.fromkeys(
-        ("enable-dsr", "forward-healthcheck-vip", "network-name", "root-hns-endpoint-name", "source-vip",
-         "windows-service"),
-        _WINDOWS,
-    ),
-}  # fmt: skip
-"""Flags that kube-proxy v1.36 does not have on Linux, and why."""
-
-
-def why_refused(name: str) -> str:
-    """Why there is no flag of this name, if the reason is known; "" otherwise."""
-    if name.startswith("nftables-"):
-        return "kube-proxy has no flags for nftables mode: its configuration file has the section nftables"
-    return REFUSED.get(name, "")
 
 
 def parse_value(flag: Flag, text: str) -> object:

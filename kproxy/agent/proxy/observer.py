@@ -17,7 +17,6 @@ class SyncDone(msgspec.Struct, frozen=True):
     Attributes:
         report: what it did.
         seconds: how long it took.
-        finished: when it ended, in seconds of the proxier's clock.
         service_changes, slice_changes: how many objects it took.
         trigger_times: when the changed endpoints changed in the cluster, RFC 3339, from the annotation
             endpoints.kubernetes.io/last-change-trigger-time of the slices taken since the last success.
@@ -30,7 +29,6 @@ class SyncDone(msgspec.Struct, frozen=True):
     family: IPFamily
     report: SyncReport
     seconds: float
-    finished: float
     service_changes: int = 0
     slice_changes: int = 0
     trigger_times: tuple[str, ...] = ()
@@ -51,8 +49,6 @@ class SyncFailed(msgspec.Struct, frozen=True):
 
     family: IPFamily
     check: bool
-    seconds: float
-    finished: float
     error: str
     service_changes: int = 0
     slice_changes: int = 0

@@ -210,7 +210,6 @@ class FamilyProxier:
             family=self.family,
             report=report,
             seconds=self._clock() - start,
-            finished=self._clock(),
             service_changes=len(taken.services),
             slice_changes=len(taken.slices),
             trigger_times=triggers,
@@ -345,7 +344,7 @@ class FamilyProxier:
             retryIn=round(retry or 0.0, 2),
         )
         changes = len(self._taken.services), len(self._taken.slices)
-        self._observer.failed(SyncFailed(self.family, run.check, now - start, now, str(error), *changes))
+        self._observer.failed(SyncFailed(self.family, run.check, str(error), *changes))
 
 
 def _seconds(steps: Iterable[StepTime]) -> dict[str, float]:

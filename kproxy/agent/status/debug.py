@@ -9,7 +9,9 @@ Fields of the query:
 /debug/rules are the rules as the last sync wanted them, with provenance; whether that sync succeeded is said with them.
 In nftables mode they are all objects of the table, and `table` is kube-proxy.
 /debug/trace reads the kernel's rules and host, so that it tells what happens now, also to what others have written;
-with rules=wanted it takes the rules of the last sync. Its JSON is that of `kproxy trace -o json` (docs/trace.md).
+with rules=wanted it takes the rules of the last sync. In iptables mode the kernel's rules are what iptables-save of the
+variant in use prints; in nftables mode all of the namespace, since native nftables stands beside those of iptables.
+Its JSON is that of `kproxy trace -o json` (docs/trace.md).
 """
 
 from __future__ import annotations
@@ -19,9 +21,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from kproxy.agent.status.debug_rules import Rendered, debug_index
 from kproxy.cluster.rules import HostRules
-from kproxy.dataplane import Host
+from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.json import report_record
 from kproxy.dataplane.query.report import Report, report
@@ -29,10 +30,21 @@ from kproxy.dataplane.query.spec import FIELDS, read_question
 from kproxy.errors import InputError, KproxyError
 from kproxy.family import join_host_port
 from kproxy.httpd.server import JSON, Handler, Request, Response, text_response
-from kproxy.render import RenderedTable
+from kproxy.netfilter import Ruleset
+from kproxy.netfilter.family import Family
+from kproxy.netfilter.nftables.rule import RulePrinter
+from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Table
+from kproxy.netfilter.nftables.style import BOOKWORM
+from kproxy.render import RenderedTable, RenderedTarget
+from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.nftables.save import nft_ruleset
 from kproxy.render.origin import Origin
 from kproxy.render.provenance import ObjectRecord, RuleRecord, object_record, rule_record
 from kproxy.services import IPFamily, ServicePortName
+
+Rendered = RenderedTarget | RenderedTable
+Notes = Mapping[tuple[str, str], Mapping[str, str]]
+"""The provenance of rules by table, chain, and text, so that it also serves rules read from the kernel."""
 
 RULES_FIELDS: Final = ("service", "family", "table", "chain", "o")
 TRACE_FIELDS: Final = (*FIELDS, "service", "family", "rules", "o")
@@ -274,3 +286,74 @@ def _check_fields(query: Mapping[str, str], known: Sequence[str]) -> None:
     for field in query:
         if field not in known:
             raise InputError(f"{field}: unknown field (known: {', '.join(known)})")
+
+
+# --- the rules that /debug/trace asks, each of kproxy's with its provenance ---
+
+
+def debug_index(rendered: Rendered, family: Family, kernel: HostRules | None) -> Index:
+    """The rules of a family ready for traces: the kernel's, or without those the rendered ones."""
+    if isinstance(rendered, RenderedTable):
+        return _table_index(rendered, family, kernel)
+    desired = saved_ruleset(rendered.restore_text, family)
+    notes = _notes(desired, rendered)
+    rulesets = [desired] if kernel is None else [each.ruleset for each in kernel.iptables(family)]
+
+    def note(table: str, chain: str, number: int) -> str | None:
+        known = notes.get((table, chain))
+        found = next((each for ruleset in rulesets if (each := ruleset.chain(table, chain)) is not None), None)
+        return known.get(found.rules[number - 1].to_save(chain)) if known and found is not None else None
+
+    return index_ruleset(desired if kernel is None else kernel.iptables(family), note, family=family)
+
+
+def _table_index(rendered: RenderedTable, family: Family, kernel: HostRules | None) -> Index:
+    desired = nft_ruleset(rendered.restore_text)
+    notes = _table_notes(desired, rendered)
+    nftables = desired if kernel is None else kernel.nftables
+    printers = {name: (table, _printer(table)) for name, table in _tables(nftables)}
+
+    def note(table: str, chain: str, number: int) -> str | None:
+        known = notes.get((table, chain))
+        if not known or table not in printers:
+            return None
+        native, printer = printers[table]
+        found = native.chain(chain)
+        return known.get(printer.rule(found.rules[number - 1])) if found is not None else None
+
+    iptables = () if kernel is None else kernel.iptables(family)
+    return index_ruleset(iptables, note, nftables=nftables, family=family)
+
+
+def _notes(desired: Ruleset, rendered: RenderedTarget) -> Notes:
+    origins = rendered.rule_origins()
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for table in desired.tables:
+        for chain in table.chains:
+            texts = (rule.to_save(chain.name) for rule in chain.rules)
+            reasons = origins.get((table.name, chain.name), ())
+            found[(table.name, chain.name)] = dict(zip(texts, map(str, reasons), strict=False))
+    return found
+
+
+def _table_notes(desired: NftRuleset, rendered: RenderedTable) -> Notes:
+    origins = rendered.rule_origins()
+    return {
+        (name, chain.name): dict(zip(_texts(table, chain), map(str, origins.get((name, chain.name), ())), strict=False))
+        for name, table in _tables(desired)
+        for chain in table.chains
+    }
+
+
+def _texts(table: Table, chain: Chain) -> Iterator[str]:
+    return map(_printer(table).rule, chain.rules)
+
+
+def _printer(table: Table) -> RulePrinter:
+    return RulePrinter(table.family, BOOKWORM, {item.name: item for item in table.sets})
+
+
+def _tables(ruleset: NftRuleset | None) -> Iterator[tuple[str, Table]]:
+    """Tables by family and name, as traces name them."""
+    for table in ruleset.tables if ruleset is not None else ():
+        yield f"{table.family.value} {table.name}", table

@@ -83,11 +83,6 @@ class ProxyHealth:
         self._queued: dict[IPFamily, float] = {}
         self._failures: dict[IPFamily, str] = {}
 
-    @property
-    def node_eligible(self) -> bool:
-        """Whether the node may get traffic."""
-        return self._eligible()
-
     def queued(self, family: IPFamily) -> None:
         """Something waits for a sync."""
         with self._lock:

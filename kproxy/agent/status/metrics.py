@@ -110,7 +110,8 @@ _NFTABLES_ROWS: Final[tuple[_Row, ...]] = (
      "[ALPHA] Cumulative proxy nftables cleanup failures", (_FAMILY,), ()),
 )  # fmt: skip
 
-_STARTED: Final = time.time()
+STARTED: Final = int(time.time())
+"""When the process started, in seconds since 1970: what the header Process-Start-Time-Unix says."""
 
 # Go's client has no *_created series; kube-proxy's names are a contract.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -178,11 +179,6 @@ class Metrics:
 
     def _labelled(self, name: str, labels: tuple[str, ...]) -> Counter | Gauge | Histogram:
         return self._metrics[name].labels(*labels) if labels else self._metrics[name]
-
-    @property
-    def started(self) -> int:
-        """When the process started, in seconds since 1970: what the header Process-Start-Time-Unix says."""
-        return int(_STARTED)
 
     def watch(self, sources: Sources) -> None:
         """Whom to ask at a scrape from now on."""

@@ -23,7 +23,7 @@ import msgspec
 
 from kproxy.agent.log import event
 from kproxy.agent.status.health import ProxyHealth
-from kproxy.agent.status.metrics import CONTENT_TYPE, Metrics
+from kproxy.agent.status.metrics import CONTENT_TYPE, STARTED, Metrics
 from kproxy.errors import InputError
 from kproxy.httpd.server import (
     JSON,
@@ -134,22 +134,14 @@ def serve(
         InputError: an invalid address.
     """
     served: list[StatusPort | None] = []
-    try:
-        for name, address, router in (
-            ("healthz", healthz_address, health_router(pages)),
-            ("metrics", metrics_address, metrics_router(pages)),
-        ):
-            if not address:
-                served.append(None)
-                continue
-            port = StatusPort(servers, name, parse_address(address), router, retry)
-            served.append(port)
+    for name, address, router in (
+        ("healthz", healthz_address, health_router(pages)),
+        ("metrics", metrics_address, metrics_router(pages)),
+    ):
+        port = StatusPort(servers, name, parse_address(address), router, retry) if address else None
+        if port is not None:
             port.open(hard_fail)
-    except BaseException:
-        for each in served:
-            if each is not None:
-                each.close()
-        raise
+        served.append(port)
     return served[0], served[1]
 
 
@@ -181,7 +173,7 @@ def metrics_router(pages: Pages) -> Router:
     """What port 10249 answers."""
 
     def metrics(_request: Request) -> Response:
-        headers = {"Process-Start-Time-Unix": str(pages.metrics.started)}
+        headers = {"Process-Start-Time-Unix": str(STARTED)}
         return Response(pages.metrics.text().encode(), 200, CONTENT_TYPE, headers)
 
     routes = {

@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from kproxy.agent.config.options import Settings
 from kproxy.agent.proxy.host import open_namespace
-from kproxy.agent.proxy.node import MetaProxier, NodeFamily
 from kproxy.agent.proxy.observer import SyncDone, SyncFailed, SyncObserver
+from kproxy.agent.run import Agent
 from kproxy.agent.status.collect import NodeCollection, guarded
 from kproxy.agent.status.health import ProxyHealth, node_eligible
 from kproxy.agent.status.metrics import Metrics
 from kproxy.agent.status.ports import Pages, serve
-from kproxy.agent.status.rest_metrics import RequestLog
 from kproxy.agent.status.service_health import EVERYWHERE, ServiceHealthServer
 from kproxy.api.kubeproxyconfig.configz import configz_json
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
@@ -37,25 +35,6 @@ from kproxy.services import IPFamily, ServiceState
 if TYPE_CHECKING:
     from kproxy.agent.status.debug import TraceText
     from kproxy.cluster.rules import HostRules
-
-
-class RunningAgent(Protocol):
-    """What is read of the agent. See `kproxy.agent.run.Agent`."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def meta_proxier(self) -> MetaProxier: ...
-
-    @property
-    def members(self) -> tuple[NodeFamily, ...]: ...
-
-    @property
-    def requests(self) -> RequestLog: ...
-
-    def unready(self) -> str:
-        """Why no rules are kept yet, or ""."""
 
 
 class Telemetry:
@@ -86,9 +65,7 @@ class Telemetry:
 class AgentSources:
     """What is looked up at a scrape. See `metrics.Sources`."""
 
-    def __init__(
-        self, agent: RunningAgent, namespace: Namespace, ports: Mapping[IPFamily, ServiceHealthServer]
-    ) -> None:
+    def __init__(self, agent: Agent, namespace: Namespace, ports: Mapping[IPFamily, ServiceHealthServer]) -> None:
         self._agent = agent
         self._namespace = namespace
         self._ports = ports
@@ -117,7 +94,7 @@ class AgentSources:
 
 
 @contextlib.contextmanager
-def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> Iterator[SyncObserver]:
+def serve_status(agent: Agent, trace_text: TraceText | None = None) -> Iterator[SyncObserver]:
     """Serves an agent's ports while the context is open, in the namespace that it programs.
 
     Raises:
@@ -165,7 +142,7 @@ def serve_status(agent: RunningAgent, trace_text: TraceText | None = None) -> It
         yield Telemetry(metrics, health, ports)
 
 
-def health_addresses(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> tuple[str, ...]:
+def health_addresses(agent: Agent, namespace: Namespace, family: IPFamily) -> tuple[str, ...]:
     """Where a family's health-check node ports listen: on its node-port addresses, as kube-proxy chooses them."""
     if not agent.settings.config.node_ports_on:
         return EVERYWHERE[family]
@@ -178,7 +155,7 @@ def health_addresses(agent: RunningAgent, namespace: Namespace, family: IPFamily
         return EVERYWHERE[family]  # as kube-proxy when it cannot tell
 
 
-def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
+def _debug_pages(agent: Agent, namespace: Namespace, trace_text: TraceText | None) -> Mapping[str, Handler]:
     """/debug/rules and /debug/trace; what they need of the model is imported with the first request, not at start."""
 
     @functools.cache
@@ -200,7 +177,7 @@ def _debug_pages(agent: RunningAgent, namespace: Namespace, trace_text: TraceTex
     }
 
 
-def _kernel_rules(agent: RunningAgent, namespace: Namespace, family: IPFamily) -> HostRules:
+def _kernel_rules(agent: Agent, namespace: Namespace, family: IPFamily) -> HostRules:
     from kproxy.linux.host.rules import read_host_rules
 
     member = next(member for member in agent.members if member.host.family is family)

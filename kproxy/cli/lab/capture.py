@@ -47,7 +47,7 @@ def command(name: str, path: str, hosts: Sequence[str], seconds: float | None) -
         pods = [f"{POD}{pod.key}" for pod in cluster.pods if pod.netns and not pod.host_network]
         chosen = [CLIENT, FABRIC, *(node.name for node in cluster.nodes), *pods]
     write_bytes(path, b"")  # an unusable file is an error before anything is waited for
-    # A handler may not set a threading.Event that is waited for (kproxy.agent.stop_event).
+    # A handler may not set a threading.Event that is waited for (kproxy.agent.run.StopEvent).
     stopped: queue.SimpleQueue[None] = queue.SimpleQueue()
     for number in SIGNALS:
         signal.signal(number, lambda _number, _frame: stopped.put(None))

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kproxy.agent.config.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean, why_refused
+from kproxy.agent.config.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -50,7 +50,6 @@ class KubeProxyCommand(click.Command):
             name = name.replace("_", "-")
             option = options.get(name)
             if option is None:
-                self._refuse(name)
                 shared.append(word)
             elif _is_switch(option):
                 if _boolean(name, value if equals else "true"):
@@ -62,11 +61,6 @@ class KubeProxyCommand(click.Command):
             else:
                 shared += [name, *(following for following in (next(rest, None),) if following is not None)]
         return shared
-
-    def _refuse(self, name: str) -> None:
-        reason = why_refused(name.removeprefix("--"))
-        if reason:
-            raise click.UsageError(f"there is no flag {name}: {reason}")
 
 
 def _is_switch(option: click.Option) -> bool:

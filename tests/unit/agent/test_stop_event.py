@@ -4,12 +4,12 @@ import subprocess
 import sys
 import threading
 
-from kproxy.agent.stop_event import StopEvent
+from kproxy.agent.run import StopEvent
 
 # A trace function runs where a handler may: in the same thread, between two instructions. With an Event this hangs.
 EVERYWHERE = """
 import faulthandler, sys
-from kproxy.agent.stop_event import StopEvent
+from kproxy.agent.run import StopEvent
 
 faulthandler.dump_traceback_later(60, exit=True)
 event, calls = StopEvent(), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.agent.config.flags import BY_NAME, FLAGS, REFUSED, parse_value, why_refused
+from kproxy.agent.config.flags import BY_NAME, FLAGS, parse_value
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,3 @@ def test_the_table() -> None:
     fields = [flag.field for flag in FLAGS if flag.field]
     assert len(set(fields)) == len(fields)
     assert all(bool(flag.help) != bool(flag.no_effect) for flag in FLAGS), "either it counts, or it says why not"
-    assert not set(REFUSED) & set(BY_NAME)
-
-
-def test_reasons() -> None:
-    assert "nftables mode" in why_refused("nftables-min-sync-period")
-    assert "Windows" in why_refused("enable-dsr")
-    assert why_refused("nosuch") == ""

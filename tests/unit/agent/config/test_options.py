@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kproxy.agent.config.flags import BY_NAME, FLAGS, REFUSED, Flag
+from kproxy.agent.config.flags import BY_NAME, FLAGS, Flag
 from kproxy.agent.config.options import node_name, read_options
 from kproxy.api import KubeProxyConfiguration, ProxyConfigError
 from kproxy.api.kubeproxyconfig.decode import decode_config
@@ -115,7 +115,6 @@ write-config-to
 def test_every_flag_of_kube_proxy_is_there() -> None:
     own = {name.removeprefix("--") for option in command.params for name in option.opts if name.startswith("--")}
     assert set(KUBE_PROXY_FLAGS.split()) <= own
-    assert not set(REFUSED) & own
 
 
 def test_flags_without_effect_say_why() -> None:

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 
 from kproxy.agent.config.options import Settings
 from kproxy.agent.run import Agent
-from kproxy.agent.status.debug import debug_pages, rules_page
-from kproxy.agent.status.debug_rules import Rendered
+from kproxy.agent.status.debug import Rendered, debug_pages, rules_page
 from kproxy.agent.status.server import health_addresses, serve_status
 from kproxy.api import Manifests, load_manifests
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration

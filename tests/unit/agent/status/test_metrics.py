@@ -54,7 +54,7 @@ def done(family: IPFamily, *, full: bool = True, **fields: object) -> SyncDone:
         steps=(StepTime("conntrack", 0.002),),
     )
     given: dict[str, object] = {"rule_totals": {"nat": 22, "filter": 5}, **fields}
-    return SyncDone(family, report, 0.08, 1.0, **given)  # type: ignore[arg-type]
+    return SyncDone(family, report, 0.08, **given)  # type: ignore[arg-type]
 
 
 def after_one_sync() -> Metrics:
@@ -200,7 +200,7 @@ def test_failures_are_full_or_partial() -> None:
         return tuple(float(families[name].samples.get((name, labels), 0)) for name in (full, partial))  # type: ignore[return-value]
 
     def fail(check: bool = False) -> None:
-        metrics.failed(SyncFailed(IPFamily.IPV4, check, 0.1, 1.0, "refused"))
+        metrics.failed(SyncFailed(IPFamily.IPV4, check, "refused"))
 
     fail()
     assert counts() == (1, 0)
@@ -218,8 +218,8 @@ def test_failures_are_full_or_partial() -> None:
 
 def test_changes_of_a_failed_sync_count() -> None:
     metrics = Metrics()
-    metrics.failed(SyncFailed(IPFamily.IPV4, False, 0.1, 1.0, "refused", service_changes=2, slice_changes=3))
-    metrics.failed(SyncFailed(IPFamily.IPV6, False, 0.1, 1.0, "refused", service_changes=2, slice_changes=3))
+    metrics.failed(SyncFailed(IPFamily.IPV4, False, "refused", service_changes=2, slice_changes=3))
+    metrics.failed(SyncFailed(IPFamily.IPV6, False, "refused", service_changes=2, slice_changes=3))
     metrics.synced(done(IPFamily.IPV4, service_changes=0, slice_changes=1))
     families = parse_metrics(metrics.text())
     sync = "kubeproxy_sync_proxy_rules"
@@ -282,8 +282,8 @@ def test_nfacct_counters_of_the_kernel() -> None:
 def test_nftables_mode_has_its_own_counters_of_failures() -> None:
     metrics = Metrics(Asked(), nftables=True)
     report = SyncReport(full=True, touched=frozenset(), cleanup_failures=2)
-    metrics.synced(SyncDone(IPFamily.IPV4, report, 0.08, 1.0))
-    metrics.failed(SyncFailed(IPFamily.IPV4, True, 1.0, 1.0, "made up"))
+    metrics.synced(SyncDone(IPFamily.IPV4, report, 0.08))
+    metrics.failed(SyncFailed(IPFamily.IPV4, True, "made up"))
     found = parse_metrics(metrics.text())
     sync = "kubeproxy_sync_proxy_rules"
     values = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.agent.sources.apiserver import MeteredHttpClient, RequestLog
 from kproxy.agent.status.metrics import Metrics
-from kproxy.agent.status.rest_metrics import MeteredHttpClient, RequestLog
 from kproxy.client import SERVICES, ClientConfig, RestClient, TransportError
 from tests.support.agent.recorded_http import parse_metrics
 from tests.support.fakeapi.server import FakeApiServer
@@ -48,7 +48,7 @@ def test_what_was_asked_before_there_are_metrics_counts_too() -> None:
 
 
 def test_requests_that_are_never_counted_do_not_take_more_and_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kproxy.agent.status.rest_metrics.MAX_KEPT", 5)
+    monkeypatch.setattr("kproxy.agent.sources.apiserver.MAX_KEPT", 5)
     log, metrics = RequestLog(), Metrics()
     with FakeApiServer() as server:
         asks = client(server.url, log)
