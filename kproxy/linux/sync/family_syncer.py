@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.cluster.stale_flows import Addresses, StaleFlow
+from kproxy.cluster.stale_flows import Addresses, StaleFlow, previous_addresses
 from kproxy.linux.conntrack.flows import PROTOCOLS
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import TableDifference, describe_change
@@ -19,7 +19,7 @@ from kproxy.linux.sync.flow_cleaner import FlowCleaner
 from kproxy.linux.sync.reconcile import describe
 from kproxy.linux.sync.report import StepTime, Stopwatch
 from kproxy.render import RenderedTable, RenderedTarget, RenderOptions
-from kproxy.services import ServicePortName, ServiceState
+from kproxy.services import Changes, ServicePortName, ServiceState
 
 _LOOK: Final = 0.02
 """Seconds after which a check looks again whether something is wanted."""
@@ -46,8 +46,8 @@ class SyncReport(msgspec.Struct, frozen=True):
         steps: how long each step took.
     """
 
-    full: bool
-    touched: frozenset[ServicePortName]
+    full: bool = False
+    touched: frozenset[ServicePortName] = frozenset()
     chains_written: int = 0
     chains_deleted: int = 0
     rules_written: Mapping[str, int] = {}
@@ -121,13 +121,31 @@ class FamilySyncer(ABC):
     def rule_totals(self) -> dict[str, int]:
         """How many of kube-proxy's rules there are, by table."""
 
-    @abstractmethod
     def resync(self) -> SyncReport:
         """Renders everything, compares it with the kernel, and writes the difference.
 
         Raises:
             LinuxError: it cannot be read or written.
         """
+        unknown, self.needs_resync = self.needs_resync, True
+        watch, notes = Stopwatch(), list[str]()
+        with watch.step("state"):
+            changes = self._state.apply()
+            self._flows.remember(previous_addresses(changes))
+        report, before = self._write_all(watch, notes)
+        self.needs_resync = False
+        flows: list[StaleFlow] = []
+        with watch.step("conntrack"):
+            if unknown or report.difference or self._flows.waits:
+                self._flows.remember(before())
+                flows = self._flows.clean(notes, True)
+        return msgspec.structs.replace(
+            report, full=True, touched=changes.touched, flows=tuple(flows), notes=tuple(notes), steps=tuple(watch.times)
+        )
+
+    @abstractmethod
+    def _write_all(self, watch: Stopwatch, notes: list[str]) -> tuple[SyncReport, Callable[[], Addresses]]:
+        """What `resync` does to the rules; also gives where they sent traffic before. Raises as it."""
 
     def is_right(self, before: Callable[[], None], wanted: Callable[[], bool]) -> bool | None:
         """Whether the kernel holds what was written last; False also if only `resync` can tell. Nothing is written.
@@ -175,7 +193,6 @@ class FamilySyncer(ABC):
         """What tells whether what was read is as it was written last. Both call `give_way` now and then, which raises
         if something else is wanted."""
 
-    @abstractmethod
     def sync(self, *, check: bool = False) -> SyncReport:
         """Takes the changes that the state has gathered since, and writes what they change.
 
@@ -185,6 +202,23 @@ class FamilySyncer(ABC):
         Raises:
             LinuxError: it could not be written; the next `sync` is a `resync`.
         """
+        if self.needs_resync:
+            return self.resync()
+        watch, notes = Stopwatch(), list[str]()
+        with watch.step("state"):
+            changes = self._state.apply()
+        # From here on what is rendered is ahead of the kernel, until it is written.
+        self.needs_resync = True
+        report = self._write_changes(changes, watch, notes)
+        self.needs_resync = False
+        flows = self._clean_flows(watch, notes, changes.touched, check=check)
+        return msgspec.structs.replace(
+            report, touched=changes.touched, flows=flows, notes=tuple(notes), steps=tuple(watch.times)
+        )
+
+    @abstractmethod
+    def _write_changes(self, changes: Changes, watch: Stopwatch, notes: list[str]) -> SyncReport:
+        """Renders and writes what changed, and has `_flows` remember it before. Raises as `sync`."""
 
     @property
     def state(self) -> ServiceState:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kproxy.cluster.stale_flows import StaleFlow, previous_addresses
+from kproxy.cluster.stale_flows import Addresses, previous_addresses
 from kproxy.linux.conntrack.stale import programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
@@ -84,13 +84,7 @@ class Syncer(FamilySyncer):
             totals[table] = totals.get(table, 0) + count
         return totals
 
-    def resync(self) -> SyncReport:
-        """See FamilySyncer."""
-        unknown, self.needs_resync = self.needs_resync, True
-        watch = Stopwatch()
-        with watch.step("state"):
-            changes = self._state.apply()
-            self._flows.remember(previous_addresses(changes))
+    def _write_all(self, watch: Stopwatch, _notes: list[str]) -> tuple[SyncReport, Callable[[], Addresses]]:
         with watch.step("render"):
             if self._options is not None:
                 self._renderer, self._options = Renderer(self._options), None
@@ -99,27 +93,16 @@ class Syncer(FamilySyncer):
                 RenderedTarget(self._state, self._renderer, plan), self._rewrite, self._canary_tables
             )
         outcome = reconcile_rules(self._executor, desired, self._namespace, verify=False)
+        watch.times += outcome.steps
         self._sizes = {ref: text.count("\n") for ref, text in desired.chains.items()}
-        self.needs_resync = False
         difference = outcome.difference
-        flows: list[StaleFlow] = []
-        notes: list[str] = []
-        with watch.step("conntrack"):
-            if unknown or difference or self._flows.waits:
-                self._flows.remember(programmed_addresses(outcome.before))
-                flows = self._flows.clean(notes, True)
-        return SyncReport(
-            full=True,
-            touched=changes.touched,
+        report = SyncReport(
             chains_written=len(difference.writes),
             chains_deleted=len(difference.deletions),
             rules_written=_rules_by_table(difference.writes),
             difference=difference,
-            flows=tuple(flows),
-            notes=tuple(notes),
-            # With those of reconciling between rendering and clean-up.
-            steps=(*watch.times[:2], *outcome.steps, *watch.times[2:]),
         )
+        return report, lambda: programmed_addresses(outcome.before)
 
     def _read(self) -> str:
         return self._executor.save(counters=False)
@@ -133,36 +116,20 @@ class Syncer(FamilySyncer):
             not (find_left(desired, text or "", saver, blocks) or asleep(desired, self._executor.dormant()))
         )
 
-    def sync(self, *, check: bool = False) -> SyncReport:
-        """See FamilySyncer."""
-        if self.needs_resync:
-            return self.resync()
-        watch = Stopwatch()
-        with watch.step("state"):
-            changes = self._state.apply()
-        # From here on what is rendered is ahead of the kernel, until it is written.
-        self.needs_resync = True
+    def _write_changes(self, changes: Changes, watch: Stopwatch, _notes: list[str]) -> SyncReport:
         with watch.step("render"):
             change = self._plan(changes)
         with watch.step("write"):
             self._flows.remember(previous_addresses(changes))
             for run in plan_runs(change, self._executor.variant):
                 self._executor.restore(run_text(run))
-        self.needs_resync = False
         for ref in change.deletions:
             self._sizes.pop(ref, None)
         self._sizes.update((ref, text.count("\n")) for ref, text in change.writes.items())
-        notes: list[str] = []
-        flows = self._clean_flows(watch, notes, changes.touched, check=check)
         return SyncReport(
-            full=False,
-            touched=changes.touched,
             chains_written=len(change.writes),
             chains_deleted=len(change.deletions),
             rules_written=_rules_by_table(change.writes),
-            flows=flows,
-            notes=tuple(notes),
-            steps=tuple(watch.times),
         )
 
     def _plan(self, changes: Changes) -> Change:

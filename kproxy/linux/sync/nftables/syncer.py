@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from kproxy.cluster.stale_flows import StaleFlow, previous_addresses
+from kproxy.cluster.stale_flows import Addresses, previous_addresses
 from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import LinuxError, UnreadableDumpError
 from kproxy.linux.namespace import Namespace
@@ -30,7 +30,7 @@ from kproxy.linux.sync.report import Stopwatch
 from kproxy.render import RenderedTable, RenderOptions
 from kproxy.render.nftables.renderer import Change as RenderedChange
 from kproxy.render.nftables.renderer import Renderer
-from kproxy.services import ServicePortName, ServiceState
+from kproxy.services import Changes, ServicePortName, ServiceState
 
 TABLE_KEY = "kube-proxy"
 """What the rules of the one table are counted under."""
@@ -79,14 +79,7 @@ class TableSyncer(FamilySyncer):
         """How many rules the table holds."""
         return {TABLE_KEY: self._rules}
 
-    def resync(self) -> SyncReport:
-        """See FamilySyncer."""
-        unknown, self.needs_resync = self.needs_resync, True
-        watch = Stopwatch()
-        notes: list[str] = []
-        with watch.step("state"):
-            changes = self._state.apply()
-            self._flows.remember(previous_addresses(changes))
+    def _write_all(self, watch: Stopwatch, notes: list[str]) -> tuple[SyncReport, Callable[[], Addresses]]:
         with watch.step("render"):
             if self._options is not None:
                 self._renderer, self._options = Renderer(self._options), None
@@ -98,35 +91,18 @@ class TableSyncer(FamilySyncer):
         with watch.step("compare"):
             found = find_table_difference(desired, listing).after(woken)
             # Chains that are empty already only wait for their deletion.
-            change = found.change
-            waiting = {chain for chain in change.stale_chains if chain in self._stale}
-            transactions = plan_transactions(_without(change, waiting))
+            change = _without(found.change, {each for each in found.change.stale_chains if each in self._stale})
+            transactions = plan_transactions(change)
         with watch.step("write"):
             write_transactions(self._executor, transactions)
-            self._note_stale(change.stale_chains, desired.chains)
+            self._note_stale(found.change.stale_chains, desired.chains)
         self._rules = sum(map(len, desired.rules.values()))
-        self.needs_resync = False
-        flows: list[StaleFlow] = []
-        with watch.step("conntrack"):
-            if unknown or change or self._flows.waits:
-                self._flows.remember(table_addresses(found.before))
-                flows = self._flows.clean(notes, True)
         self._foreign = listing.foreign
-        notes += [f"{found_} in table {desired.name} is not kube-proxy's, and stays" for found_ in listing.foreign]
-        change = _without(change, waiting)
-        return SyncReport(
-            full=True,
-            touched=changes.touched,
-            chains_written=len(change.rules.keys() | change.chains.keys()),
-            chains_deleted=len(change.stale_chains),
-            rules_written={TABLE_KEY: sum(map(len, change.rules.values()))},
-            elements_written=len(change.elements) + len(change.stale_elements),
-            cleanup_failures=self._failures(),
-            difference=found if change else None,
-            flows=tuple(flows),
-            notes=tuple(notes),
-            steps=tuple(watch.times),
-        )
+        notes += [f"{each} in table {desired.name} is not kube-proxy's, and stays" for each in listing.foreign]
+        report = self._report(change, len(change.rules.keys() | change.chains.keys()))
+        if change:
+            report = msgspec.structs.replace(report, difference=found)
+        return report, lambda: table_addresses(found.before)
 
     def _read(self) -> str | None:
         return self._executor.list_table()
@@ -145,16 +121,7 @@ class TableSyncer(FamilySyncer):
 
         return is_as_wanted
 
-    def sync(self, *, check: bool = False) -> SyncReport:
-        """See FamilySyncer."""
-        if self.needs_resync:
-            return self.resync()
-        watch = Stopwatch()
-        notes: list[str] = []
-        with watch.step("state"):
-            changes = self._state.apply()
-        # From here on what is rendered is ahead of the kernel, until it is written.
-        self.needs_resync = True
+    def _write_changes(self, changes: Changes, watch: Stopwatch, notes: list[str]) -> SyncReport:
         with watch.step("render"):
             change = self._plan(changes.touched)
         self._delete_stale(notes, keep=change.rules.keys() | change.chains.keys())
@@ -162,25 +129,17 @@ class TableSyncer(FamilySyncer):
             self._flows.remember(previous_addresses(changes))
             write_transactions(self._executor, plan_transactions(change))
             self._note_stale(change.stale_chains, change.rules)
-        self.needs_resync = False
-        flows = self._clean_flows(watch, notes, changes.touched, check=check)
+        return self._report(change, len(change.rules))
+
+    def _report(self, change: Change, chains: int) -> SyncReport:
+        failures, self._cleanup_failures = self._cleanup_failures, 0  # since this was last asked
         return SyncReport(
-            full=False,
-            touched=changes.touched,
-            chains_written=len(change.rules),
+            chains_written=chains,
             chains_deleted=len(change.stale_chains),
             rules_written={TABLE_KEY: sum(map(len, change.rules.values()))},
             elements_written=len(change.elements) + len(change.stale_elements),
-            cleanup_failures=self._failures(),
-            flows=flows,
-            notes=tuple(notes),
-            steps=tuple(watch.times),
+            cleanup_failures=failures,
         )
-
-    def _failures(self) -> int:
-        """How often deleting stale chains has failed since this was last asked."""
-        count, self._cleanup_failures = self._cleanup_failures, 0
-        return count
 
     def _plan(self, touched: Collection[ServicePortName]) -> Change:
         if self._options is not None:
