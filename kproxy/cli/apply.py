@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
+import msgspec
 
 from kproxy.cli.node_options import (
     NodeArguments,
@@ -17,7 +18,6 @@ from kproxy.cli.node_options import (
 )
 from kproxy.cli.output import write_result
 from kproxy.linux.sync.apply import ApplyReport, apply_node
-from kproxy.linux.sync.nftables.report import TableReport, TableServiceChange
 from kproxy.linux.sync.report import FamilyReport
 
 MAX_LINES = 40
@@ -78,7 +78,7 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
         f"{family.chains_written} chains written ({family.chains_created} of them new), "
         f"{family.chains_deleted} chains deleted"
     )
-    if isinstance(family, TableReport):
+    if family.elements_added is not msgspec.UNSET:
         counts += f", {family.elements_added} elements added, {family.elements_deleted} deleted"
     done = f" in {family.transactions} transactions" if family.transactions else ""
     times = ", ".join(f"{step.step} {step.seconds:.2f} s" for step in family.steps)
@@ -90,7 +90,7 @@ def _describe_family(family: FamilyReport, dry_run: bool) -> Iterator[str]:
             f"{service.chains_deleted} deleted" if service.chains_deleted else "",
             f"+{service.rules_added} -{service.rules_removed} rules",
         ]
-        if isinstance(service, TableServiceChange):
+        if service.elements_added is not msgspec.UNSET:
             parts.append(f"+{service.elements_added} -{service.elements_removed} elements")
         name = service.service or "(rules of no Service)"
         yield f"  {name}  {service.change}: {', '.join(part for part in parts if part)}"

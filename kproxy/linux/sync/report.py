@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,6 +26,9 @@ APPLIED: Final = "applied"
 NOTHING: Final = "nothing to do"
 WOULD_CHANGE: Final = "would change"
 
+_COUNTS: Final = ("chains_written", "chains_deleted", "rules_added", "rules_removed")
+_ELEMENTS: Final = ("elements_added", "elements_removed")
+
 
 class StepTime(msgspec.Struct, frozen=True):
     """How long a step took, in seconds."""
@@ -42,6 +45,7 @@ class ServiceChange(msgspec.Struct, frozen=True, rename="camel"):
         change: added, changed or removed.
         chains_written, chains_deleted, rules_added, rules_removed: how much; a rule that was altered counts as one
             removed and one added.
+        elements_added, elements_removed: of sets and maps, in nftables mode; altered ones count as both.
     """
 
     service: str
@@ -50,6 +54,8 @@ class ServiceChange(msgspec.Struct, frozen=True, rename="camel"):
     chains_deleted: int
     rules_added: int
     rules_removed: int
+    elements_added: int | msgspec.UnsetType = msgspec.UNSET
+    elements_removed: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class KeptChain(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,6 +92,8 @@ class FamilyReport(msgspec.Struct, frozen=True, rename="camel"):
         iptables: version and variant.
         transactions: how many table transactions were carried out; `processes`, by how many iptables-restore.
         jumps: what was wrong with the jump rules.
+        elements_added, elements_deleted, sets_written, sets_deleted: of sets and maps, in nftables mode.
+        foreign: what else is in the table of nftables mode: `chain NAME`, say. It stays.
     """
 
     family: str
@@ -102,6 +110,11 @@ class FamilyReport(msgspec.Struct, frozen=True, rename="camel"):
     kept: tuple[KeptChain, ...] = ()
     steps: tuple[StepTime, ...] = ()
     notes: tuple[str, ...] = ()
+    elements_added: int | msgspec.UnsetType = msgspec.UNSET
+    elements_deleted: int | msgspec.UnsetType = msgspec.UNSET
+    sets_written: int | msgspec.UnsetType = msgspec.UNSET
+    sets_deleted: int | msgspec.UnsetType = msgspec.UNSET
+    foreign: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Stopwatch:
@@ -120,55 +133,54 @@ class Stopwatch:
             self.times.append(StepTime(name, round(time.perf_counter() - start, 6)))
 
 
-class _Tally:
-    def __init__(self) -> None:
-        self.written = self.deleted = self.added = self.removed = 0
+class Tallies(dict[str, Counter[str]]):
+    """How much changes, by Service and by the names of `ServiceChange`; rules of no Service have the name ""."""
+
+    def __missing__(self, name: str) -> Counter[str]:
+        return self.setdefault(name, Counter())
+
+    def changes(self, there: Collection[str], *, elements: bool = False) -> tuple[ServiceChange, ...]:
+        """Those that change, sorted by name.
+
+        Args:
+            there: the Services that are wanted.
+            elements: whether elements are told, too.
+        """
+        found = []
+        names = _COUNTS + (_ELEMENTS if elements else ())
+        for name, tally in sorted(self.items()):
+            come = tally["rules_added"] + tally["elements_added"]
+            gone = tally["rules_removed"] + tally["chains_deleted"] + tally["elements_removed"]
+            change = "changed"
+            if name and come and not gone:
+                change = "added"
+            elif name and not come and name not in there:
+                change = "removed"
+            if come or gone or (name and tally["chains_written"]):
+                found.append(ServiceChange(name, change, **{each: tally[each] for each in names}))
+        return tuple(found)
 
 
 def service_changes(desired: DesiredRules, before: SaveText, difference: Difference) -> tuple[ServiceChange, ...]:
     """What a difference means for each Service, sorted by name."""
-    tallies: dict[str, _Tally] = {}
+    tallies = Tallies()
     old_names: dict[str, str] | None = None
-
-    def tally(name: str) -> _Tally:
-        return tallies.setdefault(name, _Tally())
-
     for ref, text in difference.writes.items():
         owner = desired.owners.get(ref[1]) if ref[0] == NAT else None
         chain = before.chain(*ref)
         added, removed = _rule_changes(desired, ref, text, chain.rules if chain else [])
-        if owner is not None:
-            mine = tally(str(owner))
-            mine.written += 1
-            mine.added += sum(added.values())
-            mine.removed += sum(removed.values())
-            continue
-        tally("").written += 1
-        for rule, count in added.items():
-            tally(service_of(rule)).added += count
-        for rule, count in removed.items():
-            tally(service_of(rule)).removed += count
+        tallies[str(owner or "")]["chains_written"] += 1
+        for what, rules in (("rules_added", added), ("rules_removed", removed)):
+            for rule, count in rules.items():
+                tallies[service_of(rule) if owner is None else str(owner)][what] += count
     for ref in difference.deletions:
         if old_names is None:
             old_names = services_of_chains(before)
         chain = before.chain(*ref)
-        mine = tally(old_names.get(ref[1], ""))
-        mine.deleted += 1
-        mine.removed += len(chain.rules) if chain else 0
-    there = set(map(str, desired.owners.values()))
-    return tuple(
-        ServiceChange(name, _change(name, mine, there), mine.written, mine.deleted, mine.added, mine.removed)
-        for name, mine in sorted(tallies.items())
-        if mine.deleted or mine.added or mine.removed or (name and mine.written)
-    )
-
-
-def _change(name: str, tally: _Tally, there: set[str]) -> str:
-    if not name:
-        return "changed"
-    if tally.removed == 0 and tally.deleted == 0 and tally.added:
-        return "added"
-    return "removed" if name not in there and not tally.added else "changed"
+        mine = tallies[old_names.get(ref[1], "")]
+        mine["chains_deleted"] += 1
+        mine["rules_removed"] += len(chain.rules) if chain else 0
+    return tallies.changes(set(map(str, desired.owners.values())))
 
 
 def _rule_changes(

@@ -9,6 +9,7 @@ at the same time, what was there before is brought back by the same means; the e
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -38,9 +39,18 @@ from kproxy.linux.nftables.executor import NftExecutor
 from kproxy.linux.nftables.ownership import keep_reachable
 from kproxy.linux.nftables.readback import Listing, read_awake, read_table
 from kproxy.linux.nftables.table import TableText
-from kproxy.linux.sync.nftables.desired import DesiredTable
-from kproxy.linux.sync.nftables.report import TableReport, table_service_changes
-from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE, KeptChain, Progress, Stopwatch
+from kproxy.linux.sync.nftables.desired import DesiredTable, ElementOwners
+from kproxy.linux.sync.report import (
+    APPLIED,
+    NOTHING,
+    WOULD_CHANGE,
+    FamilyReport,
+    KeptChain,
+    Progress,
+    ServiceChange,
+    Stopwatch,
+    Tallies,
+)
 
 MODE: Final = "nftables"
 
@@ -51,7 +61,7 @@ _RETRY: Final = 0.25
 class TableOutcome(msgspec.Struct, frozen=True):
     """What `reconcile_table` did."""
 
-    report: TableReport
+    report: FamilyReport
     difference: TableDifference
 
 
@@ -112,7 +122,7 @@ def reconcile_table(
     except INTERRUPTS as error:
         raise ApplyFailedError("interrupted", KernelState.APPLIED if written else KernelState.UNCHANGED) from error
     change = found.change
-    report = TableReport(
+    report = FamilyReport(
         family=desired.family.value,
         variant=MODE,
         iptables=str(executor.nft),
@@ -133,6 +143,27 @@ def reconcile_table(
         foreign=found.foreign,
     )
     return TableOutcome(report, found)
+
+
+def table_service_changes(desired: DesiredTable, before: TableText | None, change: Change) -> tuple[ServiceChange, ...]:
+    """What a change means for each Service, sorted by name."""
+    old = before if before is not None else TableText(change.table)
+    tallies = Tallies()
+    for chain, rules in change.rules.items():
+        new, real = Counter(rules), Counter(old.rules.get(chain, ()))
+        counts = {"rules_added": (new - real).total(), "rules_removed": (real - new).total()}
+        tallies[desired.owner_of_chain(chain)].update(counts, chains_written=1)
+    for chain in change.stale_chains:
+        gone = len(old.rules.get(chain, ()))
+        tallies[desired.owner_of_chain(chain)].update(chains_deleted=1, rules_removed=gone)
+    owners = ElementOwners(desired, (desired.text, old))
+    for ref, value in change.elements.items():
+        tallies[owners.owner(ref, value)]["elements_added"] += 1
+    for ref in change.stale_elements:
+        tallies[owners.owner(ref, old.elements[ref])]["elements_removed"] += 1
+    there = {desired.owner_of_chain(chain) for chain in desired.text.chains}
+    there |= {owners.owner(ref, value) for ref, value in desired.text.elements.items()}
+    return tallies.changes(there, elements=True)
 
 
 def _write_verified(
