@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.client.credentials import (
-    Anonymous,
     CertificateFiles,
     ClientCertificate,
     Credential,
@@ -89,7 +88,7 @@ class ClientConfig:
     tls_server_name: str = ""
     proxy_url: str = ""
     namespace: str = "default"
-    credential: Credential = field(default_factory=Anonymous)
+    credential: Credential = field(default_factory=Credential)
     impersonation: Impersonation = field(default_factory=Impersonation)
 
 
@@ -265,7 +264,7 @@ def _read(path: str, what: str) -> str:
 
 def _credential(user: User, base: str, run: Callable[[], Mapping[str, Any]] | None) -> Credential:
     """In kubectl's order: token file, token, password, plugin; a certificate beside any of them."""
-    credential: Credential = Anonymous()
+    credential = Credential()
     if user.token_file:
         credential = TokenFile(os.path.join(base, user.token_file), user.token or "")
     elif user.token:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kproxy.client.errors import ConfigError, CredentialError
 
@@ -47,41 +47,27 @@ class ClientCertificate:
                 raise ConfigError(f"the client certificate and key cannot be used: {error}") from error
 
 
-class Credential(Protocol):
-    """What authenticates requests to the server."""
+class Credential:
+    """What authenticates requests to the server; this one has nothing to show."""
 
     def authorization(self) -> str:
         """The value of the Authorization header, "" for none. Raises CredentialError."""
-        ...
-
-    def certificate(self) -> ClientCertificate | None:
-        """The client certificate for TLS. Raises CredentialError."""
-        ...
-
-    def rejected(self, authorization: str) -> bool:
-        """The server answered 401 to this header. Returns whether another try may go better."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Anonymous:
-    """No credential."""
-
-    def authorization(self) -> str:
         return ""
 
     def certificate(self) -> ClientCertificate | None:
+        """The client certificate for TLS. Raises CredentialError."""
         return None
 
     def rejected(self, authorization: str) -> bool:
+        """The server answered 401 to this header. Returns whether another try may go better."""
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Credential):
     """A header that never changes: a token or a password of the kubeconfig."""
 
-    value: str
+    def __init__(self, value: str) -> None:
+        self.value = value
 
     @classmethod
     def bearer(cls, token: str) -> Header:
@@ -94,14 +80,8 @@ class Header:
     def authorization(self) -> str:
         return self.value
 
-    def certificate(self) -> ClientCertificate | None:
-        return None
 
-    def rejected(self, authorization: str) -> bool:
-        return False
-
-
-class TokenFile:
+class TokenFile(Credential):
     """A bearer token in a file that others renew; read every minute, and again when it was rejected.
 
     While the file cannot be read the last token stays, `fallback` before the first; without either that is an error.
@@ -120,9 +100,6 @@ class TokenFile:
             if self._read_at is None or not 0 <= now - self._read_at < TOKEN_FILE_PERIOD:
                 self._read(now)
             return f"Bearer {self._token}"
-
-    def certificate(self) -> ClientCertificate | None:
-        return None
 
     def rejected(self, authorization: str) -> bool:
         with self._lock:
@@ -143,21 +120,28 @@ class TokenFile:
         self._read_at = now
 
 
-class CertificateFiles:
-    """A client certificate in two files, read again when they change; `inner` gives the Authorization header."""
+class _WithCertificate(Credential):
+    """A client certificate; `inner` gives the Authorization header."""
+
+    def __init__(self, inner: Credential) -> None:
+        self.inner = inner
+
+    def authorization(self) -> str:
+        return self.inner.authorization()
+
+    def rejected(self, authorization: str) -> bool:
+        return self.inner.rejected(authorization)
+
+
+class CertificateFiles(_WithCertificate):
+    """A client certificate in two files, read again when they change."""
 
     def __init__(self, certificate: str, key: str, inner: Credential) -> None:
+        super().__init__(inner)
         self._paths = (certificate, key)
-        self._inner = inner
         self._stamp: tuple[tuple[int, int], ...] | None = None
         self._loaded: ClientCertificate | None = None
         self._lock = threading.Lock()
-
-    def authorization(self) -> str:
-        return self._inner.authorization()
-
-    def rejected(self, authorization: str) -> bool:
-        return self._inner.rejected(authorization)
 
     def certificate(self) -> ClientCertificate | None:
         with self._lock:
@@ -173,24 +157,18 @@ class CertificateFiles:
             return self._loaded
 
 
-@dataclass(frozen=True, slots=True)
-class InlineCertificate:
-    """A client certificate of the kubeconfig itself; `inner` gives the Authorization header."""
+class InlineCertificate(_WithCertificate):
+    """A client certificate of the kubeconfig itself."""
 
-    pair: ClientCertificate
-    inner: Credential
-
-    def authorization(self) -> str:
-        return self.inner.authorization()
-
-    def rejected(self, authorization: str) -> bool:
-        return self.inner.rejected(authorization)
+    def __init__(self, pair: ClientCertificate, inner: Credential) -> None:
+        super().__init__(inner)
+        self.pair = pair
 
     def certificate(self) -> ClientCertificate | None:
         return self.pair
 
 
-class ExecPlugin:
+class ExecPlugin(Credential):
     """An exec credential plugin (client.authentication.k8s.io): run when there is nothing yet, on expiry and on 401.
 
     `run` executes the plugin and returns the `status` of its ExecCredential; it raises CredentialError. `now` gives

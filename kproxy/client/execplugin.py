@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import msgspec
@@ -32,34 +31,23 @@ TOLD: Final = 2000
 """Characters of a plugin's stderr that errors repeat, from its end."""
 
 
-class _Variable(msgspec.Struct):
+class Variable(msgspec.Struct, frozen=True):
     name: str = ""
     value: str = ""
 
 
-class _Entry(msgspec.Struct, rename="camel"):
-    """ExecConfig of a kubeconfig."""
+class ExecConfig(msgspec.Struct, rename="camel", frozen=True):
+    """A plugin as a kubeconfig has it (ExecConfig). `cluster` is what it gets to know of the cluster, None for
+    nothing."""
 
     api_version: str | None = None
     command: str | None = None
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[Variable, ...] | None = None
     interactive_mode: str | None = None
     provide_cluster_info: bool | None = None
     install_hint: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExecConfig:
-    """A plugin as it is to be run. `cluster` is what it gets to know of the cluster, None for nothing."""
-
-    api_version: str
-    command: str
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] | None = None
-    interactive_mode: str = IF_AVAILABLE
     cluster: Mapping[str, Any] | None = None
-    install_hint: str = ""
 
 
 def read_exec_config(entry: object, user: str, base: str, cluster: Mapping[str, Any]) -> ExecConfig:
@@ -72,7 +60,7 @@ def read_exec_config(entry: object, user: str, base: str, cluster: Mapping[str, 
     Raises ConfigError.
     """
     try:
-        found = msgspec.convert(entry, _Entry)
+        found = msgspec.convert(entry, ExecConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(f'user "{user}": exec: {error}') from error
     use = f'for user "{user}" to use an exec authentication plugin'
@@ -90,11 +78,9 @@ def read_exec_config(entry: object, user: str, base: str, cluster: Mapping[str, 
     if mode not in (NEVER, IF_AVAILABLE, ALWAYS):
         raise ConfigError(f'invalid interactiveMode for user "{user}": "{mode}"')
     command = os.path.join(base, found.command) if "/" in found.command else found.command
-    return ExecConfig(
-        api_version=found.api_version,
+    return msgspec.structs.replace(
+        found,
         command=os.path.normpath(command),
-        args=tuple(found.args or ()),
-        env={variable.name: variable.value for variable in found.env or ()},
         interactive_mode=mode,
         cluster=cluster if found.provide_cluster_info else None,
         install_hint=_printable(found.install_hint or ""),
@@ -140,9 +126,10 @@ def run_plugin(config: ExecConfig, is_terminal: Callable[[], bool] = stdin_is_te
     if config.cluster is not None:
         spec["cluster"] = config.cluster
     info = {"kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec}
-    environ = {**os.environ, **(config.env or {}), "KUBERNETES_EXEC_INFO": json.dumps(info)}
+    given = {variable.name: variable.value for variable in config.env or ()}
+    environ = {**os.environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(info)}
     try:
-        code, printed, stderr = _run([config.command, *config.args], environ, interactive)
+        code, printed, stderr = _run([config.command or "", *(config.args or ())], environ, interactive)
     except FileNotFoundError as error:
         hint = f"\n\n{config.install_hint}" if config.install_hint else ""
         raise CredentialError(f"getting credentials: exec: executable {config.command} not found{hint}") from error

@@ -11,17 +11,9 @@ import msgspec
 from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
+from kproxy.api.wire import convert, structs
 from kproxy.errors import InputError
-from kproxy.informer.codec import (
-    Codec,
-    Unstructured,
-    UnstructuredCodec,
-    endpoint_slice_codec,
-    endpoints_codec,
-    node_codec,
-    service_cidr_codec,
-    service_codec,
-)
+from kproxy.informer.codec import Codec, Unstructured, UnstructuredCodec, endpoint_slice_codec
 from kproxy.informer.objects import T
 
 
@@ -70,14 +62,18 @@ def _no_segment(text: str) -> str:
     return next((f"may not contain '{sign}'" for sign in "/%" if sign in text), "")
 
 
-SERVICES: Final[Resource[Service]] = Resource("", "v1", "services", True, service_codec())
-ENDPOINTS: Final[Resource[Endpoints]] = Resource("", "v1", "endpoints", True, endpoints_codec())
-NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", False, node_codec())
+SERVICES: Final[Resource[Service]] = Resource(
+    "", "v1", "services", True, Codec(structs.WireService, convert.convert_service)
+)
+ENDPOINTS: Final[Resource[Endpoints]] = Resource(
+    "", "v1", "endpoints", True, Codec(structs.WireEndpoints, convert.convert_endpoints)
+)
+NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", False, Codec(structs.WireNode, convert.convert_node))
 ENDPOINT_SLICES: Final[Resource[EndpointSlice]] = Resource(
     "discovery.k8s.io", "v1", "endpointslices", True, endpoint_slice_codec()
 )
 SERVICE_CIDRS: Final[Resource[ServiceCIDR]] = Resource(
-    "networking.k8s.io", "v1", "servicecidrs", False, service_cidr_codec()
+    "networking.k8s.io", "v1", "servicecidrs", False, Codec(structs.WireServiceCIDR, convert.convert_service_cidr)
 )
 
 

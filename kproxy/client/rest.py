@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from kproxy.client.config import ClientConfig
-from kproxy.client.errors import ApiError, CancelledError, SilenceError, TransportError
+from kproxy.client.errors import ApiError, SilenceError, TransportError
 from kproxy.client.http import Call, HttpClient, Response, Stream
 from kproxy.client.resources import Resource
 from kproxy.informer.codec import Codec, LineReader, decode_status
@@ -359,14 +359,3 @@ def _error(answer: Response, method: str, target: str) -> ApiError:
     # Seconds only, as client-go; a date would need the server's clock to be ours.
     retry_after = float(header) if header.isascii() and header.isdigit() else None
     return ApiError(decode_status(answer.data, answer.status, retry_after), f"{method} {target}")
-
-
-__all__ = [
-    "ApiError",
-    "CancelledError",
-    "PatchType",
-    "RestClient",
-    "TransportError",
-    "WatchStream",
-    "failure_status",
-]

@@ -1,29 +1,25 @@
 """From the bytes of answers to typed objects, decoded once.
 
 A `Codec` knows one kind. Typed kinds go through the wire structs of `kproxy.api`: msgspec fills them straight from the
-bytes, whole pages and events at a time, and no dict comes in between. `UnstructuredCodec` is for everything else. Equal
+bytes, whole pages at a time, and no dict comes in between. `UnstructuredCodec` is for everything else. Equal
 leaves (node and zone names, conditions, port lists) are kept once per codec, so 100,000 endpoints do not hold 100,000
 copies. `LineReader` cuts a watch stream into events.
-
-Objects in lists come without `kind`, events with it; that is how msgspec tells an object from a Status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from kproxy.api.types.core import Endpoints, Node, Service
 from kproxy.api.types.discovery import EndpointPort, EndpointSlice
 from kproxy.api.types.meta import ObjectMeta
-from kproxy.api.types.networking import ServiceCIDR
 from kproxy.api.wire import convert, structs
 from kproxy.informer.objects import INITIAL_EVENTS_END, EventType, ListPage, Status, T, WatchEvent, WireError
 
-WireT = TypeVar("WireT", bound=structs.WireObject)
+WireT = TypeVar("WireT")
 
 LONGEST_EVENT: Final = 64 * 1024 * 1024
 """Bytes. etcd takes objects of up to 1.5 MB; what is longer by far is no event."""
@@ -53,21 +49,31 @@ class WireListMeta(structs.Wire):
     remaining_item_count: int | None = None
 
 
-class WireList(msgspec.Struct, Generic[WireT]):
+class WireList(msgspec.Struct, Generic[WireT], rename="camel"):
     """A list of one kind."""
 
+    api_version: str | None = None
+    kind: str | None = None
     metadata: WireListMeta | None = None
     items: list[WireT] | None = None
 
 
-class WireEvent(msgspec.Struct, Generic[WireT], gc=False):
-    """An event of a watch of one kind."""
+class WireEvent(msgspec.Struct, gc=False):
+    """An event of a watch."""
 
-    type: str
-    object: WireT | WireStatus
+    type: EventType
+    object: msgspec.Raw
+
+
+class WireBookmark(structs.Wire):
+    """Of an object, what a bookmark has."""
+
+    metadata: structs.WireMeta | None = None
 
 
 _STATUS: Final = msgspec.json.Decoder(WireStatus)
+_EVENT: Final = msgspec.json.Decoder(WireEvent)
+_BOOKMARK: Final = msgspec.json.Decoder(WireBookmark)
 
 
 def status_of(spelled: WireStatus, code: int = 500, retry_after: float | None = None) -> Status:
@@ -91,20 +97,59 @@ def decode_status(data: bytes, code: int, retry_after: float | None = None) -> S
         return Status(code, "", text or "the server gave no reason", (), retry_after)
 
 
-class Codec(Protocol[T]):
-    """Bytes to objects of one kind. Every method raises WireError for bytes that are not what they should be."""
+_DecodedT = TypeVar("_DecodedT")
+
+
+def _read(decoder: msgspec.json.Decoder[_DecodedT], data: bytes | msgspec.Raw, what: str) -> _DecodedT:
+    """Raises WireError, which says of what the bytes were to be read."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(f"{what}: {error}") from error
+
+
+class Codec(Generic[T]):
+    """Bytes to objects of one kind. Every method raises WireError for bytes that are not what they should be.
+
+    Args:
+        kind: what msgspec makes of an object, and `to_value` a value of that.
+    """
+
+    def __init__(self, kind: type[Any], to_value: Callable[[Any], T]) -> None:
+        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        self._list: msgspec.json.Decoder[WireList[Any]] = msgspec.json.Decoder(WireList[kind])  # type: ignore[valid-type]
+        self._value = to_value
 
     def decode(self, data: bytes) -> T:
         """A single object."""
-        ...
+        return self._value(_read(self._one, data, "the answer is no such object"))
 
     def decode_list(self, data: bytes) -> ListPage[T]:
         """A page of a LIST."""
-        ...
+        spelled = _read(self._list, data, "the answer is no such list")
+        items = tuple(self._items(spelled))
+        if not all(item.metadata.name for item in items):
+            raise WireError("the list has an object without a name")
+        meta = spelled.metadata or WireListMeta()
+        return ListPage(items, meta.resource_version or "", meta.continue_ or "", meta.remaining_item_count)
+
+    def _items(self, spelled: WireList[Any]) -> Iterable[T]:
+        return map(self._value, spelled.items or ())
 
     def decode_event(self, line: bytes) -> WatchEvent[T]:
         """One event of a watch."""
-        ...
+        event = _read(_EVENT, line, "the stream has something that is not an event")
+        what = f"the stream has an event {event.type} with something else than expected"
+        if event.type is EventType.ERROR:
+            return WatchEvent(event.type, status=status_of(_read(_STATUS, event.object, what)))
+        if event.type is EventType.BOOKMARK:
+            meta = _read(_BOOKMARK, event.object, what).metadata or structs.WireMeta()
+            end = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+            return WatchEvent(event.type, resource_version=meta.resource_version or "", initial_events_end=end)
+        item = self._value(_read(self._one, event.object, what))
+        if not item.metadata.name:
+            raise WireError(f"the stream has an event {event.type} of an object without a name")
+        return WatchEvent(event.type, item, item.metadata.resource_version)
 
 
 class Pool:
@@ -134,71 +179,6 @@ class Pool:
             self._ports.clear()
 
 
-class TypedCodec(Generic[T, WireT]):
-    """The Codec of a kind that `kproxy.api` reads."""
-
-    def __init__(self, kind: type[WireT], to_value: Callable[[WireT], T]) -> None:
-        self._one = msgspec.json.Decoder(kind)
-        self._list = msgspec.json.Decoder(WireList[kind])  # type: ignore[valid-type]
-        self._event = msgspec.json.Decoder(WireEvent[kind])  # type: ignore[valid-type]
-        self._value = to_value
-
-    def decode(self, data: bytes) -> T:
-        try:
-            return self._value(self._one.decode(data))
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError(f"the answer is no such object: {error}") from error
-
-    def decode_list(self, data: bytes) -> ListPage[T]:
-        try:
-            spelled = self._list.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError(f"the answer is no such list: {error}") from error
-        value = self._value
-        items = tuple([value(item) for item in spelled.items or ()])
-        if not all(item.metadata.name for item in items):
-            raise WireError("the list has an object without a name")
-        meta = spelled.metadata or WireListMeta()
-        return ListPage(items, meta.resource_version or "", meta.continue_ or "", meta.remaining_item_count)
-
-    def decode_event(self, line: bytes) -> WatchEvent[T]:
-        try:
-            event = self._event.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError(f"the stream has something that is not an event: {error}") from error
-        kind = _event_type(event.type)
-        spelled = event.object
-        if isinstance(spelled, WireStatus):
-            if kind is not EventType.ERROR:
-                raise WireError(f"the stream has an event {kind} with a Status")
-            return WatchEvent(kind, status=status_of(spelled))
-        meta = spelled.metadata or structs.WireMeta()
-        if kind is EventType.BOOKMARK:
-            annotations = meta.annotations or {}
-            return WatchEvent(
-                kind,
-                resource_version=meta.resource_version or "",
-                initial_events_end=annotations.get(INITIAL_EVENTS_END) == "true",
-            )
-        if kind is EventType.ERROR or not meta.name:
-            raise WireError(f"the stream has an event {kind} without a status or a name")
-        return WatchEvent(kind, self._value(spelled), meta.resource_version or "")
-
-
-_EVENT_TYPES: Final = {str(kind): kind for kind in EventType}
-
-
-def _event_type(text: str) -> EventType:
-    if text not in _EVENT_TYPES:
-        raise WireError(f"the stream has an event of unknown type {text[:40]!r}")
-    return _EVENT_TYPES[text]
-
-
-def service_codec() -> Codec[Service]:
-    """core/v1 Service."""
-    return TypedCodec(structs.WireService, convert.convert_service)
-
-
 def endpoint_slice_codec() -> Codec[EndpointSlice]:
     """discovery.k8s.io/v1 EndpointSlice."""
     pool = Pool()
@@ -209,22 +189,7 @@ def endpoint_slice_codec() -> Codec[EndpointSlice]:
         ports = pool.ports(converted.ports)
         return converted if ports is converted.ports else msgspec.structs.replace(converted, ports=ports)
 
-    return TypedCodec(structs.WireEndpointSlice, value)
-
-
-def endpoints_codec() -> Codec[Endpoints]:
-    """core/v1 Endpoints."""
-    return TypedCodec(structs.WireEndpoints, convert.convert_endpoints)
-
-
-def node_codec() -> Codec[Node]:
-    """core/v1 Node."""
-    return TypedCodec(structs.WireNode, convert.convert_node)
-
-
-def service_cidr_codec() -> Codec[ServiceCIDR]:
-    """networking.k8s.io/v1 ServiceCIDR."""
-    return TypedCodec(structs.WireServiceCIDR, convert.convert_service_cidr)
+    return Codec(structs.WireEndpointSlice, value)
 
 
 class Unstructured(msgspec.Struct, frozen=True):
@@ -242,74 +207,30 @@ class Unstructured(msgspec.Struct, frozen=True):
         return str(self.raw.get("apiVersion", ""))
 
 
-class UnstructuredCodec:
+class UnstructuredCodec(Codec[Unstructured]):
     """The Codec of any kind, custom resources included."""
 
     def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(dict[str, Any])
+        super().__init__(dict[str, Any], _unstructured)
 
-    def decode(self, data: bytes) -> Unstructured:
-        return unstructured(self._decode(data))
-
-    def decode_list(self, data: bytes) -> ListPage[Unstructured]:
-        spelled = self._decode(data)
-        kind = str(spelled.get("kind", "")).removesuffix("List")
-        items = spelled.get("items") or []
-        try:
-            meta = msgspec.convert(spelled.get("metadata") or {}, WireListMeta)
-            each = msgspec.convert(items, list[dict[str, Any]])
-        except msgspec.ValidationError as error:
-            raise WireError(f"the answer is no list: {error}") from error
-        defaults = {"apiVersion": spelled.get("apiVersion", ""), "kind": kind}
-        return ListPage(
-            tuple(unstructured({**defaults, **item}) for item in each),
-            meta.resource_version or "",
-            meta.continue_ or "",
-            meta.remaining_item_count,
-        )
-
-    def decode_event(self, line: bytes) -> WatchEvent[Unstructured]:
-        event = self._decode(line)
-        kind = _event_type(str(event.get("type")))
-        raw = event.get("object")
-        if not isinstance(raw, dict):
-            raise WireError("the stream has an event without an object")
-        if kind is EventType.ERROR:
-            return WatchEvent(kind, status=status_of(_convert(raw, WireStatus)))
-        if kind is EventType.BOOKMARK:
-            meta = _convert(raw.get("metadata") or {}, structs.WireMeta)
-            end = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
-            return WatchEvent(kind, resource_version=meta.resource_version or "", initial_events_end=end)
-        item = unstructured(raw)
-        return WatchEvent(kind, item, item.metadata.resource_version)
-
-    def _decode(self, data: bytes) -> dict[str, Any]:
-        try:
-            return self._decoder.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WireError(f"the server sent no JSON object: {error}") from error
+    def _items(self, spelled: WireList[Any]) -> Iterable[Unstructured]:
+        kind = (spelled.kind or "").removesuffix("List")
+        defaults = {"apiVersion": spelled.api_version or "", "kind": kind}
+        return (_unstructured({**defaults, **item}) for item in spelled.items or ())
 
 
-_ConvertedT = TypeVar("_ConvertedT")
-
-
-def _convert(raw: object, kind: type[_ConvertedT]) -> _ConvertedT:
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        raise WireError(f"the server sent something else than expected: {error}") from error
-
-
-def unstructured(raw: dict[str, Any]) -> Unstructured:
+def _unstructured(raw: dict[str, Any]) -> Unstructured:
     """An object of decoded JSON. Raises WireError if the metadata is not an object or has no name.
 
     Lists of some aggregated kinds (Table, Status) have no metadata.name; those are no objects.
     """
-    meta = _convert(raw.get("metadata") or {}, structs.WireMeta)
+    try:
+        meta = msgspec.convert(raw.get("metadata") or {}, structs.WireMeta)
+    except msgspec.ValidationError as error:
+        raise WireError(f"the server sent something else than expected: {error}") from error
     if not meta.name:
         raise WireError(f"an object of kind {raw.get('kind')!r} has no name")
-    values = convert.convert_meta(meta, "")
-    return Unstructured(values, MappingProxyType(raw))
+    return Unstructured(convert.convert_meta(meta, ""), MappingProxyType(raw))
 
 
 class LineReader:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kproxy.api import Service
+from kproxy.client.resources import SERVICES
 from kproxy.informer import (
     DeletedFinalStateUnknown,
     LineReader,
@@ -28,7 +29,7 @@ from kproxy.informer import (
     WatchRequest,
     WireError,
 )
-from kproxy.informer.codec import decode_status, service_codec
+from kproxy.informer.codec import decode_status
 from kproxy.informer.listener import Listener
 from tests.support.fakeapi.storage import KINDS, Json, Selectors, StatusError, Storage, bookmark
 
@@ -36,7 +37,7 @@ SERVICE = next(kind for kind in KINDS if kind.plural == "services")
 STREAMING = ("yes", "refused", "broken", "ignored")
 """How a server takes sendInitialEvents: does it, answers 422, sends an ERROR event, or knows nothing of it."""
 
-CODEC = service_codec()
+CODEC = SERVICES.codec
 
 
 class DisconnectedError(Exception):

@@ -16,7 +16,7 @@ import pytest
 from kproxy.client import ConfigError, CredentialError, RestClient
 from kproxy.client.config import ClientConfig, load_client_config
 from kproxy.client.credentials import ClientCertificate, ExecPlugin
-from kproxy.client.execplugin import ALWAYS, IF_AVAILABLE, NEVER, ExecConfig, run_plugin
+from kproxy.client.execplugin import ALWAYS, IF_AVAILABLE, NEVER, ExecConfig, Variable, run_plugin
 from kproxy.client.resources import SERVICES
 from tests.support.cli import KPROXY
 from tests.support.client.kubeconfig import kubeconfig
@@ -167,7 +167,8 @@ def test_answers_that_are_none(tmp_path: Path, printed: str, message: str) -> No
 
 def seen(directory: Path, mode: str, terminal: bool) -> bool:
     """Whether the plugin was told that it may ask."""
-    config = ExecConfig(V1, script(directory), ("t",), {"COUNT": str(directory / "n"), "VERSION": V1}, mode)
+    variables = (Variable("COUNT", str(directory / "n")), Variable("VERSION", V1))
+    config = ExecConfig(V1, script(directory), ("t",), variables, mode)
     run_plugin(config, lambda: terminal)
     return bool(json.loads((directory / "n.info").read_text())["spec"]["interactive"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from kproxy.client import SERVICES, ClientConfig, ConfigError, RestClient, TransportError
 from kproxy.client import http as http_module
-from kproxy.client.credentials import Anonymous, InlineCertificate
+from kproxy.client.credentials import Credential, InlineCertificate
 from kproxy.client.failures import describe_failure
 from tests.support.client.authority import Authority
 from tests.support.fakeapi.server import FakeApiServer, Handler
@@ -63,7 +63,7 @@ def test_certificates() -> None:
         assert found == "TLS: certificate is not valid for 127.0.0.1"
     with FakeApiServer(tls=authority.server_context("127.0.0.1", need_client=True)) as server:
         # With TLS 1.3 the refusal comes after the handshake, and may be lost when the connection is reset.
-        pair = InlineCertificate(other.client_pair(), Anonymous())
+        pair = InlineCertificate(other.client_pair(), Credential())
         for config in (
             ClientConfig(server.url, ca=authority.pem),
             ClientConfig(server.url, ca=authority.pem, credential=pair),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kproxy.client import SERVICES, ApiError, ClientConfig, ConfigError, RestClient, TransportError
-from kproxy.client.credentials import Anonymous as Nobody
 from kproxy.client.credentials import CertificateFiles, ClientCertificate, Header, InlineCertificate, TokenFile
+from kproxy.client.credentials import Credential as Nobody
 from tests.support.client.authority import Authority
 from tests.support.fakeapi.server import FakeApiServer
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kproxy.client.discovery import decode_discovery
+from kproxy.client.resources import SERVICES
 from kproxy.client.table import decode_table, decode_table_event
 from kproxy.informer import EventType, LineReader, UnstructuredCodec
-from kproxy.informer.codec import decode_status, service_codec
+from kproxy.informer.codec import decode_status
 from tests.support.client.recorded import answers, body
 
 
@@ -40,7 +41,7 @@ def test_watches() -> None:
 
 
 def test_objects_and_pages() -> None:
-    service = service_codec().decode(body("create with defaults"))
+    service = SERVICES.codec.decode(body("create with defaults"))
     assert (service.metadata.key, service.spec.internal_traffic_policy) == ("default/a", "Cluster")
     page = UnstructuredCodec().decode_list(body("list, limit 2"))
     assert (len(page.items), page.remaining, page.resource_version) == (2, 4, "245")

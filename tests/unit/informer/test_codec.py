@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproxy.client.resources import ENDPOINTS, NODES, SERVICES
 from kproxy.informer import EventType, LineReader, Status, UnstructuredCodec, WireError
-from kproxy.informer.codec import decode_status, endpoint_slice_codec, endpoints_codec, node_codec, service_codec
+from kproxy.informer.codec import decode_status, endpoint_slice_codec
 from tests.support.informer.builders import line, spelled
 
 SLICE = {
@@ -26,7 +27,7 @@ SLICE = {
 
 
 def test_lists_come_without_kind_and_events_with_it() -> None:
-    codec = service_codec()
+    codec = SERVICES.codec
     bare = {name: value for name, value in spelled("a", 3).items() if name != "kind"}
     page = codec.decode_list(
         json.dumps(
@@ -44,7 +45,7 @@ def test_lists_come_without_kind_and_events_with_it() -> None:
 
 
 def test_bookmarks_and_errors() -> None:
-    for codec in (service_codec(), UnstructuredCodec()):
+    for codec in (SERVICES.codec, UnstructuredCodec()):
         mark = {"kind": "Service", "metadata": {"resourceVersion": "7", "creationTimestamp": None}}
         event = codec.decode_event(line("BOOKMARK", mark))
         assert (event.object, event.resource_version, event.initial_events_end) == (None, "7", False)
@@ -75,12 +76,12 @@ def test_bookmarks_and_errors() -> None:
 )
 def test_what_is_no_event_is_a_wire_error(data: bytes) -> None:
     with pytest.raises(WireError):
-        service_codec().decode_event(data)
+        SERVICES.codec.decode_event(data)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
-    for codec in (service_codec(), UnstructuredCodec()):
+    for codec in (SERVICES.codec, UnstructuredCodec()):
         for decode in (codec.decode, codec.decode_list, codec.decode_event):
             with contextlib.suppress(WireError):
                 decode(data)
@@ -100,11 +101,11 @@ def test_equal_leaves_are_shared() -> None:
 
 def test_every_typed_kind() -> None:
     node = {"kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"}}
-    assert node_codec().decode(json.dumps(node).encode()).pod_cidrs == ("10.0.0.0/24",)
+    assert NODES.codec.decode(json.dumps(node).encode()).pod_cidrs == ("10.0.0.0/24",)
     endpoints = {"kind": "Endpoints", "metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}
-    assert endpoints_codec().decode(json.dumps(endpoints).encode()).subsets[0].addresses[0].ip == "10.0.0.1"
+    assert ENDPOINTS.codec.decode(json.dumps(endpoints).encode()).subsets[0].addresses[0].ip == "10.0.0.1"
     with pytest.raises(WireError):
-        node_codec().decode(b'{"kind":"Service"}')
+        NODES.codec.decode(b'{"kind":"Service"}')
 
 
 def test_unstructured_items_of_lists_get_their_kind() -> None:
