@@ -16,7 +16,8 @@ from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_mani
 from kproxy.cluster.audit.audit import audit
 from kproxy.cluster.audit.report import AuditReport, Finding
 from kproxy.cluster.evidence.manifests import Lacking, open_services
-from kproxy.cluster.evidence.opened import opened_side
+from kproxy.cluster.evidence.opened import open_rules, opened_side
+from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen, lacking_both, suspected
 from kproxy.cluster.hosts import node_host, read_host
 from kproxy.cluster.inputs import read_text
@@ -38,7 +39,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
 from kproxy.netfilter.nftables.ruleset import NftRuleset
-from kproxy.render import Features, RenderedTarget, Target, select_target
+from kproxy.render import Features, RenderedTable, Target, select_target
 from kproxy.words import counted, exact
 
 Path_ = str | os.PathLike[str]
@@ -85,20 +86,18 @@ class RenderedRules(Rules):
     """The rules that kube-proxy would program on a node.
 
     Attributes:
-        node: its name. mode: `iptables` or `nftables`. text: as iptables-save or `nft list table` prints them once they
-            are loaded. restore_text: input for `iptables-restore --noflush` or `nft -f`.
-        rules: in iptables mode every rule with the Service, port and endpoint that it was made for, in the order of
-            `text`; else empty.
+        node: its name. mode: `iptables`, `nftables` or `ipvs`. text: as iptables-save or `nft list table` prints them
+            once they are loaded. restore_text: input for `iptables-restore --noflush` or `nft -f`.
+        rules: every rule of iptables with the Service, port and endpoint that it was made for, in the order of `text`;
+            empty in nftables mode.
     """
 
     def __init__(self, cluster: Manifests, config: KubeProxyConfiguration, target: Target, family: Family) -> None:
-        self._rendered = render_node(target, family, cluster, config, Features())
+        self._rendered = made = render_node(target, family, cluster, config, Features())
         self.node, self.mode = target.node_name, config.mode
         self.restore_text = self._rendered.restore_text
-        self.text = (
-            self._rendered.save_text if isinstance(self._rendered, RenderedTarget) else self._rendered.save_text()
-        )
-        self.rules = tuple(self._rendered.rules()) if isinstance(self._rendered, RenderedTarget) else ()
+        self.text = made.save_text() if isinstance(made, RenderedTable) else made.save_text
+        self.rules = () if isinstance(made, RenderedTable) else tuple(made.rules())
         super().__init__(HostRules([read_rule_file(self.text, f"node {self.node}")], live=True, host=self.node))
         self.families = (family,)
         self._cluster, self._config, self._target = cluster, config, target
@@ -113,7 +112,8 @@ class RenderedRules(Rules):
 
     def _side(self, family: Family) -> SideRules:
         side = rules_of(self._rendered)
-        return replace(side, iptables=open_services(side.iptables, family, self._cluster, self._lacking))
+        opened = open_rules(side.iptables, family, ipvs_of_mode(self.node, self.mode), side.nftables)
+        return replace(side, iptables=open_services(opened, family, self._cluster, self._lacking))
 
     def _around(self, question: Question) -> Surroundings:
         node = self._target.node

@@ -24,7 +24,6 @@ from kproxy.cli.output import (
     write_report,
 )
 from kproxy.cli.sources import EVERYTHING, OBJECTS, Sources, sources
-from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
 from kproxy.cluster.rendered import render_node
 from kproxy.cluster.rules import HostRules
@@ -40,8 +39,7 @@ from kproxy.render.explain import (
     explain_service,
     objects_of,
 )
-from kproxy.render.nftables.table import RenderedObject
-from kproxy.render.origin import RenderedRule
+from kproxy.render.origin import RenderedObject, RenderedRule
 from kproxy.services import IPFamily
 
 _MOST_NAMES = 10
@@ -50,7 +48,7 @@ _MOST_NAMES = 10
 @click.command("explain")
 @sources((*OBJECTS, Kind.RULES, Kind.NETNS), NAMES_NAMESPACE, needs=EVERYTHING, usual=True)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Without --service: the Services of all namespaces.")
-@rendering_options()
+@rendering_options(ipvs=True)
 @one_family
 @click.option(
     "--service", metavar="[NS/]NAME", help="The Service. Default: all of them.", shell_complete=names.services,
@@ -188,9 +186,7 @@ def _of_objects(
     found = []
     for key in keys:
         of_it = [each for each, services in things.items() if not services or known[key] in services]
-        unseen = assumed.left(
-            each for each in (*ipvs_of_mode(target.node_name, config.mode), *of_it) if each.is_met_by(family)
-        )
+        unseen = assumed.left(each for each in of_it if each.is_met_by(family))
         seen = all(each.what != ENDPOINTS for each in unseen)
         explanation = explain_service(
             known[key], rendered, cluster.endpoint_slices, mine.get(key, ()), endpoints_seen=seen
@@ -268,7 +264,9 @@ def _lines(explanation: Explanation, unseen: Sequence[Unseen] = ()) -> Iterator[
 
 def _add_objects(branch: Branch, objects: Sequence[ObjectExplanation]) -> None:
     shown = branch.add(click.style(f"objects: {len(objects)}", bold=True))
-    inside = [each for each in objects if each.object in ("rule", "element")]
+    inside = [
+        each for each in objects if each.object in ("rule", "element", "address", "virtual server", "real server")
+    ]
     for container, name in dict.fromkeys((each.container, each.name) for each in objects):
         group = shown.add(click.style(f"{container} {name}", fg="cyan"))
         for each in inside:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
 from kproxy.cli.loading import SuggestingGroup
@@ -19,7 +19,7 @@ from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun,
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.snapshot.cluster import proxy_config_of
 from kproxy.errors import InputError, KproxyError
-from kproxy.render.golden import EXTENSIONS, ChainDifference, diff_save, golden_texts
+from kproxy.render.golden import PATTERNS, ChainDifference, diff_save, golden_texts
 
 DEFAULT_DIRECTORY = "rules_golden"
 CLUSTER, CONFIG, EXPECTED = "cluster.yaml", "config.yaml", "expected"
@@ -87,14 +87,15 @@ class CheckReport(msgspec.Struct, frozen=True, rename="camel"):
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 @connection_options()
 @click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
-@mode_option
+@mode_option(ipvs=True)
 @output_option
 def check(
     directories: Sequence[str], connection: Connection, namespace: str | None, mode: str | None, output_format: str
 ) -> None:
     """Print every difference; exit 1 if there is one, 2 if a scenario cannot be read.
 
-    Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules.
+    Compares the rules with what kproxy renders, and sends each packet of packets.yaml through the expected rules, in
+    ipvs mode excepted.
 
     DIR is a scenario or a folder of scenarios; the default is rules_golden. A mode of which a scenario has no
     expected file is left out, unless --mode asks for it.
@@ -129,8 +130,8 @@ def check(
 
 def _check(scenario: Path, mode: str | None, live: Inputs | None) -> ScenarioReport:
     cluster, config = live or _read(scenario)
-    modes = (mode,) if mode is not None else tuple(each for each in EXTENSIONS if _expected(scenario, (each,)))
-    modes = modes or tuple(EXTENSIONS)
+    modes = (mode,) if mode is not None else tuple(each for each in PATTERNS if _expected(scenario, (each,)))
+    modes = modes or _usual_modes(scenario, config)
     wanted, rendered = _expected(scenario, modes), _render(cluster, config, modes)
     run = PacketsRun(0, ())
     if (scenario / PACKETS).exists():
@@ -144,27 +145,32 @@ def _check(scenario: Path, mode: str | None, live: Inputs | None) -> ScenarioRep
 @click.argument("directories", metavar="[DIR]...", nargs=-1)
 @connection_options()
 @click.option("-n", "--namespace", metavar="NS", help=ONLY_NAMESPACE)
-@mode_option
+@mode_option(ipvs=True)
 def update(directories: Sequence[str], connection: Connection, namespace: str | None, mode: str | None) -> None:
     """Write the expected files anew; read the difference before you commit it.
 
     Files of Nodes that are gone are removed. Nothing is written unless every scenario could be rendered. Without
-    --mode, those of both modes are written.
+    --mode, those of iptables and nftables mode are written; in ipvs mode, which has expected/ipvs, where it has some
+    or config.yaml asks for it.
 
     With --kubeconfig or --context, the files of one DIR become what a live cluster's rules would be now. cluster.yaml
     and config.yaml stay as they are: `golden check` without these options compares with them.
     """
-    modes = (mode,) if mode is not None else tuple(EXTENSIONS)
     live = _live(connection, namespace, directories)
     scenarios = find_scenarios(directories or (DEFAULT_DIRECTORY,))
     with working("rendering"):
-        rendered = {scenario: _render(*(live or _read(scenario)), modes) for scenario in scenarios}
-    for scenario, texts in rendered.items():
+        rendered = {}
+        for scenario in scenarios:
+            cluster, config = live or _read(scenario)
+            modes = (mode,) if mode is not None else _usual_modes(scenario, config)
+            rendered[scenario] = modes, _render(cluster, config, modes)
+    for scenario, (modes, texts) in rendered.items():
         expected = _expected(scenario, modes)
         changed = {scenario / EXPECTED / name: text for name, text in texts.items() if expected.get(name) != text}
         gone = [scenario / EXPECTED / name for name in expected if name not in texts]
         if changed:
-            (scenario / EXPECTED).mkdir(exist_ok=True)
+            for path in changed:
+                path.parent.mkdir(parents=True, exist_ok=True)
             write_files(changed)
         for path in gone:
             path.unlink()
@@ -226,9 +232,16 @@ def _render(cluster: Manifests, config: KubeProxyConfiguration, modes: Sequence[
     return texts
 
 
+def _usual_modes(scenario: Path, config: KubeProxyConfiguration) -> tuple[str, ...]:
+    """iptables and nftables mode, and IPVS mode where it is configured or has files."""
+    ipvs = config.mode == MODE_IPVS or _expected(scenario, (MODE_IPVS,))
+    return tuple(each for each in PATTERNS if each != MODE_IPVS or ipvs)
+
+
 def _expected(scenario: Path, modes: Sequence[str]) -> dict[str, str]:
-    files = (path for mode in modes for path in (scenario / EXPECTED).glob(f"*.{EXTENSIONS[mode]}"))
-    return {path.name: read_text(path, rules=True) for path in sorted(files)}
+    folder = scenario / EXPECTED
+    files = (path for mode in modes for pattern in PATTERNS[mode] for path in folder.glob(pattern))
+    return {path.relative_to(folder).as_posix(): read_text(path, rules=True) for path in sorted(files)}
 
 
 def _compare(name: str, wanted: Mapping[str, str], rendered: Mapping[str, str]) -> Iterator[FileDifference]:

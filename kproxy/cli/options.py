@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cli.cluster_source import RenderChoices
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
@@ -63,10 +63,11 @@ config_option = click.option(
 )  # fmt: skip
 
 
-def mode_option(function: Function, *, hidden: bool = False) -> Function:
+def mode_option(*, ipvs: bool = False, hidden: bool = False) -> Callable[[Function], Function]:
+    """Adds --mode; `ipvs`: the command knows IPVS mode, too."""
     help_ = "The proxy mode, over what the configuration says. Default: iptables."
-    modes = click.Choice([MODE_IPTABLES, MODE_NFTABLES])
-    return click.option("--mode", type=modes, help=help_, hidden=hidden)(function)
+    modes = click.Choice([MODE_IPTABLES, MODE_NFTABLES, *([MODE_IPVS] if ipvs else [])])
+    return click.option("--mode", type=modes, help=help_, hidden=hidden)
 
 
 def one_family(function: Function) -> Function:
@@ -98,9 +99,9 @@ def _four_and_six(function: Callable[..., object], which: str, otherwise: str) -
     return four(six(function))
 
 
-def rendering_options(*, mode: bool = True, hidden: bool = False) -> Callable[[Function], Function]:
+def rendering_options(*, mode: bool = True, ipvs: bool = False, hidden: bool = False) -> Callable[[Function], Function]:
     """Adds --config, --mode and --feature, and gives them to the command as `how`, a RenderChoices. `hidden`: --help
-    has --config alone."""
+    has --config alone. `ipvs`: see `mode_option`."""
 
     def add(function: Function) -> Function:
         @wraps(function)
@@ -109,7 +110,7 @@ def rendering_options(*, mode: bool = True, hidden: bool = False) -> Callable[[F
             return function(how=how, **values)
 
         found = feature_option(hidden=hidden)(with_rendering)
-        return config_option(mode_option(found, hidden=hidden) if mode else found)  # type: ignore[return-value]
+        return config_option(mode_option(ipvs=ipvs, hidden=hidden)(found) if mode else found)  # type: ignore[return-value]
 
     return add
 
@@ -144,16 +145,18 @@ def parse_features(values: Sequence[str]) -> Features:
     return Features(**chosen)
 
 
-_ONE_MODE = {"nft": MODE_NFTABLES, "variant": MODE_IPTABLES}
-_FEATURE_MODES = {"nfacct": MODE_IPTABLES, "random-fully": MODE_IPTABLES, "object-comments": MODE_NFTABLES}
+_ONE_MODE = {"nft": (MODE_NFTABLES,), "variant": (MODE_IPTABLES,)}
+_FEATURE_MODES = {
+    "nfacct": (MODE_IPTABLES,), "random-fully": (MODE_IPTABLES, MODE_IPVS), "object-comments": (MODE_NFTABLES,),
+}  # fmt: skip
 
 
 def tell_unused_options(mode: str) -> None:
     """Tells, a sentence each, which options of the command line say nothing in this mode."""
     context = click.get_current_context()
-    given = [
-        (f"--{name.replace('_', '-')}", only)
-        for name, only in _ONE_MODE.items()
+    given: list[tuple[str, Sequence[str]]] = [
+        (f"--{name.replace('_', '-')}", modes)
+        for name, modes in _ONE_MODE.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     _tell_unused([*given, *_features_of_one_mode()], mode)
@@ -170,14 +173,14 @@ def given_features() -> tuple[str, ...]:
     return tuple(click.get_current_context().meta.get(_GIVEN_FEATURES, ()))
 
 
-def _features_of_one_mode() -> list[tuple[str, str]]:
+def _features_of_one_mode() -> list[tuple[str, Sequence[str]]]:
     return [(f"--feature {name}", _FEATURE_MODES[name]) for name in given_features()]
 
 
-def _tell_unused(given: list[tuple[str, str]], mode: str) -> None:
-    for option, only in given:
-        if only != mode:
-            report_note(f"{option} says nothing in {mode} mode: it is for {only} mode")
+def _tell_unused(given: list[tuple[str, Sequence[str]]], mode: str) -> None:
+    for option, modes in given:
+        if mode not in modes:
+            report_note(f"{option} says nothing in {mode} mode: it is for {' and '.join(modes)} mode")
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import gc
 import os
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import click
 import msgspec
 
 from kproxy.api import Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.cluster_source import ONLY_NAMESPACE, RenderChoices
 from kproxy.cli.documents import text_of
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
@@ -22,17 +25,25 @@ from kproxy.cli.sources import Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.rendered import render_node
 from kproxy.errors import InputError
-from kproxy.render import Features, RenderedTable, RenderedTarget, Target, select_target
-from kproxy.render.golden import file_name
+from kproxy.render import Features, Rendered, RenderedTarget, Target, select_target
+from kproxy.render.golden import files_of
+from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
 
-FORMATS = ("save", "restore", "json", "yaml")
+IPVS_FORMATS: Final[Mapping[str, Callable[[RenderedIpvs], str]]] = {
+    "ipset": attrgetter("ipset_text"),
+    "ipvsadm": attrgetter("ipvsadm_text"),
+    "addresses": attrgetter("addresses_text"),
+}
+"""The formats that only ipvs mode has."""
+
+FORMATS = ("save", "restore", "json", "yaml", *IPVS_FORMATS)
 
 
 @click.command("render")
 @sources(namespace=ONLY_NAMESPACE)
-@rendering_options()
+@rendering_options(ipvs=True)
 @one_family
 @click.option("--format", "output_format", type=click.Choice(FORMATS), default="save", show_default=True)
 @click.option(
@@ -45,7 +56,8 @@ FORMATS = ("save", "restore", "json", "yaml")
 @click.option(
     "--output-dir",
     metavar="DIR",
-    help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each, in nftables mode .nft for .save.",
+    help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each, in nftables mode .nft for .save, in ipvs mode "
+    ".ipset, .ipvsadm and .addresses, too.",
 )
 @click.option(
     "--nft",
@@ -81,6 +93,15 @@ def command(
       json     every object, and the object that it was made for; yaml the same
 
     \b
+    Formats in ipvs mode:
+      save       what iptables-save prints once the rules are loaded
+      restore    input for `iptables-restore --noflush`, once the sets are there
+      ipset      the sets, for `ipset restore`
+      ipvsadm    virtual and real servers, for `ipvsadm -R`
+      addresses  those of kube-ipvs0, one a line
+      json       all, with sysctls and timeouts, and what it was made for; or yaml
+
+    \b
     Examples:
       kproxy render cluster.yaml
       kproxy render cluster:prod@worker-1
@@ -88,6 +109,7 @@ def command(
       kproxy render manifests/@n1 --config kube-proxy.yaml -6 --format restore
       kproxy render cluster.yaml --format yaml -t nat --chain KUBE-SERVICES
       kproxy render cluster.yaml --mode nftables
+      kproxy render cluster.yaml --mode ipvs --format ipvsadm
       kproxy render cluster.yaml --all-nodes --output-dir rules/
     """
     node = sources.node
@@ -105,6 +127,8 @@ def command(
         config, cluster = sources.objects.read(how, node=node)
     if config.mode == MODE_NFTABLES and table:
         raise click.UsageError("-t is for iptables mode: nftables mode has one table")
+    if output_format in IPVS_FORMATS and config.mode != MODE_IPVS:
+        raise click.UsageError(f"--format {output_format} is for ipvs mode, and the mode is {config.mode}")
     tell_unused_options(config.mode)
     for remark in remark_claimed_twice(cluster):
         report_note(remark)
@@ -121,44 +145,41 @@ def command(
         write_output(text, output)
 
 
-def _format(
-    rendered: RenderedTarget | RenderedTable, output_format: str, table: str | None, chain: str | None, nft: str
-) -> str:
+def _format(rendered: Rendered, output_format: str, table: str | None, chain: str | None, nft: str) -> str:
     if output_format == "restore":
         return rendered.restore_text
     if output_format == "save":
-        return _save_text(rendered, nft)
-    records: list[object]
-    if isinstance(rendered, RenderedTarget):
+        if isinstance(rendered, RenderedTarget | RenderedIpvs):
+            return rendered.save_text
+        return rendered.save_text(nft)
+    if isinstance(rendered, RenderedIpvs) and output_format in IPVS_FORMATS:
+        return IPVS_FORMATS[output_format](rendered)
+    records: list[object] = []
+    if isinstance(rendered, RenderedTarget | RenderedIpvs):
         found = (each for each in rendered.rules() if table in (None, each.table) and chain in (None, each.chain))
-        records = list(map(rule_record, found))
+        records += map(rule_record, found)
         if not records and (table or chain):
             _check_narrowing(rendered, table, chain)
+        if isinstance(rendered, RenderedIpvs) and not (table or chain):
+            records += map(object_record, rendered.objects())
     else:
-        records = [
-            object_record(rendered.table, each)
+        records += (
+            object_record(each, rendered.table)
             for each in rendered.objects()
             if chain is None or (each.container, each.name) == ("chain", chain)
-        ]
+        )
         if not records:
             raise InputError(f"there is no chain {chain!r} in table {rendered.table}")
     return text_of(msgspec.to_builtins(records), output_format)
 
 
-def _save_text(rendered: RenderedTarget | RenderedTable, nft: str) -> str:
-    return rendered.save_text if isinstance(rendered, RenderedTarget) else rendered.save_text(nft)
-
-
-def _check_narrowing(rendered: RenderedTarget, table: str | None, chain: str | None) -> None:
+def _check_narrowing(rendered: RenderedTarget | RenderedIpvs, table: str | None, chain: str | None) -> None:
     """Check that there is such a table and such a chain.
 
     Raises:
         InputError: there is none.
     """
-    # Imported here: restore text alone does not need the parser.
-    from kproxy.render.iptables.save import saved_ruleset
-
-    ruleset = saved_ruleset(rendered.restore_text, rendered.options.family)
+    ruleset = rendered.saved
     names = [each.name for each in ruleset.tables]
     if table is not None and table not in names:
         raise InputError(f"there are no rules in table {table!r}; there are in {', '.join(names)}")
@@ -176,14 +197,14 @@ def _render_all_nodes(
         directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging, working("rendering"):
 
-            def render(number: int) -> str:
+            def render(number: int) -> list[str]:
                 node, family = jobs[number]
-                name, target = file_name(node, family, config.mode), Target(node.metadata.name, node)
-                text = _save_text(render_node(target, family, cluster, config, features), nft)
-                write_files({Path(staging) / name: text})
-                return name
+                target = Target(node.metadata.name, node)
+                texts = files_of(node, render_node(target, family, cluster, config, features), nft)
+                write_files({Path(staging) / name: text for name, text in texts.items()})
+                return [*texts]
 
-            names = in_processes(render, range(len(jobs)), name="render")
+            names = [name for done in in_processes(render, range(len(jobs)), name="render") for name in done]
             if any((directory / name).is_dir() for name in names):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             for name in names:

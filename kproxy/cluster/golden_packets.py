@@ -22,10 +22,12 @@ from kproxy.dataplane.query.expectation import Expectation, ExpectationError, co
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question
 from kproxy.errors import InputError, Location
-from kproxy.render.golden import EXTENSIONS
 from kproxy.render.nftables.names import TABLE
 
 PACKETS = "packets.yaml"
+
+_MODES = {MODE_IPTABLES: "save", MODE_NFTABLES: "nft"}
+"""How the files of a mode's expected rules end; on those of IPVS mode no packets are run."""
 
 
 class PacketDifference(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ def run_packets(
     for index, expectation in enumerate(expectations):
         node = _node(path, index, expectation, by_name)
         family = expectation.question.packet.family
-        for mode, extension in EXTENSIONS.items():
+        for mode, extension in _MODES.items():
             name = f"{node.metadata.name}.v{family.version}.{extension}"
             if name not in expected:
                 continue

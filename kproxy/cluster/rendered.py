@@ -18,15 +18,22 @@ from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Uns
 from kproxy.dataplane import Index, index_ruleset
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset
-from kproxy.render import Features, RenderedTarget, RenderOptions, Target, render_table, render_target
+from kproxy.render import (
+    Features,
+    Rendered,
+    RenderedTarget,
+    RenderOptions,
+    Target,
+    render_in_mode,
+    render_state,
+)
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, SERVICE_PORT_CHAIN_PREFIXES
-from kproxy.render.iptables.save import saved_ruleset
+from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.services.tracker import ServiceState
 
-if TYPE_CHECKING:  # iptables mode does not wait for the other one
+if TYPE_CHECKING:
     from kproxy.dataplane.concrete.state import Note
-    from kproxy.render import RenderedTable
 
 
 def is_ours(table: str, chain: str) -> bool:
@@ -34,15 +41,6 @@ def is_ours(table: str, chain: str) -> bool:
     if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
         return True
     return chain == CANARY or chain in BASE_CHAINS.get(table, ())
-
-
-def render_state(state: ServiceState, options: RenderOptions, mode: str) -> RenderedTarget | RenderedTable:
-    """kube-proxy's rules in a mode, from scratch."""
-    if mode != MODE_NFTABLES:
-        return RenderedTarget.of(state, options)
-    from kproxy.render import RenderedTable
-
-    return RenderedTable.of(state, options)
 
 
 def nftables_text(state: ServiceState, options: RenderOptions) -> str:
@@ -57,25 +55,22 @@ def render_node(
     config: KubeProxyConfiguration,
     features: Features,
     favoured: str = "",
-) -> RenderedTarget | RenderedTable:
+) -> Rendered:
     """A node's rules, in the mode of its configuration. `favoured`: see `RenderOptions`."""
-    services, slices = cluster.services, cluster.endpoint_slices
-    if config.mode == MODE_NFTABLES:
-        return render_table(target, family, services, slices, config, features, cluster.service_cidrs, favoured)
-    return render_target(target, family, services, slices, config, features, favoured)
+    objects = (cluster.services, cluster.endpoint_slices)
+    return render_in_mode(target, family, *objects, config, features, cluster.service_cidrs, favoured)
 
 
-def rules_of(rendered: RenderedTarget | RenderedTable) -> SideRules:
+def rules_of(rendered: Rendered) -> SideRules:
     """Rendered rules for the engines, on a fresh host."""
-    if isinstance(rendered, RenderedTarget):
-        family = rendered.options.family
-        return SideRules.of(Ruleset(family, saved_ruleset(rendered.restore_text, family).tables))
+    if isinstance(rendered, RenderedTarget | RenderedIpvs):
+        return SideRules.of(Ruleset(rendered.options.family, rendered.saved.tables))
     from kproxy.render.nftables.save import nft_ruleset
 
     return SideRules((), nft_ruleset(rendered.restore_text))
 
 
-def note_of(rendered: RenderedTarget | RenderedTable) -> Note:
+def note_of(rendered: Rendered) -> Note:
     """Tells where a rule of `rules_of` comes from, by its table, chain and number."""
     origins = rendered.rule_origins()
 
@@ -86,7 +81,7 @@ def note_of(rendered: RenderedTarget | RenderedTable) -> Note:
     return note
 
 
-def index_of(rendered: RenderedTarget | RenderedTable, rules: SideRules, family: Family) -> Index:
+def index_of(rendered: Rendered, rules: SideRules, family: Family) -> Index:
     """All rules of a node for the packet model: `rules` are those of `rendered`, or begin with them."""
     native = rules.nftables if rules.nftables.tables else None
     return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family)
@@ -120,7 +115,7 @@ class RenderedNode:
         found = (*ipvs_of_mode(self.label, self.config.mode), *self.lacking.unseen(self.label))
         return self.assumed.left(each for each in found if each.is_met_by(family))
 
-    def rendered(self, family: Family, favoured: str = "") -> RenderedTarget | RenderedTable:
+    def rendered(self, family: Family, favoured: str = "") -> Rendered:
         """The rules of a family, with what they come from. `favoured`: see `RenderOptions`."""
         return render_node(self.target, family, self.cluster, self.config, self.features, favoured)
 

@@ -1,4 +1,5 @@
-"""kube-proxy's rules from what `services` knows: iptables rules, or in nftables mode a table of nftables.
+"""kube-proxy's rules from what `services` knows: iptables rules, in nftables mode a table of nftables, in IPVS mode
+virtual servers, sets, addresses and rules.
 
     >>> from kproxy.api.types.core import Node
     >>> from kproxy.api.types.meta import ObjectMeta
@@ -10,11 +11,13 @@
     '*filter'
 
 `Renderer` keeps the chains of one node and family and plans full and partial restores; `render_target` is the short way
-from a cluster to one node's iptables rules, `render_table` to its nftables table (`kproxy.render.nftables`).
+from a cluster to one node's iptables rules, `render_table` to its nftables table (`kproxy.render.nftables`),
+`render_in_mode` to what the mode of its configuration makes (`kproxy.render.ipvs`).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kproxy.render.iptables.plan import Batch, Plan
@@ -23,14 +26,18 @@ from kproxy.render.options import Features, ModeError, RenderOptions, render_opt
 from kproxy.render.origin import Origin, RenderedRule
 from kproxy.render.target import (
     NodeError,
+    Rendered,
     RenderedTarget,
     Target,
+    render_in_mode,
+    render_state,
     render_table,
     render_target,
     select_target,
 )
 
 if TYPE_CHECKING:
+    from kproxy.render.ipvs.node import RenderedIpvs
     from kproxy.render.nftables.table import RenderedTable
 
 __all__ = [
@@ -41,22 +48,27 @@ __all__ = [
     "Origin",
     "Plan",
     "RenderOptions",
+    "Rendered",
+    "RenderedIpvs",
     "RenderedRule",
     "RenderedTable",
     "RenderedTarget",
     "Renderer",
     "Target",
+    "render_in_mode",
     "render_options",
+    "render_state",
     "render_table",
     "render_target",
     "select_target",
 ]
 
 
-def __getattr__(name: str) -> object:
-    """RenderedTable, with all of nftables mode, is imported when it is first used."""
-    if name != "RenderedTable":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kproxy.render.nftables.table import RenderedTable
+_LATER = {"RenderedTable": "nftables.table", "RenderedIpvs": "ipvs.node"}
 
-    return RenderedTable
+
+def __getattr__(name: str) -> object:
+    """RenderedTable and RenderedIpvs, with all of their modes, are imported when they are first used."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -11,9 +11,10 @@ import msgspec
 
 from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
-from kproxy.render.nftables.table import RenderedObject, RenderedTable
-from kproxy.render.origin import RenderedRule
-from kproxy.render.target import RenderedTarget
+from kproxy.render.ipvs.node import RenderedIpvs
+from kproxy.render.nftables.table import RenderedTable
+from kproxy.render.origin import RenderedObject, RenderedRule
+from kproxy.render.target import Rendered, RenderedTarget
 from kproxy.services.claims import claim_in_words, claimed_twice
 from kproxy.services.endpoints import Endpoint
 from kproxy.services.names import LABEL_SERVICE_NAME, IPFamily, ServicePortName, is_headless
@@ -49,7 +50,7 @@ class RuleExplanation(msgspec.Struct, frozen=True):
 
 
 class ObjectExplanation(msgspec.Struct, frozen=True):
-    """One object of nftables: chain, set, rule or element; which chain, set or map it is or is in; what it is for.
+    """One object of nftables or IPVS mode: what it is; what it is or is in, by kind and name; what it is for.
 
     `rule` is a rule's number in its chain; 0 for other objects.
     """
@@ -68,8 +69,8 @@ class ServicePortExplanation(msgspec.Struct, frozen=True, rename="camel", omit_d
     Attributes:
         name: `namespace/name[:port]`.
         facts: what decides its rules, one sentence each.
-        rules: all its rules, in dispatch chains and in its own; iptables mode only.
-        objects: all its objects, elements of shared sets and maps included; nftables mode only.
+        rules: all its rules of iptables, in dispatch chains and in its own.
+        objects: all its objects, elements of shared sets and maps included: in nftables and IPVS mode.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 def explain_service(
     service: Service,
-    rendered: RenderedTarget | RenderedTable,
+    rendered: Rendered,
     endpoint_slices: Iterable[EndpointSlice] = (),
     found: Iterable[RenderedRule | RenderedObject] | None = None,
     *,
@@ -133,14 +134,15 @@ def explain_service(
     )
 
 
-def objects_of(rendered: RenderedTarget | RenderedTable) -> Iterable[RenderedRule | RenderedObject]:
-    """All rules, or objects of nftables, with what they come from."""
-    return rendered.rules() if isinstance(rendered, RenderedTarget) else rendered.objects()
+def objects_of(rendered: Rendered) -> Iterable[RenderedRule | RenderedObject]:
+    """All rules and objects with what they come from: rules of iptables, objects of nftables, in IPVS mode both."""
+    if not isinstance(rendered, RenderedTable):
+        yield from rendered.rules()
+    if not isinstance(rendered, RenderedTarget):
+        yield from rendered.objects()
 
 
-def _notes(
-    rendered: RenderedTarget | RenderedTable, key: str, skipped: str, endpoint_slices: Iterable[EndpointSlice]
-) -> Iterable[str]:
+def _notes(rendered: Rendered, key: str, skipped: str, endpoint_slices: Iterable[EndpointSlice]) -> Iterable[str]:
     if not skipped and isinstance(rendered, RenderedTarget) and rendered.renderer.large_cluster:
         yield "more than 1000 endpoints in the cluster: kube-proxy leaves comments out of endpoint rules"
     known = rendered.state.service_ports
@@ -171,7 +173,7 @@ def _slice_notes(endpoint_slice: EndpointSlice, family: IPFamily) -> Iterable[st
 
 
 def _explain_port(
-    rendered: RenderedTarget | RenderedTable,
+    rendered: Rendered,
     name: ServicePortName,
     found: Iterable[RenderedRule | RenderedObject],
     endpoints_seen: bool,
@@ -185,7 +187,7 @@ def _explain_port(
         protocol=name.protocol,
         facts=(
             *_facts(service_port, selected, options.zone),
-            *_endpoint_facts(service_port, endpoints, selected, endpoints_seen),
+            *_endpoint_facts(service_port, endpoints, selected, endpoints_seen, isinstance(rendered, RenderedIpvs)),
         ),
         endpoints=tuple(_explain_endpoint(endpoint, service_port, selected) for endpoint in endpoints),
         rules=tuple(
@@ -220,7 +222,7 @@ def _facts(sp: ServicePort, selected: SelectedEndpoints, zone: str) -> Iterable[
 
 
 def _endpoint_facts(
-    sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, seen: bool
+    sp: ServicePort, endpoints: tuple[Endpoint, ...], selected: SelectedEndpoints, seen: bool, ipvs: bool
 ) -> Iterable[str]:
     if not seen:
         yield "its endpoints were not seen: what becomes of traffic is open; without any it is REJECTed"
@@ -237,7 +239,11 @@ def _endpoint_facts(
             for kind, is_local in (("internal", sp.internal_policy_local), ("external", sp.external_policy_local))
             if is_local
         ]
-        yield f"policy Local and no usable endpoint on this node: {' and '.join(kinds)} traffic is DROPped"
+        what = f"policy Local and no usable endpoint on this node: {' and '.join(kinds)} traffic"
+        if ipvs:
+            yield f"{what} goes to other nodes, as with policy Cluster; answers to clients outside of the node are lost"
+        else:
+            yield f"{what} is DROPped"
 
 
 def _policy(is_local: bool) -> str:

@@ -11,21 +11,33 @@ from difflib import SequenceMatcher
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
+from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.options import Features
-from kproxy.render.target import NodeError, Target, render_table, render_target
+from kproxy.render.target import NodeError, Rendered, RenderedTarget, Target, render_in_mode
 from kproxy.services.names import IPFamily
 
-EXTENSIONS = {MODE_IPTABLES: "save", MODE_NFTABLES: "nft"}
-"""How the files of expected rules end, by mode."""
+PATTERNS = {MODE_IPTABLES: ("*.save",), MODE_NFTABLES: ("*.nft",), MODE_IPVS: ("ipvs/*.*",)}
+"""The files of expected rules, by mode: those of IPVS mode have a folder of their own."""
 
 
-def file_name(node: Node, family: IPFamily, mode: str) -> str:
-    """The file of a node's rules: `NODE.v4.save`, in nftables mode `NODE.v4.nft`."""
-    return f"{node.metadata.name}.v{family.version}.{EXTENSIONS[mode]}"
+def files_of(node: Node, rendered: Rendered, release: str = "1.0.6") -> dict[str, str]:
+    """A node's rules of one family, by file name: `NODE.v4.save`, in nftables mode `NODE.v4.nft`, as nft of `release`
+    lists it; in IPVS mode beside `.save` `NODE.v4.ipset`, `.ipvsadm` and `.addresses`."""
+    stem = f"{node.metadata.name}.v{rendered.options.family.version}"
+    if isinstance(rendered, RenderedTarget):
+        return {f"{stem}.save": rendered.save_text}
+    if isinstance(rendered, RenderedIpvs):
+        return {
+            f"{stem}.save": rendered.save_text,
+            f"{stem}.ipset": rendered.ipset_text,
+            f"{stem}.ipvsadm": rendered.ipvsadm_text,
+            f"{stem}.addresses": rendered.addresses_text,
+        }
+    return {f"{stem}.nft": rendered.save_text(release)}
 
 
 def golden_texts(
@@ -36,22 +48,20 @@ def golden_texts(
     features: Features | None = None,
     service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> dict[str, str]:
-    """The save text of every node and family in the configuration's mode, by file name (`file_name`).
+    """The texts of every node and family in the configuration's mode, by file name (`files_of`), with the folder in
+    which golden files of the mode are.
 
     Raises:
         NodeError: the cluster has no Node.
     """
     services, endpoint_slices, service_cidrs = tuple(services), tuple(endpoint_slices), tuple(service_cidrs)
-    texts = {}
+    texts: dict[str, str] = {}
+    folder = "ipvs/" if config.mode == MODE_IPVS else ""
     for node in sorted(nodes, key=lambda node: node.metadata.name):
         target = Target(node.metadata.name, node)
         for family in IPFamily:
-            if config.mode == MODE_NFTABLES:
-                table = render_table(target, family, services, endpoint_slices, config, features, service_cidrs)
-                text = table.save_text()
-            else:
-                text = render_target(target, family, services, endpoint_slices, config, features).save_text
-            texts[file_name(node, family, config.mode)] = text
+            found = render_in_mode(target, family, services, endpoint_slices, config, features, service_cidrs)
+            texts |= {f"{folder}{name}": text for name, text in files_of(node, found).items()}
     if not texts:
         raise NodeError("the cluster has no Node, so there is no node to render rules for")
     return texts
@@ -76,7 +86,8 @@ def diff_save(expected: str, actual: str) -> list[ChainDifference]:
 
     Of nftables, sets and maps count as chains here.
     """
-    split = _by_block if actual.startswith("table ") else _by_chain
+    text = actual or expected
+    split = _by_block if text.startswith("table ") else _by_chain if text.startswith("*") else _whole
     old, new = split(expected), split(actual)
     differences = []
     for ref in sorted(old.keys() | new.keys()):
@@ -87,6 +98,10 @@ def diff_save(expected: str, actual: str) -> list[ChainDifference]:
         lines = tuple(_diff_lines(expected.splitlines(), actual.splitlines()))
         differences.append(ChainDifference("", "order of tables and chains", lines))
     return differences
+
+
+def _whole(text: str) -> Mapping[tuple[str, str], list[str]]:
+    return {("", "lines"): text.splitlines()}
 
 
 def _by_chain(text: str) -> Mapping[tuple[str, str], list[str]]:

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.errors import InputError
@@ -17,6 +17,7 @@ from kproxy.services.node import (
     LocalTrafficDetector,
     NodePortAddresses,
     detect_local,
+    host_ips,
     interface_addresses,
     node_ips,
     node_port_addresses,
@@ -48,10 +49,13 @@ class RenderOptions(msgspec.Struct, frozen=True):
         node_name, zone: of this node; zone is "" without the label topology.kubernetes.io/zone.
         node_ip: the node's IP of this family, loopback if it has none.
         interface_addresses: the node's own addresses of this family, for nodePortAddresses.
+        node_ips: all addresses of the node in this family, ExternalIPs too: where IPVS mode has node ports that answer
+            everywhere.
         masquerade_mark: the packet mark that asks for masquerading: one bit.
         localhost_node_ports: whether IPv4 node ports work on 127.0.0.0/8.
         drop_invalid: whether packets that conntrack calls INVALID are dropped (not with tcpBeLiberal).
         service_cidrs: the networks of this family that ClusterIPs come from, sorted; nftables mode only.
+        ipvs: the configuration's section of IPVS mode.
         favoured: the Service, `namespace/name`, that gets what several claim; kube-proxy leaves that to chance, and
             rules that are rendered to be written to the order of names ("").
     """
@@ -61,6 +65,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
     zone: str = ""
     node_ip: str = LOOPBACK[IPFamily.IPV4]
     interface_addresses: tuple[str, ...] = ()
+    node_ips: tuple[str, ...] = ()
     local_traffic: LocalTrafficDetector = LocalTrafficDetector()
     node_port_addresses: NodePortAddresses = NodePortAddresses()
     masquerade_mark: int = 1 << 14
@@ -69,6 +74,7 @@ class RenderOptions(msgspec.Struct, frozen=True):
     drop_invalid: bool = True
     service_cidrs: tuple[str, ...] = ()
     features: Features = Features()
+    ipvs: IPVS = IPVS()
     favoured: str = ""
 
     @property
@@ -103,6 +109,7 @@ def render_options(
         zone=node.metadata.labels.get(LABEL_TOPOLOGY_ZONE, "") if node is not None else "",
         node_ip=node_ip,
         interface_addresses=own,
+        node_ips=own if addresses is not None else tuple(ip for ip in host_ips(node) if family_of(ip) is family),
         local_traffic=detect_local(
             config.detect_local_mode,
             family,
@@ -124,6 +131,7 @@ def render_options(
         drop_invalid=not config.conntrack.tcp_be_liberal,
         service_cidrs=_of_family(service_cidrs, family),
         features=features or Features(),
+        ipvs=config.ipvs,
     )
 
 

@@ -38,3 +38,23 @@ class RenderedRule(msgspec.Struct, frozen=True):
     number: int
     text: str
     origin: Origin
+
+
+class RenderedObject(msgspec.Struct, frozen=True):
+    """One thing besides the rules of iptables, with its provenance: an object of nftables, or what IPVS mode has.
+
+    Attributes:
+        kind: table, chain, set, map, rule or element; in IPVS mode set, element, virtual server, real server, address,
+            sysctl, timeouts or excluded network.
+        container: what it is or is in: table, chain, set, map; in IPVS mode set, virtual server or device.
+        name: of that.
+        number: of a rule in its chain, from 1; 0 for other objects.
+        text: the line that makes it, for `nft -f`; in IPVS mode for ipset, ipvsadm, ip or sysctl.
+    """
+
+    kind: str
+    container: str
+    name: str
+    number: int
+    text: str
+    origin: Origin

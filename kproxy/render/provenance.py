@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from kproxy.render.nftables.table import RenderedObject
-from kproxy.render.origin import Origin, RenderedRule
+from kproxy.render.origin import Origin, RenderedObject, RenderedRule
 
 
 class RuleProvenance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -39,24 +40,26 @@ class RuleRecord(msgspec.Struct, frozen=True):
     provenance: RuleProvenance
 
 
-class ObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One object of nftables as `kproxy render --format json` lists it.
+class ObjectRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One object of nftables, or of IPVS mode, as `kproxy render --format json` lists it.
 
     Attributes:
-        object: table, chain, set, map, rule or element.
-        table: its family and name: `ip kube-proxy`.
-        text: the line of `nft -f` input that makes it.
-        chain, set, map: which of these it is or is in.
+        object: what it is; see `RenderedObject`.
+        table: the family and name of a table of nftables: `ip kube-proxy`.
+        text: the line that makes it, as `RenderedObject` has it.
+        chain, set, map, server, device: which of these it is or is in.
         rule: a rule's number in its chain, from 1.
     """
 
     object: str
-    table: str
+    table: str | None = None
     text: str
     provenance: RuleProvenance
     chain: str | None = None
     set: str | None = None
     map: str | None = None
+    server: str | None = None
+    device: str | None = None
     rule: int | None = None
 
 
@@ -65,18 +68,21 @@ def rule_record(rule: RenderedRule) -> RuleRecord:
     return RuleRecord(rule.table, rule.chain, rule.number, rule.text, _provenance(rule.origin))
 
 
-def object_record(table: str, found: RenderedObject) -> ObjectRecord:
-    """Turns an object of nftables into what programs read."""
+def object_record(found: RenderedObject, table: str | None = None) -> ObjectRecord:
+    """Turns an object into what programs read. `table`: of nftables."""
+    containers = {field: found.name for field, container in _CONTAINERS.items() if found.container == container}
     return ObjectRecord(
-        found.kind,
-        table,
-        found.text,
-        _provenance(found.origin),
-        found.name if found.container == "chain" else None,
-        found.name if found.container == "set" else None,
-        found.name if found.container == "map" else None,
-        found.number or None,
+        object=found.kind,
+        table=table,
+        text=found.text,
+        provenance=_provenance(found.origin),
+        rule=found.number or None,
+        **containers,
     )
+
+
+_CONTAINERS: Final = {"chain": "chain", "set": "set", "map": "map", "server": "virtual server", "device": "device"}
+"""What an object is or is in, by the field that says so."""
 
 
 def _provenance(origin: Origin) -> RuleProvenance:

@@ -1,17 +1,17 @@
 """From a cluster and a node to that node's rules: what `render`, `golden`, `explain` and others share.
 
-A `Target` says for which node and family rules are wanted; `render_target` reads the cluster as kube-proxy on that node
-would, and renders it.
+A `Target` says for which node and family rules are wanted; `render_in_mode` reads the cluster as kube-proxy on that
+node would, and renders it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.core import Node, Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.networking import ServiceCIDR
@@ -26,8 +26,13 @@ from kproxy.services.names import IPFamily
 from kproxy.services.node import primary_family
 from kproxy.services.tracker import ServiceState
 
-if TYPE_CHECKING:  # who only wants rules of iptables mode does not wait for the other one
+if TYPE_CHECKING:  # who only wants rules of iptables mode does not wait for the others
+    from kproxy.netfilter import Ruleset
+    from kproxy.render.ipvs.node import RenderedIpvs
     from kproxy.render.nftables.table import RenderedTable
+
+Rendered: TypeAlias = "RenderedTarget | RenderedTable | RenderedIpvs"
+"""What kube-proxy makes of a node, in one mode."""
 
 
 class NodeError(InputError):
@@ -103,9 +108,16 @@ class RenderedTarget(msgspec.Struct, frozen=True):
     def save_text(self) -> str:
         """What iptables-save prints in a fresh namespace once the rules are in; see `kproxy.render.iptables.save`."""
         # Imported here: restore text alone does not need the parser.
-        from kproxy.render.iptables.save import save_text
+        from kproxy.netfilter import print_save
 
-        return save_text(self.plan.restore_text, self.options.family)
+        return print_save(self.saved)
+
+    @property
+    def saved(self) -> Ruleset:
+        """The same as values."""
+        from kproxy.render.iptables.save import saved_ruleset
+
+        return saved_ruleset(self.plan.restore_text, self.options.family)
 
     def rule_origins(self) -> dict[ChainRef, list[Origin]]:
         """The provenance of every rule of the save form: by table and chain, in order."""
@@ -113,14 +125,9 @@ class RenderedTarget(msgspec.Struct, frozen=True):
 
     def rules(self) -> Iterator[RenderedRule]:
         """Every rule of the save form with its provenance, jump rules included, in the order of the save form."""
-        from kproxy.render.iptables.save import saved_ruleset
+        from kproxy.render.iptables.save import rendered_rules
 
-        origins = self.rule_origins()
-        for table in saved_ruleset(self.plan.restore_text, self.options.family).tables:
-            for chain in table.chains:
-                found = origins.get((table.name, chain.name), ())
-                for number, (rule, origin) in enumerate(zip(chain.rules, found, strict=True), start=1):
-                    yield RenderedRule(table.name, chain.name, number, rule.to_restore(chain.name), origin)
+        yield from rendered_rules(self.saved, self.rule_origins())
 
 
 def render_target(
@@ -135,14 +142,12 @@ def render_target(
     """Renders the iptables rules of one family on one node from scratch. `favoured`: see `RenderOptions`.
 
     Raises:
-        ModeError: the configuration asks for nftables mode.
+        ModeError: the configuration asks for nftables or IPVS mode.
     """
     config = config or KubeProxyConfiguration()
-    if config.mode == MODE_NFTABLES:
-        raise ModeError("mode nftables: these are iptables mode's rules; render_table makes nftables mode's table")
-    options = render_options(config, family, target.node_name, target.node, features)
-    state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    return RenderedTarget.of(state, msgspec.structs.replace(options, favoured=favoured))
+    if config.mode in (MODE_NFTABLES, MODE_IPVS):
+        raise ModeError(f"mode {config.mode}: these are iptables mode's rules; render_in_mode renders any")
+    return RenderedTarget.of(*_inputs(target, family, services, endpoint_slices, config, features, (), favoured))
 
 
 def render_table(
@@ -158,6 +163,48 @@ def render_table(
     """Renders the nftables table of one family on one node from scratch. `favoured`: see `RenderOptions`."""
     from kproxy.render.nftables.table import RenderedTable
 
+    found = _inputs(target, family, services, endpoint_slices, config, features, service_cidrs, favoured)
+    return RenderedTable.of(*found)
+
+
+def render_in_mode(
+    target: Target,
+    family: IPFamily,
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    config: KubeProxyConfiguration,
+    features: Features | None = None,
+    service_cidrs: Iterable[ServiceCIDR] = (),
+    favoured: str = "",
+) -> Rendered:
+    """Renders one family on one node from scratch, in its configuration's mode. `favoured`: see `RenderOptions`."""
+    found = _inputs(target, family, services, endpoint_slices, config, features, service_cidrs, favoured)
+    return render_state(*found, config.mode)
+
+
+def render_state(state: ServiceState, options: RenderOptions, mode: str) -> Rendered:
+    """kube-proxy's rules in a mode, from scratch."""
+    if mode == MODE_NFTABLES:
+        from kproxy.render.nftables.table import RenderedTable
+
+        return RenderedTable.of(state, options)
+    if mode == MODE_IPVS:
+        from kproxy.render.ipvs.node import RenderedIpvs
+
+        return RenderedIpvs.of(state, options)
+    return RenderedTarget.of(state, options)
+
+
+def _inputs(
+    target: Target,
+    family: IPFamily,
+    services: Iterable[Service],
+    endpoint_slices: Iterable[EndpointSlice],
+    config: KubeProxyConfiguration,
+    features: Features | None,
+    service_cidrs: Iterable[ServiceCIDR],
+    favoured: str,
+) -> tuple[ServiceState, RenderOptions]:
     options = render_options(config, family, target.node_name, target.node, features, service_cidrs=service_cidrs)
     state = ServiceState.of(family, target.node_name, services, endpoint_slices)
-    return RenderedTable.of(state, msgspec.structs.replace(options, favoured=favoured))
+    return state, msgspec.structs.replace(options, favoured=favoured)

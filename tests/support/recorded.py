@@ -6,12 +6,22 @@ from functools import cache
 from pathlib import Path
 
 from kproxy.api import KubeProxyConfiguration, Manifests, load_config, load_manifests
-from kproxy.render import Features, RenderedTable, RenderedTarget, render_table, render_target, select_target
+from kproxy.render import (
+    Features,
+    RenderedIpvs,
+    RenderedTable,
+    RenderedTarget,
+    render_in_mode,
+    render_table,
+    render_target,
+    select_target,
+)
 from kproxy.services import IPFamily
 from tests.support import paths
 
 REFERENCE = paths.TESTS / "reference"
 CLUSTERS = sorted(path for path in (REFERENCE / "clusters").iterdir() if path.is_dir())
+IPVS_CLUSTERS = [case for case in CLUSTERS if (case / "config.ipvs.yaml").exists()]
 MINIKUBE = REFERENCE / "minikube"
 SUFFIX = {IPFamily.IPV4: "v4", IPFamily.IPV6: "v6"}
 
@@ -53,6 +63,21 @@ def render_nftables(case: Path, family: IPFamily, features: Features | None = No
         features,
         manifests.service_cidrs,
     )
+
+
+@cache
+def load_ipvs(case: Path) -> tuple[Manifests, KubeProxyConfiguration]:
+    """The same for IPVS mode."""
+    return load_manifests([case / "cluster.yaml"]), load_config(str(case / "config.ipvs.yaml")).config
+
+
+def render_ipvs(case: Path, family: IPFamily) -> RenderedIpvs:
+    """Renders a recorded cluster in IPVS mode for its own node."""
+    manifests, config = load_ipvs(case)
+    target = select_target(manifests.nodes, config)
+    rendered = render_in_mode(target, family, manifests.services, manifests.endpoint_slices, config)
+    assert isinstance(rendered, RenderedIpvs)
+    return rendered
 
 
 def comparable_nftables(text: str) -> tuple[list[str], dict[str, list[str]]]:

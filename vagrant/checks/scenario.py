@@ -14,7 +14,6 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.golden_packets import PACKETS, read_packets
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.dataplane.query.expectation import Expectation
-from kproxy.render.golden import EXTENSIONS
 
 FAMILIES = {4: "v4", 6: "v6"}
 NFTABLES = MODE_NFTABLES
@@ -50,7 +49,7 @@ class Scenario:
 
     def rules_file(self, variant: str, family: int) -> str:
         """The name of the file that holds the node's rules in a family."""
-        return f"{self.node_name}.{FAMILIES[family]}.{EXTENSIONS[mode_of(variant)]}"
+        return f"{self.node_name}.{FAMILIES[family]}.{'nft' if variant == NFTABLES else 'save'}"
 
     def expected(self, variant: str, family: int) -> str:
         """The committed rules of the node in a family, as iptables-save or nft prints them."""

@@ -18,7 +18,7 @@ TEXT, INTEGER, BOOLEAN, NUMBER, DURATION, LIST, GATES, VMODULE = (
 ACCUMULATE: Final = (LIST, GATES, VMODULE)
 """Kinds of which a flag may be given several times, and all of them count; of others the last counts, as in pflag."""
 
-OTHER_MODE: Final = "it is for ipvs mode, which kproxy does not have"
+OTHER_MODE: Final = "it is for ipvs mode, which kproxy run does not have"
 
 
 class Flag(msgspec.Struct, frozen=True):

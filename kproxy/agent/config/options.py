@@ -27,6 +27,7 @@ from kproxy.api.kubeproxyconfig.types import (
     API_VERSION,
     KIND,
     MODE_IPTABLES,
+    MODE_IPVS,
     MODE_NFTABLES,
     KubeProxyConfiguration,
     LoadedConfig,
@@ -146,6 +147,8 @@ def read_options(
         if not hostname_override.strip():
             raise InputError("--hostname-override: an empty name is invalid")
         config = msgspec.structs.replace(config, hostname_override=hostname_override.strip().lower())
+    if config.mode == MODE_IPVS:
+        raise InputError("proxy mode 'ipvs': IPVS mode is deprecated; use nftables")
     if config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
         raise InputError(f"proxy mode {config.mode!r}: kproxy has the modes iptables and nftables only")
     return ReadOptions(config, (*loaded.warnings, *notes))

@@ -182,7 +182,7 @@ def _listed(rendered: Rendered) -> Iterator[_Listed]:
         for each in rendered.objects():
             chain = each.name if each.container == "chain" else ""
             heading = f"{each.container} {each.name}"
-            record = object_record(rendered.table, each)
+            record = object_record(each, rendered.table)
             yield _Listed(rendered.table, chain, heading, each.number, each.text, each.origin, record)
         return
     for rule in rendered.rules():

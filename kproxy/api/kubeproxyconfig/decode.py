@@ -39,6 +39,7 @@ from kproxy.api.kubeproxyconfig.types import (
     KIND,
     METRICS_PORT,
     MODE_IPTABLES,
+    MODE_IPVS,
     MODE_NFTABLES,
     KubeProxyConfiguration,
     LoadedConfig,
@@ -257,8 +258,8 @@ def _with_port(address: str, port: int) -> str:
 def _remarks(config: KubeProxyConfiguration) -> list[FieldError]:
     """What is valid and yet worth a word."""
     remarks = []
-    if config.mode not in (MODE_IPTABLES, MODE_NFTABLES):
-        message = f'mode "{config.mode}": kproxy renders the rules of iptables and nftables mode only'
+    if config.mode not in (MODE_IPTABLES, MODE_NFTABLES, MODE_IPVS):
+        message = f'mode "{config.mode}": kproxy knows iptables, nftables and ipvs mode only'
         remarks.append(FieldError("mode", message))
     for name, enabled in sorted(config.feature_gates.items()):
         stage = STAGES.get(name)

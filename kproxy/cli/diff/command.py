@@ -58,7 +58,7 @@ MOST: Final = 20
 @click.option("--config", metavar="FILE", help="With manifests or a cluster: KubeProxyConfiguration of both sides.")
 @click.option("--config-a", metavar="FILE", help="That of A.")
 @click.option("--config-b", metavar="FILE", help="That of B.")
-@mode_option
+@mode_option()
 @click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
 @click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
 @feature_option()

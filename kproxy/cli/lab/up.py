@@ -45,7 +45,7 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
     "--variant", type=click.Choice(get_args(Variant)),
     help="Which iptables programs the rules; in nftables mode, those of the overlay. Default: nft.",
 )  # fmt: skip
-@mode_option
+@mode_option()
 @click.option(
     "--backend", type=click.Choice(get_args(BackendName)), help="How pods of different nodes meet. Default: vxlan."
 )

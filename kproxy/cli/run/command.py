@@ -64,7 +64,7 @@ def show_version(context: click.Context, _parameter: click.Parameter, value: str
     help="KubeProxyConfiguration. Of the flags that it has fields for, only those for logging and --hostname-override "
     "count beside it.",
 )  # fmt: skip
-@mode_option
+@mode_option()
 @click.option("--node", metavar="NAME", help="This node's name. Default: hostnameOverride, else the host name.")
 @click.option("--hostname-override", metavar="NAME", help="The same, as kube-proxy calls it.")
 @click.option("--master", metavar="URL", help="The API server, over what the kubeconfig says.")

@@ -96,7 +96,7 @@ class Rendered:
 
 def _render_key(facts: NodeFacts) -> object:
     """What the rules of iptables mode depend on that is not the same on all nodes."""
-    options = msgspec.structs.replace(facts.iptables, node_name="", zone="")
+    options = msgspec.structs.replace(facts.iptables, node_name="", zone="", node_ips=())
     if options.node_port_addresses.match_all:
         options = msgspec.structs.replace(options, interface_addresses=())
     if not any(port.load_balancer_source_ranges for port in facts.service_ports):
@@ -107,7 +107,7 @@ def _render_key(facts: NodeFacts) -> object:
         if port.uses_local_endpoints or chosen.topology:
             cluster, local = (tuple(each.address for each in part) for part in (chosen.cluster, chosen.local))
             used.append((port.name, cluster, local, chosen.has_any))
-    return msgspec.json.encode(options, order="deterministic"), tuple(used)
+    return msgspec.json.encode(options, enc_hook=str, order="deterministic"), tuple(used)
 
 
 class Sides:

@@ -507,7 +507,7 @@ def _plain(options: RenderOptions, own: Mapping[str, int], cells: IntervalPartit
     ports = options.node_port_addresses
     return (
         msgspec.structs.replace(
-            options, node_name="", zone="", node_ip="", interface_addresses=(),
+            options, node_name="", zone="", node_ip="", node_ips=(), interface_addresses=(),
             node_port_addresses=msgspec.structs.replace(ports, cidrs=()),
         ),
         token(options.node_ip),

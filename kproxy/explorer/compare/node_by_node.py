@@ -34,7 +34,7 @@ from kproxy.explorer.compare.present_rules import EXAMINED, host_of
 from kproxy.explorer.model.model import Model, Work
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address
-from kproxy.render import RenderedTable, RenderedTarget
+from kproxy.render import Rendered
 from kproxy.services.names import family_of
 
 EXAMINED_OF_CHOSEN: Final = 2 * EXAMINED
@@ -238,7 +238,7 @@ class _Side:
         return tuple(each for each in suspected(found) if each.is_met_by(self.family))
 
     @cached_property
-    def rendered(self) -> RenderedTarget | RenderedTable:
+    def rendered(self) -> Rendered:
         return self.model.rendering.rendered_of(self.facts, self.host)
 
     @cached_property

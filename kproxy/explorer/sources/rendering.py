@@ -27,7 +27,7 @@ from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import NOTHING, Unseen
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import index_of, note_of, render_state, rules_of
+from kproxy.cluster.rendered import index_of, note_of, rules_of
 from kproxy.cluster.rules import HostRules
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import Files
@@ -39,10 +39,9 @@ from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
-from kproxy.render import Features, RenderedTable, RenderedTarget, Target
+from kproxy.render import Features, Rendered, Target, render_state
 from kproxy.render.explain import objects_of
-from kproxy.render.nftables.table import RenderedObject
-from kproxy.render.origin import RenderedRule
+from kproxy.render.origin import RenderedObject, RenderedRule
 
 Made = TypeVar("Made")
 
@@ -148,11 +147,11 @@ class Rendering:
             return own
         return foreign.with_nftables(own) if self.mode_of(host) == MODE_NFTABLES else foreign.with_iptables(own)
 
-    def rendered(self, host: HostFacts, family: Family) -> RenderedTarget | RenderedTable:
+    def rendered(self, host: HostFacts, family: Family) -> Rendered:
         """The node's rules, with what they come from."""
         return self.rendered_of(self.facts(host, family), host)
 
-    def rendered_of(self, facts: NodeFacts, host: HostFacts) -> RenderedTarget | RenderedTable:
+    def rendered_of(self, facts: NodeFacts, host: HostFacts) -> Rendered:
         """The rules of the Services that the facts have."""
         mode = self.mode_of(host)
         options = facts.nftables if mode == MODE_NFTABLES else facts.iptables
@@ -180,7 +179,7 @@ class Rendering:
                 lazy = self._shared.setdefault(key, Lazy())
             return lazy.get(lambda: self._index(rendered, host, family))
 
-    def _index(self, rendered: RenderedTarget | RenderedTable, host: HostFacts, family: Family) -> Index:
+    def _index(self, rendered: Rendered, host: HostFacts, family: Family) -> Index:
         found = self.with_foreign(rules_of(rendered), host, family)
         opened = open_rules(found.iptables, family, ipvs_of_mode(host.name, self.mode_of(host)), found.nftables)
         return index_of(rendered, self.with_open(replace(found, iptables=opened), family, self.lacking), family)
@@ -218,7 +217,7 @@ class Lazy(Generic[Made]):
 class Explained:
     """A node's rules with what they come from, by Service."""
 
-    def __init__(self, rendered: RenderedTarget | RenderedTable) -> None:
+    def __init__(self, rendered: Rendered) -> None:
         self.rendered = rendered
         self._by_service: dict[str, list[RenderedRule | RenderedObject]] = {}
         for each in objects_of(rendered):

@@ -6,7 +6,7 @@ iptables calls, because the built-in chains they are in are shared with other pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -68,10 +68,10 @@ JUMP_RULES: Final = (
 """In the order in which kube-proxy ensures them. Each is prepended, so in a fresh chain the last one comes first."""
 
 
-def jump_origins() -> dict[ChainRef, list[Origin]]:
-    """The origins of the jump rules as they stand in fresh built-in chains."""
+def jump_origins(jumps: Sequence[JumpRule] = JUMP_RULES) -> dict[ChainRef, list[Origin]]:
+    """The origins of a mode's jump rules as they stand in fresh built-in chains."""
     origins: dict[ChainRef, list[Origin]] = {}
-    for jump in reversed(JUMP_RULES):
+    for jump in reversed(jumps):
         origin = Origin(f"base rule: jump from {jump.source} to {jump.target}")
         origins.setdefault((jump.table, jump.source), []).append(origin)
     return origins

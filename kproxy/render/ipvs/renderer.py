@@ -6,7 +6,7 @@ kube-proxy v1.36, as recorded in 78 clusters. Each sync makes all of it from scr
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,11 +27,11 @@ from kproxy.services.tracker import ServiceState
 DEVICE: Final = "kube-ipvs0"
 DEFAULT_SCHEDULER: Final = "rr"
 
-_SOURCE_HASH: Final = "mh"  # the scheduler for which kube-proxy asks that the port is hashed, too
+_HASH: Final = "mh"  # the scheduler for which kube-proxy asks that the port is hashed, too
 
 
 class Served(NamedTuple):
-    """A virtual server with its real servers, in the order of their addresses, and where each comes from."""
+    """A virtual server with its real servers, in the order of the endpoints, and where each comes from."""
 
     server: VirtualServer
     origin: Origin
@@ -58,10 +58,10 @@ class IpvsState(msgspec.Struct):
 class _Maker:
     """Makes the state, one ServicePort after the other."""
 
-    def __init__(self, state: ServiceState, options: RenderOptions, scheduler: str, known: Sequence[str]) -> None:
+    def __init__(self, state: ServiceState, options: RenderOptions) -> None:
         self._state, self._options = state, options
-        self._scheduler = scheduler or DEFAULT_SCHEDULER
-        self._node_ips = [*_node_port_ips(options, known)]
+        self._scheduler = options.ipvs.scheduler or DEFAULT_SCHEDULER
+        self._node_ips = [*_node_port_ips(options)]
         self.made = IpvsState({}, {each: {} for each in sets.SETS}, {}, {})
 
     def add(self, name: ServicePortName, port: ServicePort) -> None:
@@ -117,7 +117,7 @@ class _Maker:
         self, port: ServicePort, ip: str, selected: SelectedEndpoints, why: str, *, local: bool, number: int = 0
     ) -> None:
         """Adds a virtual server; without `number`, at the Service's port, with its address on `kube-ipvs0`."""
-        flags = ("mh-port",) if self._scheduler == _SOURCE_HASH else ()
+        flags = ("mh-port",) if self._scheduler == _HASH else ()
         server = VirtualServer(
             port.protocol, ip, number or port.port, self._scheduler, port.session_affinity_seconds, flags
         )
@@ -139,18 +139,21 @@ def _used(port: ServicePort, selected: SelectedEndpoints, local: bool) -> tuple[
     return (selected.local or selected.cluster) if local else selected.cluster
 
 
-def _node_port_ips(options: RenderOptions, known: Sequence[str]) -> Iterator[str]:
+def _node_port_ips(options: RenderOptions) -> Iterator[str]:
     """The addresses at which node ports have virtual servers: no loopback."""
     addresses = options.node_port_addresses
-    for ip in known if addresses.match_all else addresses.matching(options.interface_addresses):
+    for ip in options.node_ips if addresses.match_all else addresses.matching(options.interface_addresses):
         if not ipaddress.ip_address(ip).is_loopback:
             yield ip
 
 
-def render_state(state: ServiceState, options: RenderOptions, scheduler: str, known: Sequence[str]) -> IpvsState:
-    """Makes all of it, with the addresses of this family that are known of the node. Of what several Services claim the last one in the order of names gets it, but `favoured` comes
-    before all; kube-proxy leaves that to chance."""
-    maker = _Maker(state, options, scheduler, known)
+def render_state(state: ServiceState, options: RenderOptions) -> IpvsState:
+    """Makes all of it from scratch.
+
+    What several Services claim goes to the last one in the order of names, or to `favoured`; kube-proxy leaves that to
+    chance.
+    """
+    maker = _Maker(state, options)
     for name in sorted(state.service_ports, key=lambda each: (each.service == options.favoured, each)):
         maker.add(name, state.service_ports[name])
     return maker.made

@@ -1,8 +1,11 @@
-"""The iptables rules of IPVS mode: what to masquerade, accept and refuse, by the sets. kube-proxy v1.36's, in its order."""
+"""The iptables rules of IPVS mode: what to masquerade, accept and refuse, by the sets.
+
+They are kube-proxy v1.36's, in its order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kproxy.render.iptables.base import JumpRule
@@ -145,7 +148,7 @@ def _asks(found: IpSet, fields: str, options: RenderOptions) -> str:
     return f"-m set --match-set {found.name_in(options.family)} {fields}"
 
 
-def restore_text(lines: list[Line]) -> str:
+def restore_text(lines: Sequence[Line]) -> str:
     """One text for `iptables-restore --noflush`."""
     out = []
     for table, chains in CHAINS.items():

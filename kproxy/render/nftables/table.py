@@ -17,27 +17,8 @@ from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.render.nftables.renderer import Renderer
 from kproxy.render.nftables.serviceport import ElementValue
 from kproxy.render.options import RenderOptions
-from kproxy.render.origin import Origin
+from kproxy.render.origin import Origin, RenderedObject
 from kproxy.services.tracker import ServiceState
-
-
-class RenderedObject(msgspec.Struct, frozen=True):
-    """One object of a table with its provenance.
-
-    Attributes:
-        kind: table, chain, set, map, rule or element.
-        container: table, chain, set or map: what it is or is in.
-        name: of that.
-        number: of a rule in its chain, from 1; 0 for other objects.
-        text: the line of `nft -f` input that makes it.
-    """
-
-    kind: str
-    container: str
-    name: str
-    number: int
-    text: str
-    origin: Origin
 
 
 class RenderedTable(msgspec.Struct, frozen=True):

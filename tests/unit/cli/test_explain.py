@@ -76,6 +76,24 @@ def test_what_decides_is_said(kproxy: Run, name: str, words: str) -> None:
     pytest.fail(f"{words!r} is not in {shown}")
 
 
+def test_ipvs_mode(kproxy: Run) -> None:
+    dns = ("--service", "kube-system/kube-dns", "--mode", "ipvs")
+    done = kproxy("explain", *scenario("minikube"), *dns)
+    assert done.returncode == 0
+    for words in ("virtual server -t 10.96.0.10:53", "set KUBE-CLUSTER-IP", "device kube-ipvs0", "10.96.0.10/32 dev"):
+        assert words in done.stdout
+    assert "not seen" not in done.stdout + done.stderr
+    (_, tcp, _) = json.loads(kproxy("explain", *scenario("minikube"), *dns, "-o", "json").stdout)["ports"]
+    texts = [each["text"] for each in tcp["objects"]]
+    assert "add KUBE-CLUSTER-IP 10.96.0.10,tcp:53" in texts
+    assert "-A -t 10.96.0.10:53 -s rr" in texts
+    service = service_of("nodeport-local-policy")[0]
+    local = ("--service", service, "--mode", "ipvs", "--node", "node-2")
+    assert (
+        "external traffic goes to other nodes" in kproxy("explain", *scenario("nodeport-local-policy"), *local).stdout
+    )
+
+
 def test_a_service_that_is_not_there(kproxy: Run) -> None:
     done = kproxy("explain", *scenario("minikube"), "--service", "default/nope")
     assert done.returncode == 2

@@ -153,6 +153,25 @@ def test_json_when_all_is_as_expected(kproxy: Run) -> None:
     assert (found["status"], found["files"], found["packetDifferences"]) == ("as expected", [], [])
 
 
+def test_ipvs_mode_has_a_folder_of_its_own(kproxy: Run, tmp_path: Path) -> None:
+    scenario = tmp_path / "minikube"
+    shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)
+    before = {path.name for path in (scenario / "expected").iterdir()}
+    assert kproxy("golden", "update", scenario, "--mode", "ipvs").returncode == 0
+    servers = scenario / "expected" / "ipvs" / "minikube.v4.ipvsadm"
+    assert "-A -t 10.96.0.10:53 -s rr\n" in servers.read_text()
+    assert {path.name for path in (scenario / "expected").iterdir()} == {*before, "ipvs"}
+    assert kproxy("golden", "check", scenario).returncode == 0
+    (scenario / "expected" / "ipvs" / "minikube.v4.ipset").unlink()
+    servers.write_text(servers.read_text().replace(":53 -s rr", ":53 -s sh"))
+    done = kproxy("golden", "check", scenario)
+    assert done.returncode == 1
+    assert "expected/ipvs/minikube.v4.ipset is missing" in done.stdout
+    assert "- -A -t 10.96.0.10:53 -s sh" in done.stdout
+    assert kproxy("golden", "update", scenario).returncode == 0
+    assert "-s sh" not in servers.read_text()
+
+
 def test_each_mode_is_checked_where_it_has_files(kproxy: Run, tmp_path: Path) -> None:
     scenario = tmp_path / "minikube"
     shutil.copytree(ROOT / "rules_golden" / "minikube", scenario)

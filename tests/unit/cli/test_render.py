@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.services import IPFamily
 from tests.support.cli import KPROXY, Run
-from tests.support.recorded import CLUSTERS, MINIKUBE, render, render_nftables
+from tests.support.recorded import CLUSTERS, IPVS_CLUSTERS, MINIKUBE, render, render_ipvs, render_nftables
 from tests.support.waiting import PATIENCE
 
 MINI = ("-f", MINIKUBE / "cluster.yaml", "--config", MINIKUBE / "config.yaml")
@@ -81,6 +81,43 @@ def test_nftables_mode_lists_objects_with_provenance(kproxy: Run) -> None:
     assert (missing.returncode, missing.stderr) == (2, "error: there is no chain 'none' in table ip kube-proxy\n")
 
 
+IPVS = (
+    "-f", IPVS_CLUSTERS[0] / "cluster.yaml", "--config", IPVS_CLUSTERS[0] / "config.ipvs.yaml",
+    "--node", "node-0", "-4",
+)  # fmt: skip
+
+
+def test_ipvs_mode(kproxy: Run, tmp_path: Path) -> None:
+    rendered = render_ipvs(IPVS_CLUSTERS[0], IPFamily.IPV4)
+    wanted = {
+        "save": rendered.save_text, "restore": rendered.restore_text, "ipset": rendered.ipset_text,
+        "ipvsadm": rendered.ipvsadm_text, "addresses": rendered.addresses_text,
+    }  # fmt: skip
+    for form, text in wanted.items():
+        done = kproxy("render", *IPVS, "--format", form)
+        assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
+    records = json.loads(kproxy("render", *IPVS, "--format", "json").stdout)
+    server = next(each for each in records if each.get("object") == "virtual server")
+    text = rendered.ipvsadm_text.partition("\n")[0]
+    assert server == {
+        "object": "virtual server",
+        "text": text,
+        "provenance": {"reason": "cluster IP", "service": "default/svc-1", "port": "", "protocol": "UDP"},
+        "server": "-u 10.96.1.2:8080",
+    }
+    assert {"object": "address", "device": "kube-ipvs0"}.items() <= next(
+        each for each in records if each.get("text") == "10.96.1.2/32 dev kube-ipvs0"
+    ).items()
+    assert "net.ipv4.vs.conntrack = 1" in {each["text"] for each in records}
+    narrowed = json.loads(kproxy("render", *IPVS, "--format", "json", "--chain", "KUBE-LOAD-BALANCER").stdout)
+    assert {(each["table"], each["chain"]) for each in narrowed} == {("nat", "KUBE-LOAD-BALANCER")}
+    done = kproxy("render", *IPVS[:4], "--all-nodes", "--output-dir", tmp_path / "out")
+    assert done.returncode == 0
+    assert (tmp_path / "out" / "node-0.v4.ipvsadm").read_text() == rendered.ipvsadm_text
+    ends = {path.name.partition(".")[2] for path in (tmp_path / "out").iterdir()}
+    assert ends == {f"v{version}.{end}" for version in (4, 6) for end in ("save", "ipset", "ipvsadm", "addresses")}
+
+
 def test_restore_and_families(kproxy: Run) -> None:
     for flag, family in (("-4", IPFamily.IPV4), ("-6", IPFamily.IPV6)):
         done = kproxy("render", *MINI, flag, "--format", "restore")
@@ -138,6 +175,7 @@ def test_json_lists_rules_with_provenance(kproxy: Run) -> None:
         (("--node", "nobody"), "node 'nobody' is not among the Nodes of the cluster: minikube"),
         (("--feature", "nope=on"), "'nope' is not a feature"),
         (("--feature", "nfacct=yes"), "a feature is on or off"),
+        (("--format", "ipset"), "--format ipset is for ipvs mode, and the mode is iptables"),
         (("--all-nodes",), "go together"),
         (("--format", "xml"), "xml"),
     ],
@@ -359,7 +397,8 @@ def test_what_manifests_lack_is_said(kproxy: Run, monkeypatch: pytest.MonkeyPatc
         ("iptables", ("--nft", "1.1.3"), "nftables"),
         ("iptables", ("--feature", "object-comments=off"), "nftables"),
         ("nftables", ("--feature", "nfacct=on"), "iptables"),
-        ("nftables", ("--feature", "random-fully=off"), "iptables"),
+        ("nftables", ("--feature", "random-fully=off"), "iptables and ipvs"),
+        ("ipvs", ("--feature", "object-comments=off"), "nftables"),
     ],
 )
 def test_an_option_of_the_other_mode_is_told(kproxy: Run, mode: str, option: tuple[str, str], only: str) -> None:

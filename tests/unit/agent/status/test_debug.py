@@ -165,7 +165,7 @@ def test_objects_of_nftables_mode_are_those_of_render() -> None:
     for view, each in zip(TABLES, found, strict=True):
         rendered = view.rendered()
         assert isinstance(rendered, RenderedTable)
-        expected = [msgspec.to_builtins(object_record(rendered.table, item)) for item in rendered.objects()]
+        expected = [msgspec.to_builtins(object_record(item, rendered.table)) for item in rendered.objects()]
         assert each["rules"] == expected
     for table in ("kube-proxy", "ip kube-proxy"):
         text = rules_page(TABLES, {"service": "default/lb", "table": table, "family": "4"}).body.decode()

@@ -18,9 +18,9 @@ from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import Inferred, InferredConfigs
-from kproxy.netfilter import Family
+from kproxy.netfilter import Family, print_save
 from kproxy.render import RenderOptions, render_options, render_target, select_target
-from kproxy.render.iptables.save import save_text
+from kproxy.render.iptables.save import saved_ruleset
 from tests.support.cluster.snapshots import manifests, vxlan_cluster
 from tests.support.paths import ROOT
 
@@ -48,8 +48,8 @@ def recorded(case: Path, mode: str) -> dict[str, bytes]:
         text = "".join((case / f"kube-proxy.v{version}.nft").read_text() for version in (4, 6))
         return {"nodes/node-0/nft": text.encode()}
     return {
-        f"nodes/node-0/{tool}-save": save_text(
-            (case / f"kube-proxy.v{family.version}.restore").read_text(), family
+        f"nodes/node-0/{tool}-save": print_save(
+            saved_ruleset((case / f"kube-proxy.v{family.version}.restore").read_text(), family)
         ).encode()
         for tool, family in (("iptables", Family.IPV4), ("ip6tables", Family.IPV6))
     }
