@@ -6,7 +6,7 @@ Reading only. `repair` writes exactly what was found, nothing else, by the same 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,21 +17,20 @@ from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.cluster.snapshot.inferred import Inferred, InferredConfigs
 from kproxy.cluster.snapshot.layout import host_file
-from kproxy.cluster.stale_flows import desired_addresses
 from kproxy.errors import KproxyError
-from kproxy.linux.conntrack.stale import clean_flows
-from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, failure_message
+from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.host.rules import output_of
 from kproxy.linux.iptables.binaries import COMMAND, find_iptables, installed
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.variant import Choice
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.programs import find_program
+from kproxy.linux.sync.apply import apply_prepared
 from kproxy.linux.sync.backend import NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode, cleanup_tables
 from kproxy.linux.sync.finding import Drift
-from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import prepare_node
+from kproxy.linux.sync.report import Stopwatch
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.names import IPFamily
 
@@ -123,12 +122,11 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
     """The differences from a configuration's rules, and what mends them."""
     with _telling(repair):
         prepared = prepare_node(request, namespace, writes=repair)
-        compared = {family.family: family.compare(namespace) for family in prepared.families}
         findings: list[Drift] = []
         packets: list[str] = []
         notes = list(prepared.notes)
         for family in prepared.families:
-            own = compared[family.family]
+            own = family.compare(namespace)
             findings += own.findings
             notes += own.notes
             if services := {each.service for each in own.findings if each.kind not in NO_MATTER}:
@@ -143,12 +141,11 @@ def _find(request: NodeRequest, namespace: Namespace, repair: bool) -> tuple[Dri
         findings += _other_mode(request, namespace, prepared.families)
 
     def mend() -> None:
-        _repair_families(prepared.families, {family: own.differs for family, own in compared.items()}, namespace)
+        apply_prepared(request, prepared, namespace, Stopwatch())
         if choice is not None:
             for family in choice.others:
                 tools = find_iptables(family, choice.variant.other)
                 cleanup_tables(IptablesExecutor(namespace, tools, lock_wait=request.lock_wait))
-        _clean_other_mode(request, namespace, prepared.families)
 
     # Families that this host's kernel has and whose iptables is not installed.
     missing = [f for f in IPFamily if choice is not None and f not in choice.tools and not request.families]
@@ -195,32 +192,6 @@ def _other_mode(request: NodeRequest, namespace: Namespace, families: Sequence[P
                 "",
                 f"packets meet kube-proxy's rules of both modes: {what} send traffic where they were told to last",
             )
-
-
-def _clean_other_mode(request: NodeRequest, namespace: Namespace, families: Sequence[Prepared]) -> None:
-    own = tuple(family.family for family in families)
-    try:
-        cleanup_other_mode(request.config.mode, namespace, own, lock_wait=request.lock_wait)
-    except (LinuxError, *INTERRUPTS) as error:
-        what = f"kube-proxy's rules of the other mode were not all removed: {failure_message(error)}"
-        raise ApplyFailedError(what, KernelState.APPLIED) from error
-
-
-def _repair_families(families: Sequence[Prepared], differing: Mapping[IPFamily, bool], namespace: Namespace) -> None:
-    names = [family.family.value for family in families]
-    written: list[str] = []
-    for index, family in enumerate(families):
-        if differing[family.family]:
-            try:
-                _, before = family.reconcile(namespace)
-            except (LinuxError, *INTERRUPTS) as error:
-                raise family_failure(error, family.family.value, written) from error
-            written.append(family.family.value)
-            try:
-                # Flows that wrong rules led astray would stay so.
-                clean_flows(namespace, family.family, desired_addresses(family.state), before())
-            except INTERRUPTS as error:
-                raise interrupted_after_rules(names[: index + 1], names[index + 1 :], written) from error
 
 
 def _other_variant(choice: Choice) -> Iterator[Drift]:

@@ -16,7 +16,7 @@ from kproxy.linux.sync.backend import NodeRequest, Prepared
 from kproxy.linux.sync.cleanup import cleanup_other_mode
 from kproxy.linux.sync.flow_cleaner import NO_ADDRESSES
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
-from kproxy.linux.sync.prepare import prepare_node
+from kproxy.linux.sync.prepare import PreparedNode, prepare_node
 from kproxy.linux.sync.report import NOTHING, CleanedTables, FamilyReport, Progress, StepTime, Stopwatch
 from kproxy.services.names import IPFamily
 
@@ -70,6 +70,19 @@ def apply_node(
             prepared = prepare_node(request, namespace, writes=not dry_run)
     except (LinuxError, *INTERRUPTS) as error:
         raise ApplyFailedError(failure_message(error), KernelState.UNCHANGED) from error
+    return apply_prepared(request, prepared, namespace, watch, dry_run=dry_run, progress=progress)
+
+
+def apply_prepared(
+    request: NodeRequest,
+    prepared: PreparedNode,
+    namespace: Namespace,
+    watch: Stopwatch,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ApplyReport:
+    """`apply_node` for what is prepared already; `watch` has the steps until now."""
     names = [family.family.value for family in prepared.families]
     reports: list[FamilyReport] = []
     stale: list[StaleEntry] = []

@@ -28,7 +28,6 @@ def compare_rules(desired: DesiredRules, found: SaveText, variant: Variant) -> C
     """Compares the rules of one family with those that were found."""
     difference = find_difference(desired, found)
     return Compared(
-        bool(difference),
         family_findings(desired, found, difference, variant),
         partial(rule_sides, desired, found, difference),
     )

@@ -54,7 +54,6 @@ class Compared(NamedTuple):
         notes: what the user should know, without being drift.
     """
 
-    differs: bool
     findings: Sequence[Drift]
     sides: Callable[[Sequence[ServicePort]], tuple[SideRules, SideRules]]
     notes: Sequence[str] = ()

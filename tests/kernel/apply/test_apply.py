@@ -202,7 +202,7 @@ def test_an_interrupted_repair_names_the_state(monkeypatch: pytest.MonkeyPatch) 
             assert caught.value.state is KernelState.UNCHANGED
         assert (save("iptables-nft", name), save("ip6tables-nft", name)) == flushed
         with monkeypatch.context() as patch:
-            patch.setattr("kproxy.linux.drift.find.clean_flows", interrupted)
+            patch.setattr("kproxy.linux.sync.apply.clean_flows", interrupted)
             with pytest.raises(ApplyFailedError) as caught:
                 find_drift(asked, namespace, repair=True)
         assert caught.value.detail == "the rules of IPv4 are applied, those of IPv6 are unchanged"

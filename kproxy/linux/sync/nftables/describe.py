@@ -39,7 +39,6 @@ def compare_table(
     """Reads and compares. `read` gives all rules of the namespace. Raises LinuxError: it cannot be read."""
     difference = find_table_difference(desired.text, read_table(executor, desired.text))
     return Compared(
-        bool(difference),
         table_findings(desired, difference),
         lambda asked: table_sides(rendered, read(), difference, asked),
         tuple(foreign_notes(desired.text.name, difference)),

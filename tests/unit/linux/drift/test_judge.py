@@ -58,7 +58,7 @@ def render_nft() -> RenderedTable:
 def judge_nft(rendered: RenderedTable, text: str, *services: str, others: str = "", kept: str = "") -> list[str]:
     rules = HostRules([read_rule_file(f"{text}\n{others}", "nft list ruleset")] if text else [])
     found = TableDifference(None, Change("ip kube-proxy"), (kept,))
-    compared = Compared(True, (), lambda asked: table_sides(rendered, rules, found, asked))
+    compared = Compared((), lambda asked: table_sides(rendered, rules, found, asked))
     return effects(rendered.state, rendered.options, compared, LOCAL, services)
 
 
