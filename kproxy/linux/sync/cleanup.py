@@ -14,8 +14,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.stale_flows import Addresses
-from kproxy.linux.conntrack.stale import programmed_addresses
-from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses, table_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, installed

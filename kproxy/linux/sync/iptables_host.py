@@ -9,7 +9,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
-from kproxy.linux.conntrack.stale import programmed_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.generation import Ledger
 from kproxy.linux.iptables import nfacct

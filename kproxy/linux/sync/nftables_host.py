@@ -10,7 +10,7 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.networking import ServiceCIDR
 from kproxy.cluster.stale_flows import Addresses
-from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.conntrack.programmed import table_addresses
 from kproxy.linux.generation import Ledger
 from kproxy.linux.host.rules import read_host_rules
 from kproxy.linux.namespace import Namespace

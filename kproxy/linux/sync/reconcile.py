@@ -20,7 +20,8 @@ from typing import Final
 import msgspec
 
 from kproxy.cluster.stale_flows import StaleFlow
-from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses
+from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import (
     INTERRUPTS,
     ApplyFailedError,

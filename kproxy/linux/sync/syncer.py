@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kproxy.cluster.stale_flows import Addresses, previous_addresses
-from kproxy.linux.conntrack.stale import programmed_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses
 from kproxy.linux.iptables.canonical import ChainRef
 from kproxy.linux.iptables.executor import Executor
 from kproxy.linux.iptables.features import LineRewriter

@@ -18,7 +18,8 @@ import pytest
 
 from kproxy.api import KubeProxyConfiguration
 from kproxy.cluster.stale_flows import desired_addresses
-from kproxy.linux.conntrack.stale import clean_flows, programmed_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses
+from kproxy.linux.conntrack.stale import clean_flows
 from kproxy.linux.errors import ApplyFailedError, RestoreFailedError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from kproxy.linux.conntrack.programmed import table_addresses
 from kproxy.linux.conntrack.stale import clean_flows
-from kproxy.linux.conntrack.table_addresses import table_addresses
 from kproxy.linux.errors import (
     INTERRUPTS,
     ApplyFailedError,

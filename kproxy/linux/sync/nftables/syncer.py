@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from kproxy.cluster.stale_flows import Addresses, previous_addresses
-from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.conntrack.programmed import table_addresses
 from kproxy.linux.errors import LinuxError, UnreadableDumpError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.change import STALE, Change, deletion_script, difference, plan_transactions

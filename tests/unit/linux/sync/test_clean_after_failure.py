@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cluster.stale_flows import desired_addresses
-from kproxy.linux.conntrack.stale import programmed_addresses
+from kproxy.linux.conntrack.programmed import programmed_addresses
 from kproxy.linux.errors import ApplyFailedError, KernelState, LinuxError
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync import reconcile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.linux.conntrack.table_addresses import table_addresses
+from kproxy.linux.conntrack.programmed import table_addresses
 from tests.support.linux.nft_tables import parse_script
 
 TABLE = """\
