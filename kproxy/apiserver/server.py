@@ -21,16 +21,21 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from kproxy.apiserver.auth import certs
-from kproxy.apiserver.auth.authentication import ISSUER, MASTERS, Authenticator, ServiceAccountTokens, User
-from kproxy.apiserver.auth.openid import OpenIdDiscovery
+from kproxy.apiserver.auth.authentication import (
+    ISSUER,
+    MASTERS,
+    Authenticator,
+    OpenIdDiscovery,
+    ServiceAccountTokens,
+    User,
+)
 from kproxy.apiserver.auth.rbac import Authorizer
-from kproxy.apiserver.controllers import bootstrap
 from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
 from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING
 from kproxy.apiserver.controllers.lifecycle import Controllers
 from kproxy.apiserver.controllers.mirroring import MirroringController
-from kproxy.apiserver.controllers.system_objects import SystemObjects
+from kproxy.apiserver.controllers.system_objects import SystemObjects, advertised_address
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.reviews import Reviews
@@ -265,7 +270,7 @@ class ApiServer:
             self._servers.append(server)
 
     def _advertised(self) -> str | None:
-        return self.configuration.advertise or bootstrap.advertised_address(self.configuration.host)
+        return self.configuration.advertise or advertised_address(self.configuration.host)
 
     async def stop(self) -> None:
         """Stops listening, lets requests end, ends watches, and closes the log."""

@@ -15,14 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import jwt
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from jwt.algorithms import ECAlgorithm
 
 from kproxy.apiserver.errors import Json, unauthorized
 from kproxy.errors import InputError
@@ -232,3 +234,35 @@ class Authenticator:
         if not names:
             raise unauthorized()
         return User(names[0], (*groups, AUTHENTICATED)), certificate.not_valid_after_utc
+
+
+# --- OpenID Connect discovery of the issuer of service-account tokens ---
+#
+# With it, others than this server can verify a Pod's token. Source: kubernetes/kubernetes
+# pkg/serviceaccount/openidmetadata.go and pkg/routes/openidmetadata.go.
+
+CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
+JWKS_PATH: Final = "/openid/v1/jwks"
+
+
+class OpenIdDiscovery:
+    """The two documents. `address` is where this server is reached, host and port."""
+
+    def __init__(self, issuer: str, public: ec.EllipticCurvePublicKey, address: str) -> None:
+        configuration = {
+            "issuer": issuer,
+            "jwks_uri": f"https://{address}{JWKS_PATH}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
+        key: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
+        keys = {"keys": [{"use": "sig", "kid": key_id(public), "alg": ALGORITHM, **key}]}
+        self._documents = {
+            CONFIGURATION_PATH: (msgspec.json.encode(configuration), "application/json"),
+            JWKS_PATH: (msgspec.json.encode(keys), "application/jwk-set+json"),
+        }
+
+    def document(self, path: str) -> tuple[bytes, str] | None:
+        """The document at a path and its media type; None for another path."""
+        return self._documents.get(path)

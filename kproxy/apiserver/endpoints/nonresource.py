@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kproxy.apiserver.auth.openid import OpenIdDiscovery
+from kproxy.apiserver.auth.authentication import OpenIdDiscovery
 from kproxy.apiserver.endpoints import discovery, negotiation
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.negotiation import Response

@@ -14,8 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from kproxy.apiserver.auth.authentication import Authenticator, User
-from kproxy.apiserver.auth.openid import OpenIdDiscovery
+from kproxy.apiserver.auth.authentication import Authenticator, OpenIdDiscovery, User
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.handlers import ResourceHandler, check_path

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Final
 
 from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported, required, show
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.podrules import pod_spec_errors
-from kproxy.apiserver.kinds.podspec import default_pod_spec
+from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import nanos

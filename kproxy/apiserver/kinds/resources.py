@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds import builtin, events, pods, service, workloads
+from kproxy.apiserver.kinds import builtin, pods, service, workloads
 from kproxy.apiserver.kinds.printers.builtin import KINDS
 from kproxy.apiserver.kinds.printers.table import AGED, DEFAULT, Columns
 from kproxy.apiserver.kinds.stored import ROWS, Kind, Subresource, strategy_of
@@ -218,7 +218,7 @@ _OWN: Final = (
     Kind("", "Binding", "bindings", verbs=CREATE_ONLY),
     Kind("", "ConfigMap", "configmaps", short="cm", strategy=builtin.ConfigMapStrategy),
     Kind("", "Endpoints", "endpoints", short="ep", strategy=builtin.EndpointsStrategy, deprecation=_ENDPOINTS_GO),
-    Kind("", "Event", "events", short="ev", fields=_EVENT_FIELDS, strategy=events.EventStrategy),
+    Kind("", "Event", "events", short="ev", fields=_EVENT_FIELDS, strategy=builtin.EventStrategy),
     Kind("", "Namespace", "namespaces", short="ns", namespaced=False, verbs=_NO_COLLECTION, status={},
          parts=(Subresource("finalize", "Namespace", ("update",)),), fields=("status.phase",),
          strategy=builtin.NamespaceStrategy),
@@ -239,7 +239,7 @@ _OWN: Final = (
     Kind("apps", "StatefulSet", "statefulsets", short="sts", categories=_ALL, status={}, scale=True,
          strategy=workloads.StatefulSetStrategy),
     Kind("events.k8s.io", "Event", "events", short="ev", table="events", fields=_EVENT_FIELDS,
-         labels=_NEW_EVENT_LABELS, strategy=events.NewEventStrategy),
+         labels=_NEW_EVENT_LABELS, strategy=builtin.NewEventStrategy),
     *(Kind(_AUTHN, kind, kind.lower() + "s", namespaced=False, verbs=CREATE_ONLY)
       for kind in ("SelfSubjectReview", "TokenReview")),
     *(Kind(_AUTHZ, kind, kind.lower() + "s", namespaced=kind.startswith("Local"), verbs=CREATE_ONLY)

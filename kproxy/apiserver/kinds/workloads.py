@@ -12,8 +12,7 @@ from kproxy.api.fielderror import FieldError, forbidden, invalid, not_supported,
 from kproxy.api.validation.meta import validate_labels
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.field_rules import Rules, defaults, rules, selector_errors, set_defaults
-from kproxy.apiserver.kinds.podrules import pod_spec_errors
-from kproxy.apiserver.kinds.podspec import default_pod_spec
+from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.kinds.strategy import SPEC, StatusStrategy
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.informer import selector_matches

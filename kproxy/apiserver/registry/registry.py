@@ -29,13 +29,13 @@ from kproxy.apiserver.registry.checks import (
     check_patched_uid,
     check_unchanged,
     convertible,
+    drop_repeated_owners,
     keep_system_fields,
     put_back,
     refuse,
     require_namespace,
 )
 from kproxy.apiserver.registry.coercion import decode, empty, typed
-from kproxy.apiserver.registry.metadata import drop_repeated_owners
 from kproxy.apiserver.registry.patching import applied_configuration, check_applied, decode_patched, patched_object
 from kproxy.apiserver.registry.webhooks.dispatch import Webhooks
 from kproxy.apiserver.registry.webhooks.review import Write

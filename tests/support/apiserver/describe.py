@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from kproxy.apiserver.crd.formats import FORMATS, NUMBERS
+from kproxy.apiserver.crd.validation import FORMATS, NUMBERS
 from kproxy.apiserver.kinds.resources import Resource, built_in
 from kproxy.apiserver.kinds.stored import ROWS
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from kproxy.api.fielderror import FieldError, invalid, required
 from kproxy.apiserver.errors import Json
-from kproxy.apiserver.kinds.podrules import pod_spec_errors
-from kproxy.apiserver.kinds.podspec import default_pod_spec
+from kproxy.apiserver.kinds.podspec import default_pod_spec, pod_spec_errors
 from kproxy.apiserver.kinds.stored.row import Kind
 from kproxy.apiserver.kinds.strategy import Context
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.apiserver.crd.formats import FORMATS, NUMBERS, has_format
-from kproxy.apiserver.crd.validation import validate_value
+from kproxy.apiserver.crd.validation import FORMATS, NUMBERS, has_format, validate_value
 
 VERDICTS: dict[str, tuple[list[str], list[str]]] = {
     "byte": (["dGV4dA==", "YWJj", "YWI="], ["dGV4dA=", "a", "", "ab_c"]),
