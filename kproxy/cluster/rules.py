@@ -1,6 +1,7 @@
 """A host's rules from files: each recognised by its content, and all of them together as what a packet meets.
 
-A file is what iptables-save, ip6tables-save or `nft list ruleset` printed, or a script for `nft -f`. A host has at most
+A file is what iptables-save, ip6tables-save or `nft list ruleset` printed, or a script for `nft -f`; or the virtual
+servers of IPVS, as ipvsadm and /proc/net/ip_vs show them. A host has at most
 one rule set of each variant of iptables in each family, and one of native nftables. `nft list ruleset` shows
 iptables-nft's tables, too, but not all of what their rules say: for these the dump of iptables-save counts, and
 without one the files are refused. Variant and family of a dump are told by the comment that iptables-save writes, and
@@ -21,6 +22,7 @@ from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import signs_of
 from kproxy.cluster.evidence.unseen import (
     IPSET,
+    IPVS,
     NFTABLES,
     NOTHING,
     VARIANTS,
@@ -31,10 +33,12 @@ from kproxy.cluster.evidence.unseen import (
 from kproxy.cluster.inputs import read_text, text_label
 from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
+from kproxy.netfilter.ipvs.read import Listed, is_servers, read_servers
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
@@ -54,6 +58,7 @@ class RuleKind(Enum):
     NFT = "nft"
     NFT_JSON = "nft -j"
     IPSET = "ipset save"
+    IPVS = "ipvsadm"
 
 
 def recognise(text: str) -> RuleKind | None:
@@ -66,6 +71,8 @@ def recognise(text: str) -> RuleKind | None:
         return RuleKind.NFT_JSON
     if words.startswith("*"):
         return RuleKind.IPTABLES
+    if is_servers(words):
+        return RuleKind.IPVS
     if _NFT.match(words):
         return RuleKind.NFT
     return RuleKind.IPSET if _IPSET.match(words) else None
@@ -79,12 +86,14 @@ def _first_line(text: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """The rules of one file: of iptables or of nftables. `text` is kept for the lines that messages name."""
+    """The rules of one file: of iptables, of nftables, or virtual servers of IPVS. `text` is kept for the lines that
+    messages name."""
 
     label: str
     text: str
     iptables: IptablesRules | None = None
     nftables: NftRuleset | None = None
+    ipvs: Listed | None = None
 
 
 def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
@@ -106,9 +115,11 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that beside a dump)")
+    if kind is RuleKind.IPVS:
+        return RuleFile(label, text, ipvs=read_servers(text, source))
     number, line = _first_line(text)
     if kind is None and line:
-        expected = "what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints expected"
+        expected = "what iptables-save (*TABLE), nft list ruleset (table FAMILY NAME) or ipvsadm prints expected"
         raise InputError(f"{source}: line {number}: {expected}: {line[:80]!r}")
     ruleset = parse_save(text, source)
     rules = IptablesRules.of(ruleset)
@@ -253,23 +264,45 @@ class HostRules:
 
     def index(self, family: Family) -> Index:
         """The rules that packets of a family meet. Raises InputError: there are none."""
-        iptables = open_rules(self.iptables(family), family, self.unseen, self.nftables)
-        native = self.nftables
+        iptables = open_rules(self.iptables(family), family, self.unseen_by_packet, self.nftables)
+        native, servers = self.nftables, self.ipvs(family)
         there = native is not None and any(
             table.family in TABLE_FAMILIES[family] and table.chains for table in native.tables
         )
-        if not iptables and not there:
+        if not iptables and not there and servers is None:
             known = {rules.family for rules in self.rulesets} | _families(native)
             names = " and ".join(sorted(each.value for each in known if each is not None)) or "neither IPv4 nor IPv6"
             raise InputError(f"{self.label}: these are rules of {names}, and the packet is one of {family.value}")
-        return index_ruleset(iptables, nftables=native if there else None, family=family)
+        return index_ruleset(iptables, nftables=native if there else None, family=family, ipvs=servers)
 
     @cached_property
     def unseen(self) -> tuple[Unseen, ...]:
-        """What was not seen of the host's rules, in both families, but for what is assumed."""
+        """What was not seen of the host's rules, in both families, but for what is assumed. IPVS is among it whenever
+        there is a sign of it: comparisons of all packets do not model it."""
         known = {f"{IPSET} {name}" for name in self._sets}
-        signs = signs_of(self, live=self._live, collected=self._collected)
-        return self._assumed.left(each for each in (*signs, *self._more) if each.what not in known)
+        found = [*signs_of(self, live=self._live, collected=self._collected), *self._more]
+        for family in Family:
+            if self.ipvs(family) is None:
+                continue
+            found.append(suspect(self.host, family, IPVS, "there are virtual servers, which are not compared"))
+            if not self.given(family):
+                why = "there are virtual servers, and no dump of the rules of iptables beside them"
+                found.append(suspect(self.host, family, VARIANTS[Variant.NFT], why))
+        return self._assumed.left(each for each in found if each.what not in known)
+
+    @cached_property
+    def unseen_by_packet(self) -> tuple[Unseen, ...]:
+        """The same for questions about one packet, which goes through the virtual servers that were seen."""
+        listed = [each.ipvs for each in self.files if each.ipvs is not None]
+        found = [each for each in self.unseen if not listed or each.what != IPVS]
+        if any(each.by_mark for each in listed):
+            found.append(suspect(self.host, None, IPVS, "there are virtual servers of firewall marks"))
+        return self._assumed.left(found)
+
+    def ipvs(self, family: Family) -> Ipvs | None:
+        """The virtual servers of a family; None if there are none, or no file shows them."""
+        found = Ipvs(family, {key: real for each in self.files if each.ipvs for key, real in each.ipvs.servers.items()})
+        return found if found.services else None
 
     @property
     def texts(self) -> Iterator[tuple[str, Family | None, bool]]:

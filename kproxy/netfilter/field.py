@@ -63,6 +63,7 @@ _ROWS: Final = (
     Field("dst_local", 1, "whether the address is local"),
     Field("src_path", 1, "which way an answer would take"),
     Field("ctstate", 7, "the connection's state"),
+    Field("ipvs", 1, "whether IPVS has had the packet"),
     Field("ctstatus", 10, "the connection's status"),
 )
 FIELDS: Final[Mapping[str, Field]] = MappingProxyType({field.name: field for field in _ROWS})

@@ -102,6 +102,13 @@ NAT_PRIORITIES: Final[Mapping[Hook, int]] = MappingProxyType(
 )
 """Where the NAT core hangs: destinations are translated in PREROUTING and OUTPUT, sources in INPUT and POSTROUTING."""
 
+IPVS_REPLIES: Final[Mapping[Hook, int]] = MappingProxyType(
+    {Hook.INPUT: SRCNAT - 2, Hook.OUTPUT: DSTNAT + 1, Hook.FORWARD: SRCNAT}
+)
+"""Where IPVS gives answers of real servers the address of the virtual server (ip_vs_ops4 of ip_vs_core.c)."""
+IPVS_REQUESTS: Final[Mapping[Hook, int]] = MappingProxyType({Hook.INPUT: SRCNAT - 1, Hook.OUTPUT: DSTNAT + 2})
+"""Where IPVS sends what comes to a virtual server to a real one."""
+
 
 def _iptables(security: int) -> Mapping[Table, Mapping[Hook, int]]:
     everywhere = dict.fromkeys(IP_HOOKS, MANGLE)

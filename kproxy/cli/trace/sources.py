@@ -116,7 +116,7 @@ class FileSource:
         return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
-        found = [each for each in self._rules.unseen if each.is_met_by(question.packet.family)]
+        found = [each for each in self._rules.unseen_by_packet if each.is_met_by(question.packet.family)]
         if self._host is None:
             found += [not_looked_at(self.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
         return (*self._assumed.left(found), *open_mark(question, self._rules, self.label, self._assumed))
@@ -155,7 +155,8 @@ class FileSource:
 
     @cached_property
     def _named(self) -> NamedAddresses:
-        return named_addresses(self._rules.rulesets, self._rules.nftables)
+        servers = filter(None, map(self._rules.ipvs, Family))
+        return named_addresses(self._rules.rulesets, self._rules.nftables, servers)
 
 
 def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed) -> tuple[Unseen, ...]:

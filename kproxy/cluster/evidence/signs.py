@@ -517,7 +517,7 @@ def _ipvs(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
 
 def ipvs(host: str, family: Family | None, sign: str) -> Unseen:
     """IPVS, of which there is a sign."""
-    return suspect(host, family, unseen.IPVS, f"{sign}; its virtual servers are not modelled")
+    return suspect(host, family, unseen.IPVS, f"{sign}; ipvsadm -Sn shows its virtual servers")
 
 
 def ipvs_of_devices(host: str, names: Iterable[str] | None) -> tuple[Unseen, ...]:

@@ -64,7 +64,7 @@ def end_key(end: End) -> EndKey:
     return (
         end.verdict, end.hook, end.via, end.reject, end.reason, packet.src, packet.sport, packet.dst, packet.dport,
         packet.out_interface, end.marked, end.state.masqueraded, end.state.has_connection, entry.dnat, entry.snat,
-        tuples,
+        entry.ipvs, tuples,
     )  # fmt: skip
 
 

@@ -148,6 +148,7 @@ _READERS: Final[dict[str, Callable[[View], Value]]] = {
     "ctreplsrcport": _of_tuples(lambda _, original, reply: reply.sport),
     "ctrepldstport": _of_tuples(lambda _, original, reply: reply.dport),
     "reply": _of_tuples(lambda entry, original, reply: int(entry.direction != ORIGINAL)),
+    "ipvs": lambda view: None if view.state.ipvs is None else int(view.state.ipvs),
     "has_socket": _sender,
     "sender": lambda view: int(_sender(view) != 0),
     "uid": lambda view: _id(view, "uid"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kproxy.dataplane.concrete import bridge, delivery, devices, nat
+from kproxy.dataplane.concrete import bridge, delivery, devices, ipvs, nat
 from kproxy.dataplane.concrete.assumptions import Assumptions
 from kproxy.dataplane.concrete.chains import Traversal
 from kproxy.dataplane.concrete.graph import DONE, ENTRY, Cursor, Edge, End, Fork, Node, Step, either, entering, sure
@@ -96,6 +96,10 @@ class PacketPath:
         stage = stages[cursor.stage]
         if stage.kind is StageKind.CONNTRACK:
             return self._conntrack(cursor, state)
+        if stage.kind is StageKind.IPVS_REQUESTS:
+            return self._requests(cursor, state)
+        if stage.kind is StageKind.IPVS_REPLIES:
+            return self._answers(cursor, state)
         if not cursor.order:
             return self._enter_stage(cursor, stage, state)
         chain = stage.chains[cursor.order[0]]
@@ -188,6 +192,7 @@ class PacketPath:
                 chosen = state._replace(connection=known)
                 edges.append(Edge(None, Node(cursor, chosen)))
             return Fork((), tuple(edges), "the connection's state is not known")
+        entry = ipvs.recognised(self._index.ipvs, entry, state.packet.protocol)
         if entry.state == ESTABLISHED and not entry.fits(state.packet):
             answers = state.packet.protocol == TCP and (state.packet.tcp_flags or 0) & _ANSWER == _ANSWER
             entry = Connection(INVALID if answers else NEW)  # tcp_new: SYN and ACK begin no connection
@@ -196,6 +201,48 @@ class PacketPath:
             return self._next_stage(cursor, state._replace(tracking=entry.state), (step,))
         tracked = state._replace(tracking=TRACKED, connection=entry.known_as(state.packet))
         return self._next_stage(cursor, tracked, (step,))
+
+    def _requests(self, cursor: Cursor, state: State) -> Fork:
+        """IPVS sends what comes to a virtual server to a real one: by OUTPUT, past FORWARD (ip_vs_nat_send_or_cont),
+        or, if that is this host, further along the hook."""
+        found = None if self._index.ipvs is None else ipvs.schedule(self._index.ipvs, self._host, cursor.hook, state)
+        if found is None:
+            return self._next_stage(cursor, state, ())
+        ways, why = found
+        edges = []
+        for way in ways:
+            to = way.to if isinstance(way.to, End) else self._to_real_server(cursor, way.to)
+            edges.append(Edge(way.chance, to, (way.step,)))
+        return Fork((), tuple(edges), why)
+
+    def _to_real_server(self, cursor: Cursor, state: State) -> Fork:
+        packet = state.packet
+        assert packet.dst is not None
+        edges = []
+        for route in possible_routes(self._host, Query(packet.family, packet.dst)):  # by the destination alone
+            if route.kind == "local":
+                here = self._next_stage(cursor, state, (Step("route", cursor.hook, "to this host"),))
+                edges.append(Edge(None, here))
+                continue
+            refused = ipvs.not_sent(packet)
+            if refused:
+                edges.append(Edge(None, End(DROP, cursor.hook, state, reason=refused)))
+                continue
+            onward = state if packet.ttl is None else state.with_packet(ttl=packet.ttl - 1)
+            edges.append(self._outward(onward, route, Cursor(Hook.OUTPUT)))
+        return either(edges, ROUTED)
+
+    def _answers(self, cursor: Cursor, state: State) -> Fork:
+        """IPVS gives the answer of a real server the address that the client asked, and routes it anew
+        (ip_vs_route_me_harder)."""
+        found = ipvs.answer(cursor.hook, state)
+        if found is None:
+            return self._next_stage(cursor, state, ())
+        state, step = found
+        following = Cursor(cursor.hook, cursor.stage + 1, variant=cursor.variant)
+        if cursor.hook is Hook.INPUT:
+            return sure(Node(following, state), (step,))
+        return _after((step,), self._route_again(state, following))
 
     def _leave_chain(self, cursor: Cursor, stage: Stage, state: State, steps: tuple[Step, ...]) -> Fork:
         hook, chain, rest = cursor.hook, stage.chains[cursor.order[0]], cursor.order[1:]

@@ -18,6 +18,7 @@ from kproxy.dataplane.concrete.matches.registry import EFFECTS, evaluate
 from kproxy.dataplane.concrete.state import Answer, Note, RuleRef, View
 from kproxy.dataplane.concrete.steps import IndexedRule, RuleStep, RuleTable, acting
 from kproxy.dataplane.model.errors import DataplaneError
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.model.pipeline import (
     IptablesRules,
@@ -196,6 +197,7 @@ class Index:
         ruleset: the rules of iptables; of two variants, the first.
         variant: of these; None if not known.
         nftables: native nftables.
+        ipvs: the virtual servers, None if there are none.
         family: of the rules, None if they do not tell.
         pipeline: all base chains in order.
         bridge_chains: those of the family bridge, which are not evaluated.
@@ -208,7 +210,9 @@ class Index:
         variant: str | None = None,
         nftables: NftRuleset | None = None,
         family: Family | None = None,
+        ipvs: Ipvs | None = None,
     ) -> None:
+        self.ipvs = ipvs
         self.iptables = (IptablesRules.of(rules, variant),) if isinstance(rules, Ruleset) else tuple(rules)
         first = self.iptables[0] if self.iptables else IptablesRules(Ruleset())
         self.ruleset = first.ruleset
@@ -233,7 +237,7 @@ class Index:
         tables = () if nftables is None else nftables.tables
         tracked = tracks((each.ruleset for each in self.iptables), tables, self.family)
         native = native_chains(evaluated_tables(nftables, self.family))
-        self.pipeline = make_pipeline(self.iptables, native, tracked=tracked)
+        self.pipeline = make_pipeline(self.iptables, native, tracked=tracked, ipvs=ipvs is not None)
 
     def table(self, source: Source, name: str) -> RuleTable:
         """A table. Raises DataplaneError if it is not there."""
@@ -250,6 +254,7 @@ def index_ruleset(
     *,
     nftables: NftRuleset | None = None,
     family: Family | None = None,
+    ipvs: Ipvs | None = None,
 ) -> Index:
     """Make rules ready for traces.
 
@@ -259,5 +264,6 @@ def index_ruleset(
         variant: of a single rule set, `nft` or `legacy`; without it the rule set's comments tell, if they do.
         nftables: native nftables, as `nft list ruleset` shows it; tables that iptables-nft wrote are left out.
         family: of the packets, needed if iptables' rules do not tell it.
+        ipvs: the host's virtual servers of that family.
     """
-    return Index(rules, note, variant, nftables, family)
+    return Index(rules, note, variant, nftables, family, ipvs)

@@ -46,6 +46,7 @@ class State(NamedTuple):
             rules there go on seeing the first one. In PREROUTING: a looped packet is routed there after all.
         told: what rules did that the packet does not show (`netfilter.effect.Told`): each with whether it stays if the
             packet is dropped.
+        ipvs: whether IPVS has had the packet, which it takes once (skb->ipvs_property); None: that is not known.
         assigned: whether TPROXY gave the packet to a socket.
         arrived: while the packet is at the ingress of a bridge port: the interface and the port to go on with.
     """
@@ -61,6 +62,7 @@ class State(NamedTuple):
     nth: frozenset[tuple[tuple[str, str, int], int]] = frozenset()
     sets: frozenset[tuple[str, str, Hashable, Hashable]] = frozenset()
     rerouted: tuple[str | None] | None = None
+    ipvs: bool | None = None
     assigned: bool = False
     arrived: tuple[str | None, str | None] | None = None
     told: frozenset[tuple[str, bool]] = frozenset()

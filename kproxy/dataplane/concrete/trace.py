@@ -155,7 +155,7 @@ def trace(
         # A mark that is known, as 0 is where no option gives one, is not what is missing: rules made it open.
         known = {option for option, each in (("--mark", packet), ("--ctmark", entry)) if each.mark_known == UINT32}
         assumptions = Assumptions(limit, assumed or {}, told | known)
-        state = State(packet, entry, TRACKED if tracked else UNSEEN)
+        state = State(packet, entry, TRACKED if tracked else UNSEEN, ipvs=None if index.ipvs is None else False)
         exploration = Exploration(PacketPath(index, host, assumptions), state)
         found = exploration.paths() if paths else exploration.distribution()
         outcomes = tuple(_outcome(item, host, assumptions) for item in found if item.chance)
@@ -201,7 +201,7 @@ def end_outcome(
     if end.verdict == INDETERMINATE:
         dnat = bool(possible) and all(item.dnat for item in possible)
     else:
-        dnat = tracked and (entry.dnat if entry.direction == ORIGINAL else entry.snat)
+        dnat = tracked and ((entry.dnat or entry.ipvs) if entry.direction == ORIGINAL else entry.snat)
     return Outcome(
         probability=chance,
         verdict=end.verdict,

@@ -55,6 +55,7 @@ class Connection:
         direction: of the packet: ORIGINAL or REPLY.
         original, reply: the tuples. None: as the packet has them, without address translation.
         dnat, snat: whether destination or source are translated.
+        ipvs: whether IPVS translates the destination, which conntrack then only follows (ip_vs_update_conntrack).
         status: names of `netfilter.matches.STATUSES` that hold; None: what follows from the state, the rest open.
         settled: whether the translation is chosen for good, so that no nat table is walked even for a RELATED packet.
         mark, mark_known: the connection's mark, and which of its bits are known.
@@ -66,6 +67,7 @@ class Connection:
     reply: FlowTuple | None = None
     dnat: bool = False
     snat: bool = False
+    ipvs: bool = False
     status: frozenset[str] | None = None
     settled: bool = False
     mark: int = 0
@@ -83,7 +85,7 @@ class Connection:
     @property
     def translated(self) -> bool:
         """Whether any address or port is translated."""
-        return self.dnat or self.snat
+        return self.dnat or self.snat or self.ipvs
 
     def moved_from(self, packet: Packet) -> bool:
         """Whether the packet's destination address, apart from the port, is not the one that it came with."""

@@ -9,6 +9,7 @@ priorities; native nftables chains stand beside them. `make_pipeline` puts them 
   it sees no connection, and may say that there shall be none (notrack).
 * the stage NAT (all hooks but FORWARD; -100 or 100): all chains of type nat, called in order of their priorities, but
   only for the first packet of a connection, and only until one of them has chosen a translation.
+* the stages IPVS_REQUESTS and IPVS_REPLIES, on a host that has virtual servers.
 
 The hooks INGRESS and EGRESS belong to single devices: a chain there has `devices`, and meets only packets that come in
 or leave by one of them (nf_hook_ingress, nf_hook_egress).
@@ -35,6 +36,8 @@ from kproxy.netfilter.hooks import (
     CONNTRACK_HOOKS,
     HOOKS_IN_ORDER,
     IPTABLES_PRIORITIES,
+    IPVS_REPLIES,
+    IPVS_REQUESTS,
     NAT_PRIORITIES,
     ChainType,
     Hook,
@@ -117,6 +120,11 @@ class StageKind(Enum):
     CHAINS = "chains"
     CONNTRACK = "conntrack"
     NAT = "nat"
+    IPVS_REQUESTS = "IPVS requests"
+    IPVS_REPLIES = "IPVS replies"
+
+
+OF_IPVS: Final = (StageKind.IPVS_REQUESTS, StageKind.IPVS_REPLIES)
 
 
 class Stage(NamedTuple):
@@ -170,6 +178,8 @@ class Pipeline:
         for stage in self.stages(hook):
             if stage.kind is StageKind.CONNTRACK:
                 lines.append(f"{stage.priority} conntrack")
+            elif stage.kind in OF_IPVS:
+                lines.append(f"{stage.priority} {stage.kind.value}")
             elif stage.chains:
                 names = ", ".join(_described(stage.chains[index]) for index in stage.orders[0])
                 nat = "nat: " if stage.kind is StageKind.NAT else ""
@@ -198,17 +208,18 @@ def _sequence(stages: Iterable[Stage]) -> list[tuple[StageKind, tuple[tuple[str,
     return [
         (stage.kind, tuple((chain.table, chain.chain) for chain in stage.chains))
         for stage in stages
-        if stage.chains or stage.kind is StageKind.CONNTRACK
+        if stage.chains or stage.kind not in (StageKind.CHAINS, StageKind.NAT)
     ]
 
 
 def make_pipeline(
-    iptables: Sequence[IptablesRules], native: Sequence[BaseChain] = (), *, tracked: bool = True
+    iptables: Sequence[IptablesRules], native: Sequence[BaseChain] = (), *, tracked: bool = True, ipvs: bool = False
 ) -> Pipeline:
     """Put a host's base chains in order.
 
     Args:
         tracked: whether connections are tracked (`tracking.tracks`): else chains of type nat are not called.
+        ipvs: whether the host has virtual servers of IPVS.
         iptables: rule sets of iptables, at most one of each variant.
         native: the base chains of native nftables, in the order of the dump.
     """
@@ -217,7 +228,7 @@ def make_pipeline(
     for variant in Variant:
         chains = [*(chain for rules in iptables for chain in iptables_chains(rules, variant)), *native]
         called = [chain for chain in chains if tracked or chain.type is not ChainType.NAT]
-        stages[variant] = {hook: _stages(hook, called) for hook in HOOKS_IN_ORDER}
+        stages[variant] = {hook: _stages(hook, called, ipvs=ipvs) for hook in HOOKS_IN_ORDER}
     return Pipeline(stages, None if unknown else Variant.LEGACY)
 
 
@@ -286,7 +297,7 @@ def unevaluated(ruleset: NftRuleset) -> list[str]:
     ]
 
 
-def _stages(hook: Hook, chains: Sequence[BaseChain]) -> tuple[Stage, ...]:
+def _stages(hook: Hook, chains: Sequence[BaseChain], *, ipvs: bool) -> tuple[Stage, ...]:
     here = [chain for chain in chains if chain.hook is hook]
     nat = [chain for chain in here if chain.type is ChainType.NAT]
     by_priority: dict[int, list[BaseChain]] = {}
@@ -300,6 +311,9 @@ def _stages(hook: Hook, chains: Sequence[BaseChain]) -> tuple[Stage, ...]:
         found.append(Stage(StageKind.CONNTRACK, CONNTRACK))
     if hook in NAT_PRIORITIES:
         found.append(Stage(StageKind.NAT, NAT_PRIORITIES[hook], tuple(nat), _orders(nat) if nat else ((),)))
+    for kind, priorities in zip(OF_IPVS, (IPVS_REQUESTS, IPVS_REPLIES), strict=True):
+        if ipvs and hook in priorities:
+            found.append(Stage(kind, priorities[hook]))
     return tuple(sorted(found, key=lambda stage: (stage.priority, stage.kind is not StageKind.CHAINS)))
 
 

@@ -5,6 +5,7 @@ A dump alone does not say which addresses are the host's own. `Host.simple` make
 
 - addresses that a chain of kube-proxy's names as a Service's, and those that DNAT leads to, are taken to be elsewhere,
   but for the packet's own destination: a host-network endpoint may be this host;
+- those of virtual servers of IPVS are this host's, since kube-proxy gives them to the device kube-ipvs0;
 - those to which kube-proxy restricts node ports are this host's, and so is the source of a packet that it sends;
 - whether any other destination is this host's is unknown: the packet is traced for both, and where the answers differ,
   the outcome is INDETERMINATE.
@@ -20,6 +21,7 @@ from typing import Final
 
 from kproxy.dataplane.concrete.trace import Outcome
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, Host
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.packet import LOCAL, Packet
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family
@@ -88,10 +90,13 @@ class NamedAddresses:
     own: frozenset[int]
 
 
-def named_addresses(rulesets: Iterable[Ruleset], nftables: NftRuleset | None = None) -> NamedAddresses:
-    """Read from kube-proxy's rules, and from its sets and maps, whose addresses they name."""
+def named_addresses(
+    rulesets: Iterable[Ruleset], nftables: NftRuleset | None = None, servers: Iterable[Ipvs] = ()
+) -> NamedAddresses:
+    """Read from kube-proxy's rules, and from its sets and maps, whose addresses they name. Those of virtual servers are
+    the host's own: kube-proxy gives them to a device."""
     services: set[int] = set()
-    own: set[int] = set()
+    own = {address for each in servers for _, address, _ in each.services}
     for ruleset in rulesets:
         for _, chain, _, rule in ruleset.rules():
             if not chain.name.startswith(_OURS) or rule.destination is None or rule.destination.negated:

@@ -62,10 +62,16 @@ class UnsendableError(LinuxError):
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
-    """Rules as programs take them: input for iptables-restore or ip6tables-restore, or without a variant for nft -f."""
+    """Rules as programs take them: input for iptables-restore or ip6tables-restore of a variant, or for `program`."""
 
     text: str
     variant: Variant | None = None
+    program: tuple[str, ...] = ("nft", "-f", "-")
+
+
+IPSETS: Final = ("ipset", "restore")
+VIRTUAL_SERVERS: Final = ("ipvsadm", "-R")
+"""What loads the sets that rules ask, and virtual servers (`RuleText.program`)."""
 
 
 class ScratchHost:
@@ -136,7 +142,7 @@ class ScratchHost:
 
     def _load(self, item: RuleText) -> None:
         if item.variant is None:
-            self._run(["nft", "-f", "-"], item.text)
+            self._run(item.program, item.text)
         else:
             family = IPFamily.IPV6 if self._family is Family.IPV6 else IPFamily.IPV4
             waits = ["--wait", str(_LOCK_WAIT)] if item.variant is Variant.LEGACY else []

@@ -40,6 +40,7 @@ from kproxy.netfilter.iptables.matches.header import (
 )
 from kproxy.netfilter.iptables.matches.icmp import Icmp6Match, IcmpMatch, IcmpType
 from kproxy.netfilter.iptables.matches.ipset import SetMatch, SetReference
+from kproxy.netfilter.iptables.matches.ipvs import IpvsMatch
 from kproxy.netfilter.iptables.matches.limit import HashlimitMatch, LimitMatch
 from kproxy.netfilter.iptables.matches.link import MacMatch, PhysdevMatch, PkttypeMatch, RpfilterMatch
 from kproxy.netfilter.iptables.matches.local import NfacctMatch, OwnerMatch
@@ -147,6 +148,10 @@ FIELDS: dict[type[Extension], Callable[[Family], Fields]] = {
     },
     HlMatch: lambda family: {"equal": negatable(numbers(255))},
     Icmp6Match: lambda family: {"icmp_type": negatable(_icmp_types)},
+    IpvsMatch: lambda family: {
+        "vproto": negatable(numbers(255)), "vaddr": negatable(networks(family, holes=False)),
+        "vport": negatable(numbers(65535)), "vdir": st.sampled_from(["ORIGINAL", "REPLY"]),
+    },
     IcmpMatch: lambda family: {"icmp_type": negatable(st.one_of(_icmp_types, st.just(IcmpType(255))))},
     IprangeMatch: lambda family: {
         "src_range": negatable(address_ranges(family)), "dst_range": negatable(address_ranges(family)),
@@ -255,8 +260,8 @@ def extensions(draw: st.DrawFn, cls: type[Extension], family: Family) -> Any:
     """A value of the class, with any choice of its optional fields, built as the reader builds it."""
     fields = FIELDS[cls](family)
     required = cls.required() | {"upto", "mode"}  # hashlimit's rate and statistic's mode are required in `complete`
-    some = {"ctorigdst", "dports", "uid_owner", "equal", "greater", "src_range", "dst_type", "is_out", "copy", "dscp",
-            "less", "new", "set_mss", "add_set", "probability", "ip_ect"}  # fmt: skip
+    some = {"ctorigdst", "vaddr", "dports", "uid_owner", "equal", "greater", "src_range", "dst_type", "is_out", "copy",
+            "dscp", "less", "new", "set_mss", "add_set", "probability", "ip_ect"}  # fmt: skip
     chosen = {name: draw(values) for name, values in fields.items() if name in required | some or draw(st.booleans())}
     absent = {name for name, value in chosen.items() if value is False and name in _plain_flags(cls)}
     return cls.build({name: value for name, value in chosen.items() if name not in absent}, family)

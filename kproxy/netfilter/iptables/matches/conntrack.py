@@ -43,11 +43,11 @@ def _network_text(value: Network) -> str:
     return str(value) if value.mask != value.family.full_mask else str(value)[: str(value).index("/")]
 
 
-_NETWORK: Final = Codec(_parse_network, _network_text)
+NETWORK: Final = Codec(_parse_network, _network_text)
 _PORTS: Final = number_range(UINT16)
 _EXPIRE: Final = number_range(UINT32)
 _STATE: Final = names((*STATES, "SNAT", "DNAT"), "connection states")
-_PROTOCOL: Final = Codec(lambda words, _family: parse_protocol(words[0]), str)
+PROTOCOL: Final = Codec(lambda words, _family: parse_protocol(words[0]), str)
 
 
 def _parse_status(words: Sequence[str], family: Family) -> frozenset[str]:
@@ -90,11 +90,11 @@ class ConntrackMatch(Match):
     NAME: ClassVar[str] = "conntrack"
     OPTIONS: ClassVar[tuple[Option, ...]] = (
         Option("--ctstate", "ctstate", _STATE, True, asks=among("ctstate")),
-        Option("--ctproto", "ctproto", _PROTOCOL, True, asks=equals("protocol")),
-        Option("--ctorigsrc", "ctorigsrc", _NETWORK, True, asks=network("ctorigsrc")),
-        Option("--ctorigdst", "ctorigdst", _NETWORK, True, asks=network("ctorigdst")),
-        Option("--ctreplsrc", "ctreplsrc", _NETWORK, True, asks=network("ctreplsrc")),
-        Option("--ctrepldst", "ctrepldst", _NETWORK, True, asks=network("ctrepldst")),
+        Option("--ctproto", "ctproto", PROTOCOL, True, asks=equals("protocol")),
+        Option("--ctorigsrc", "ctorigsrc", NETWORK, True, asks=network("ctorigsrc")),
+        Option("--ctorigdst", "ctorigdst", NETWORK, True, asks=network("ctorigdst")),
+        Option("--ctreplsrc", "ctreplsrc", NETWORK, True, asks=network("ctreplsrc")),
+        Option("--ctrepldst", "ctrepldst", NETWORK, True, asks=network("ctrepldst")),
         Option("--ctorigsrcport", "ctorigsrcport", _PORTS, True, asks=within("ctorigsrcport")),
         Option("--ctorigdstport", "ctorigdstport", _PORTS, True, asks=within("ctorigdstport")),
         Option("--ctreplsrcport", "ctreplsrcport", _PORTS, True, asks=within("ctreplsrcport")),

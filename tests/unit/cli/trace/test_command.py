@@ -258,7 +258,7 @@ def test_a_host_file_that_is_none(kproxy: Run, tmp_path: Path) -> None:
         ("*nat\n:PREROUTING ACCEPT [0:0]\n", "COMMIT expected"),
         (
             "\n# a comment\nhello\n",
-            "line 3: what iptables-save (*TABLE) or nft list ruleset (table FAMILY NAME) prints",
+            "line 3: what iptables-save (*TABLE), nft list ruleset (table FAMILY NAME) or ipvsadm prints",
         ),
     ],
 )
