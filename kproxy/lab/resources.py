@@ -24,7 +24,6 @@ REPLICA_SETS: Final = dynamic_resource("apps", "v1", "replicasets", True)
 DAEMON_SETS: Final = dynamic_resource("apps", "v1", "daemonsets", True)
 STATEFUL_SETS: Final = dynamic_resource("apps", "v1", "statefulsets", True)
 CONTROLLER_REVISIONS: Final = dynamic_resource("apps", "v1", "controllerrevisions", True)
-CLAIMS: Final = dynamic_resource("", "v1", "persistentvolumeclaims", True)
 JOBS: Final = dynamic_resource("batch", "v1", "jobs", True)
 LEASES: Final = dynamic_resource("coordination.k8s.io", "v1", "leases", True)
 KINDS: Final = {

@@ -1,8 +1,8 @@
 """StatefulSet to Pods with stable names: NAME-0, NAME-1, and so on.
 
-As kube-controller-manager's stateful set controller. The claims of volumeClaimTemplates are made and stay Pending: a
-lab has no volumes, which an Event says once for each set, and the pods run without them. Not repaired: labels and
-volumes of a pod that somebody has edited.
+As kube-controller-manager's stateful set controller. The claims of volumeClaimTemplates are not made: a lab has no
+volumes, which an Event says once for each set, and the pods run without them. Not repaired: labels of a pod that
+somebody has edited.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kproxy.lab.controllers.workload import (
 )
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
-    CLAIMS,
     CONTROLLER_REVISIONS,
     PODS,
     STATEFUL_SETS,
@@ -34,7 +33,6 @@ from kproxy.lab.resources import (
     condition_of,
     is_ready,
     is_terminating,
-    key_of,
     now,
     parse_timestamp,
 )
@@ -61,7 +59,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     pods = {number: pod for pod in mine if (number := ordinal_of(item, pod)) is not None}
     for step in plan(item, pods, present["metadata"]["name"], tables.now):
         if step.what == "create":
-            yield from _create(item, step.ordinal, present if wants_present(item, step.ordinal) else before, tables)
+            yield from _create(item, step.ordinal, present if wants_present(item, step.ordinal) else before)
             continue
         pod = pods[step.ordinal]
         name = pod["metadata"]["name"]
@@ -240,19 +238,13 @@ def _prune(owner: Object, known: Sequence[Object], used: Collection[str]) -> Ite
 # --- pods ---
 
 
-def _create(item: Object, ordinal: int, revision: Object, tables: Tables) -> Iterator[Write]:
-    """A pod, and before it the claims that it has not yet."""
+def _create(item: Object, ordinal: int, revision: Object) -> Iterator[Write]:
     body, name = pod_at(item, ordinal, revision), item["metadata"]["name"]
     pod = body["metadata"]["name"]
     templates = item["spec"].get("volumeClaimTemplates") or ()
-    for template in templates:
-        wanted = claim_at(item, template, ordinal)
-        if tables.get(CLAIMS, key_of(wanted)) is None:
-            text = f"create Claim {{name}} Pod {pod} in StatefulSet {name} success"
-            yield Create(CLAIMS, wanted, Said(item, _KIND, "SuccessfulCreate", text))
     if templates and not (item.get("status") or {}).get("observedGeneration"):
         names = ", ".join(str(template["metadata"]["name"]) for template in templates)
-        text = f"a lab has no volumes: claims of {names} stay Pending, and the pods run without them"
+        text = f"a lab has no volumes: no claims of {names} are made, and the pods run without them"
         yield Said(item, _KIND, "VolumesNotProvided", text, WARNING)
     refused = f"create Pod {pod} in StatefulSet {name} failed error: {{error}}"
     yield Create(
@@ -268,7 +260,7 @@ def _successful(item: Object, what: str) -> str:
 
 
 def pod_at(item: Object, ordinal: int, revision: Object) -> Json:
-    """The pod of an ordinal: its name is its hostname, the set's Service its subdomain, and its claims its volumes."""
+    """The pod of an ordinal: its name is its hostname, and the set's Service its subdomain."""
     spec = item["spec"]
     body = pod_of({**item, "spec": {**spec, "template": template_of(revision)}}, _KIND)
     name = f"{item['metadata']['name']}-{ordinal}"
@@ -277,33 +269,7 @@ def pod_at(item: Object, ordinal: int, revision: Object) -> Json:
     identity = {POD_NAME: name, POD_INDEX: str(ordinal), REVISION_LABEL: revision["metadata"]["name"]}
     body["metadata"]["labels"] |= identity
     body["spec"] |= {"hostname": name, **({"subdomain": spec["serviceName"]} if spec.get("serviceName") else {})}
-    claimed = {
-        each["metadata"]["name"]: {"claimName": claim_at(item, each, ordinal)["metadata"]["name"]}
-        for each in spec.get("volumeClaimTemplates") or ()
-    }
-    if claimed:
-        others = [volume for volume in body["spec"].get("volumes") or () if volume["name"] not in claimed]
-        own = [{"name": volume, "persistentVolumeClaim": source} for volume, source in claimed.items()]
-        body["spec"]["volumes"] = [*own, *others]
     return body
-
-
-def claim_at(item: Object, template: Object, ordinal: int) -> Json:
-    """The claim of a template for an ordinal; it outlives its pod, and the set unless whenDeleted is Delete."""
-    given, name = template["metadata"], item["metadata"]["name"]
-    labels = {**(given.get("labels") or {}), **(item["spec"]["selector"].get("matchLabels") or {})}
-    meta: Json = {
-        "name": f"{given['name']}-{name}-{ordinal}",
-        "namespace": item["metadata"]["namespace"],
-        "labels": labels,
-    }
-    if given.get("annotations"):
-        meta["annotations"] = dict(given["annotations"])
-    policy = item["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
-    if policy.get("whenDeleted") == "Delete":
-        owner = owner_reference(item, _KIND)
-        meta["ownerReferences"] = [{key: owner[key] for key in ("apiVersion", "kind", "name", "uid")}]
-    return {"metadata": meta, "spec": dict(template["spec"])}
 
 
 def status_of(item: Object, pods: list[Object], before: str, present: str) -> Json:
