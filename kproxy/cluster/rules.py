@@ -48,7 +48,7 @@ _NFT: Final = re.compile(
     rf"\s+(?:{_OBJECTS})\b)"
 )
 _LINE: Final = re.compile(r"^[^\S\n]*[^#\s].*", re.MULTILINE)
-_IPSET: Final = re.compile(r"(?:create|add)\s+\S+\s+\S+")
+_IPSET: Final = re.compile(r"(?:create|add)\s+\S+\s+\S+|Name: \S+$")
 
 
 class RuleKind(Enum):
@@ -380,6 +380,11 @@ def _is_builtin(table: NftTable) -> bool:
     return table.name in set(Table) and all(chain.name in names for chain in table.chains if chain.base is not None)
 
 
+_LISTED: Final = (
+    "Name", "Type", "Revision", "Header", "Size in memory", "References", "Number of entries",
+)  # fmt: skip
+"""What `ipset list` tells of a set above its members."""
+
 _IPSET_OPTIONS: Final = re.compile(
     r"(?: (?:family|hashsize|maxelem|bucketsize|initval|netmask|bitmask|markmask|timeout|range|size) \S+"
     r"| (?:counters|comment|skbinfo|forceadd))*"
@@ -388,11 +393,13 @@ _IPSET_OPTIONS: Final = re.compile(
 
 
 def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
-    """Read what `ipset save` prints. Sets of types that are not interpreted are left out: their content stays unknown.
-    Raises InputError: a line is none that `ipset save` prints, or an element does not fit its set."""
+    """Read what `ipset save` prints, or `ipset list`. Sets of types that are not interpreted, and those that are listed
+    without members (`-t`), are left out: their content stays unknown. Raises InputError: a line is none that `ipset
+    save` prints, or an element does not fit its set."""
     kinds: dict[str, tuple[str, Family | None]] = {}
     entries: dict[str, dict[int, str]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = _listed_sets(text) if text.lstrip().startswith("Name: ") else enumerate(text.splitlines(), 1)
+    for number, line in lines:
         words = line.split()
         if not words or words[0].startswith("#") or words[0] == "COMMIT":
             continue
@@ -411,6 +418,25 @@ def read_ipsets(text: str, label: str) -> dict[str, IpSet]:
         for name, (kind, family) in kinds.items()
         if re.fullmatch(r"(hash|bitmap):(ip|net|port)(,(ip|net|port))*", kind)
     }
+
+
+def _listed_sets(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of `ipset list`, numbered, as `ipset save` would print them."""
+    said: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, colon, value = line.partition(": ")
+        if name == "Name" and colon:
+            said = {}
+        if "Members" in said:
+            if line.strip():
+                yield number, f"add {said['Name']} {line}"
+        elif line.strip() == "Members:" and {"Name", "Type"} <= said.keys():
+            said["Members"] = ""
+            yield number, f"create {said['Name']} {said['Type']} {said.get('Header', '')}"
+        elif colon and name in _LISTED:
+            said[name] = value.strip()
+        elif line.strip():
+            yield number, line
 
 
 def _ipset(kind: str, entries: Mapping[int, str], family: Family | None, label: str, name: str) -> IpSet:

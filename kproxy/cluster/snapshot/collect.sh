@@ -1,7 +1,7 @@
 #!/bin/sh
 # Reads what decides a node's Service traffic, and changes nothing. Needs a POSIX shell; what of the tools is not there
 # is named in the file `errors`. Each command has KPROXY_SECONDS (20), all of them KPROXY_TOTAL (90), each file
-# KPROXY_KIB (262144) kibibytes.
+# KPROXY_KIB (262144) kibibytes. The kernel's lists of IPVS are read in KPROXY_NET (/proc/net).
 #
 #   sh collect.sh [NODE [DIRECTORY]]      writes DIRECTORY/nodes/NODE/; default: this host's name, here
 #
@@ -12,6 +12,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 seconds=${KPROXY_SECONDS:-20}
 total=${KPROXY_TOTAL:-90}
 boundary=${KPROXY_BOUNDARY:-}
+net=${KPROXY_NET:-/proc/net}
 node=${1:-}
 [ -n "$node" ] || read -r node < /proc/sys/kernel/hostname
 failures=
@@ -115,10 +116,14 @@ setting() { # FILE below /proc/sys. Not by `read`: the kernel gives a number onl
 settings() {
     for name in net/ipv4/ip_forward net/ipv6/conf/all/forwarding net/ipv6/conf/all/disable_ipv6 \
         net/bridge/bridge-nf-call-iptables net/bridge/bridge-nf-call-ip6tables \
-        net/netfilter/nf_conntrack_max net/netfilter/nf_conntrack_count net/netfilter/nf_conntrack_tcp_be_liberal \
-        net/ipv4/vs/conntrack; do
+        net/netfilter/nf_conntrack_max net/netfilter/nf_conntrack_count net/netfilter/nf_conntrack_tcp_be_liberal; do
         setting "$name"
     done
+    for path in /proc/sys/net/ipv4/vs/*; do
+        setting "${path#/proc/sys/}"
+    done
+    setting net/ipv4/conf/all/arp_ignore
+    setting net/ipv4/conf/all/arp_announce
     for directory in /proc/sys/net/ipv4/conf/*; do
         for name in forwarding rp_filter route_localnet accept_local; do
             setting "net/ipv4/conf/${directory##*/}/$name"
@@ -126,6 +131,9 @@ settings() {
     done
     return 0
 }
+
+# Only where the kernel has IPVS: ipvsadm would load it. The kernel's own list lacks some of what ipvsadm tells.
+servers() { if has ipvsadm; then run ipvsadm -Sn; else run cat "$net/ip_vs"; fi; }
 
 recent() {
     set -- /proc/net/xt_recent/*
@@ -160,6 +168,10 @@ rules iptables /proc/net/ip_tables_names
 rules ip6tables /proc/net/ip6_tables_names
 if has nft; then take nft "" run nft list ruleset; else fail nft 'nft: not found'; fi
 take ipset-save ipset run ipset save
+if [ -e "$net/ip_vs" ]; then
+    take ipvs "" servers
+    take ipvs-connections cat run cat "$net/ip_vs_conn"
+fi
 take ip-addr.json ip run ip -json -details address show
 take ip-route.json ip both ip route show table all
 take ip-rule.json ip both ip rule show

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from kproxy.api.kubeproxyconfig.decode import decode_config
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.evidence import unseen
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import ipvs_of_devices, ipvs_of_mode
@@ -39,6 +39,7 @@ from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.ipvs.read import read_connections, read_servers
 from kproxy.render.iptables.chains import SERVICES
 from kproxy.render.nftables.names import TABLE
 
@@ -176,8 +177,12 @@ class HostFacts:
         """The rules that its kube-proxy writes, where others are there and theirs is missing, and IPVS, which no file
         shows. Raises InputError."""
         mode = None if self.proxy_config is None else self.proxy_config.mode
-        yield from ipvs_of_mode(self.name, mode or self.default_mode)
         said = {each.what.rpartition("/")[2]: each.message for each in self.errors}
+        if (mode or self.default_mode) == MODE_IPVS and not self._there(layout.IPVS):
+            why = "its kube-proxy's mode is ipvs, and there is no file of its virtual servers"
+            yield suspect(self.name, None, unseen.IPVS, "; ".join([why, *filter(None, [said.get(layout.IPVS)])]))
+        else:
+            yield from ipvs_of_mode(self.name, mode or self.default_mode)
         if self._there(layout.OLDER_NFT) and not self._there(_NFT):
             why = f"{layout.OLDER_NFT} is of an older kproxy; collect the node again"
             yield suspect(self.name, None, unseen.NFTABLES, why)
@@ -237,6 +242,11 @@ class HostFacts:
 
     ipsets = _part(layout.IPSETS, read_ipsets)
     """The contents of ipsets by name."""
+
+    ipvs = _part(layout.IPVS, read_servers)
+    """The virtual servers of IPVS."""
+    ipvs_connections = _part(layout.IPVS_CONNECTIONS, read_connections)
+    """The connections that IPVS knows."""
 
     # --- links, addresses, routes ---
 
@@ -412,7 +422,7 @@ class HostFacts:
         return self._present[name]
 
 
-_CUT_UNSEEN: Final = (*layout.RULES, layout.CONNTRACK, layout.IPSETS)
+_CUT_UNSEEN: Final = (*layout.RULES, layout.CONNTRACK, layout.IPSETS, layout.IPVS, layout.IPVS_CONNECTIONS)
 """Files of which a part reads like a whole: one that `errors` names is not there."""
 _SAVES: Final = {Family.IPV4: "iptables-", Family.IPV6: "ip6tables-"}
 _NFT: Final = "nft"

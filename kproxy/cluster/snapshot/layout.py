@@ -23,6 +23,8 @@ RULES: Final = (
 OLDER_NFT: Final = "nft.json"
 """What `nft -j list ruleset` printed, which kproxy gathered up to 0.2.0."""
 IPSETS: Final = "ipset-save"
+IPVS: Final = "ipvs"
+IPVS_CONNECTIONS: Final = "ipvs-connections"
 ADDRESSES: Final = "ip-addr.json"
 ROUTES: Final = "ip-route.json"
 ROUTING_RULES: Final = "ip-rule.json"
@@ -38,8 +40,8 @@ METRICS: Final = "kube-proxy/metrics"
 VERSION: Final = "kube-proxy/version"
 
 HOST_FILES: Final = (
-    *RULES, OLDER_NFT, IPSETS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS, CONNTRACK, RECENT, ERRORS,
-    CONFIGZ, HEALTHZ, METRICS, VERSION,
+    *RULES, OLDER_NFT, IPSETS, IPVS, IPVS_CONNECTIONS, ADDRESSES, ROUTES, ROUTING_RULES, NEIGHBOURS, FDB, SYSCTLS,
+    CONNTRACK, RECENT, ERRORS, CONFIGZ, HEALTHZ, METRICS, VERSION,
 )  # fmt: skip
 
 PRINTED_BY: Final = MappingProxyType(

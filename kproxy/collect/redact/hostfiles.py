@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from kproxy.collect.redact.words import UnredactableError, Words
 from kproxy.errors import InputError
 
 _SYSCTL: Final = re.compile(r"net[./][\w./-]+\s*=\s*-?\d+\s*")
+_IN_PROC: Final = re.compile(r"RemoteAddress:Port Forward|Pro FromIP")
+_HEXADECIMAL: Final = re.compile(r"(?<![\w:])(?!FFFFFFFF)[0-9A-F]{8}(?!\w)")
 _METRIC: Final = re.compile(r"(?:# (?:HELP|TYPE) )?(?:kubeproxy_|kproxy_|kubernetes_build_info|process_)")
 _HEALTH: Final = ("lastUpdated", "currentTime", "nodeEligible", "healthy", "ip4", "ip6")
 _DROPPED: Final = frozenset({"ifalias", "phys_port_id", "phys_port_name", "phys_switch_id", "parentdev"})
@@ -83,6 +86,18 @@ def _conntrack(text: str, words: Words) -> str:
     return "".join(f"{words.text(re.sub(r' secctx=[^ ]*', '', line))}\n" for line in text.splitlines())
 
 
+def _ipvs(text: str, words: Words) -> str:
+    """What ipvsadm prints; or of /proc, where addresses of IPv4 are hexadecimal, and a mask of persistence stays."""
+
+    def replaced(match: re.Match[str]) -> str:
+        new = words.text(str(ipaddress.IPv4Address(bytes.fromhex(match[0]))))
+        return ipaddress.IPv4Address(new).packed.hex().upper()
+
+    in_proc = _IN_PROC.search(text) is not None
+    lines = (words.text(line) for line in text.splitlines())
+    return "".join(f"{_HEXADECIMAL.sub(replaced, line) if in_proc else line}\n" for line in lines)
+
+
 def _recent(text: str, words: Words) -> str:
     return words.text(text)
 
@@ -145,6 +160,8 @@ _BY_NAME: Final[Mapping[str, Callable[[str, Words], str]]] = {
     **dict.fromkeys(layout.RULES, redact_rules),
     layout.OLDER_NFT: _older,
     layout.IPSETS: redact_rules,
+    layout.IPVS: _ipvs,
+    layout.IPVS_CONNECTIONS: _ipvs,
     layout.ADDRESSES: _ip,
     layout.ROUTES: _ip,
     layout.ROUTING_RULES: _ip,

@@ -11,6 +11,7 @@ from kproxy.collect.redact.addresses import AddressMap
 from kproxy.collect.redact.names import NAMESPACE, PORT, SERVICE, TEXT, Names
 from kproxy.errors import KproxyError
 from kproxy.render.iptables.chains import SERVICE_PORT_CHAIN_PREFIXES, endpoint_chain_name, service_port_hash
+from kproxy.render.ipvs.sets import SETS
 from kproxy.render.nftables.names import hashed_base
 from kproxy.services.names import ServicePortName
 
@@ -55,9 +56,10 @@ _SENTENCES: Final = """
     short-circuit pod traffic  short-circuit local traffic  drop traffic from outside the loadbalancer source ranges
     Reject traffic to invalid ports of ClusterIPs  Drop traffic to unallocated ClusterIPs
     flanneld forward  flanneld masq  CNI portfwd requiring masquerade  CNI portfwd masquerade mark
+    kubernetes health check rules  kube-proxy firewall rules  kubernetes ipvs access filter
     ip-masq-agent: ensure nat POSTROUTING directs all non-LOCAL destination traffic to our custom IP-MASQ chain
 """
-_VOCABULARY: Final = frozenset(_SENTENCES.split())
+_VOCABULARY: Final = frozenset(_SENTENCES.split()).union(*(each.comment.split() for each in SETS))
 
 
 class UnredactableError(KproxyError):

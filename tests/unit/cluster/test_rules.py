@@ -101,6 +101,24 @@ def test_ipsets() -> None:
             read_ipsets(wrong, "x")
 
 
+def test_ipset_list() -> None:
+    members = "Members:\n10.96.0.1,tcp:443\n10.96.0.10,udp:53 timeout 3\n"
+    header = "Name: KUBE-CLUSTER-IP\nType: hash:ip,port\nRevision: 6\nHeader: family inet hashsize 1024 maxelem 65536\n"
+    counts = "Size in memory: 312\nReferences: 2\nNumber of entries: 2\n"
+    empty = "Name: E\nType: hash:ip\nHeader: family inet6 hashsize 1024 maxelem 65536\nMembers:\n"
+    text = f"{header}{counts}{members}\n{empty}"
+    assert recognise(text) is RuleKind.IPSET
+    found = read_ipsets(text, "x")
+    saved = "create KUBE-CLUSTER-IP hash:ip,port family inet\nadd KUBE-CLUSTER-IP 10.96.0.1,tcp:443\n"
+    saved += "add KUBE-CLUSTER-IP 10.96.0.10,udp:53\ncreate E hash:ip family inet6\n"
+    assert found == read_ipsets(saved, "x")
+    assert list(read_ipsets(f"{header}{counts}\n{empty}", "x")) == ["E"], "without members a set is not known"
+    with pytest.raises(InputError, match="x: line 3: "):
+        read_ipsets("Name: a\nType: hash:ip\nnonsense\nMembers:\n", "x")
+    with pytest.raises(InputError, match="x: line 5: "):
+        read_ipsets("Name: a\nType: hash:ip\nHeader: family inet\nMembers:\nnonsense\n", "x")
+
+
 def test_a_policy_is_enough() -> None:
     only_policy = "table inet own {\n\tchain c {\n\t\ttype filter hook forward priority 0; policy drop;\n\t}\n}\n"
     assert verdict(rules(only_policy), "tcp", 80) == "DROP"

@@ -15,6 +15,7 @@ from kproxy.dataplane.concrete.routing import Query, possible_routes
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
+from tests.support.cluster import audited
 from tests.support.cluster.snapshots import PLAIN_RULES, vxlan_cluster, write_files
 
 
@@ -84,6 +85,25 @@ def test_three_files_made_by_hand_and_what_is_missing(tmp_path: Path) -> None:
     assert "nodes/n1/ip6tables-save" in named
     assert "nodes/n2" in named
     assert not any(each.startswith("objects/") for each in named)
+
+
+def test_ipvs() -> None:
+    files = vxlan_cluster()
+    files["nodes/n1/kube-proxy/configz"] = audited.configz("ipvs")
+    files["nodes/n1/errors"] = b"ipvs: not done after 20 s\n"
+    (lost,) = (each.why for each in read(files).hosts["n1"].unseen if each.what == "ipvs" and each.suspected)
+    assert lost == ("its kube-proxy's mode is ipvs, and there is no file of its virtual servers; not done after 20 s")
+    del files["nodes/n1/errors"]
+    files["nodes/n1/ipvs"] = b"-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 172.30.0.9:6443 -m -w 1\n"
+    files["nodes/n1/ipvs-connections"] = b"Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires\n"
+    host = read(files).hosts["n1"]
+    assert host.ipvs is not None
+    assert [server.name for server in host.ipvs.servers] == ["-t 10.96.0.1:443"]
+    assert host.ipvs_connections == []
+    assert not any("no file" in each.why for each in host.unseen if each.what == "ipvs")
+    files["nodes/n1/ipvs"] = b"nonsense\n"
+    with pytest.raises(InputError, match="nodes/n1/ipvs:1: a line of ipvsadm expected"):
+        read(files).hosts["n1"].ipvs  # noqa: B018
 
 
 def test_a_failed_part_says_why() -> None:

@@ -78,6 +78,28 @@ def test_it_writes_what_the_tools_print_and_says_what_failed(shell: str, tools: 
     assert {name: streamed[name] for name in same} == {name: found[name] for name in same}
 
 
+def test_ipvs_is_read_where_the_kernel_has_it(tools: Path, tmp_path: Path) -> None:
+    """By ipvsadm where it is installed, which would load the module where the kernel has none."""
+    (tmp_path / "collect.sh").write_text(script())
+    (tmp_path / "net").mkdir()
+    written = tmp_path / "out/nodes/n1"
+
+    def files() -> dict[str, bytes]:
+        arguments = [str(tmp_path / "collect.sh"), "n1", str(tmp_path / "out")]
+        assert run("sh", arguments, tools, KPROXY_NET=str(tmp_path / "net")).returncode == 0
+        return {path.name: path.read_bytes() for path in written.glob("ipvs*")}
+
+    assert files() == {}
+    (tmp_path / "net" / "ip_vs").write_text("IP Virtual Server version 1.2.1 (size=4096)\n")
+    (tmp_path / "net" / "ip_vs_conn").write_text("Pro FromIP\n")
+    listed = {"ipvs": b"IP Virtual Server version 1.2.1 (size=4096)\n", "ipvs-connections": b"Pro FromIP\n"}
+    if shutil.which("ipvsadm") is None:
+        assert files() == listed
+    (tools / "ipvsadm").write_text('#!/bin/sh\necho "$*"\n')
+    (tools / "ipvsadm").chmod(stat.S_IRWXU)
+    assert files() == {**listed, "ipvs": b"-Sn\n"}
+
+
 def test_it_keeps_to_its_bounds(tools: Path, tmp_path: Path) -> None:
     (tools / "iptables-save").write_text("#!/bin/sh\nwhile :; do echo 0123456789; done\n")
     (tools / "nft").write_text("#!/bin/sh\nexec sleep 50\n")

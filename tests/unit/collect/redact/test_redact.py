@@ -16,8 +16,11 @@ from kproxy.cluster.journey.path import journeys
 from kproxy.cluster.journey.question import read_question
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.collect.redact.hostfiles import redact_file
 from kproxy.collect.redact.redact import Redacted, redact_snapshot
+from kproxy.collect.redact.words import Words
 from kproxy.errors import InputError
+from kproxy.netfilter.ipvs.read import read_connections, read_servers
 from kproxy.render.golden import golden_texts
 from tests.support.cluster.snapshots import vxlan_cluster
 from tests.support.paths import GOLDEN
@@ -252,6 +255,28 @@ def private_cluster() -> dict[str, bytes]:
         "failed": [{"what": "nodes/n2", "message": 'pods "acme" not found'}, {"what": "objects/x", "message": "bob"}],
     }).encode()  # fmt: skip
     return files
+
+
+def test_servers_of_ipvs_keep_their_form() -> None:
+    words = Words(bytes(32))
+    words.settle()
+    texts = {
+        "ipvs": "-A -t 192.0.2.9:443 -s rr -p 10800\n-a -t 192.0.2.9:443 -r 172.30.0.9:80 -m -w 1\n",
+        "ipvs-connections": "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
+        "TCP C000020A AA5E C0000209 01BB AC1E0009 0050 ESTABLISHED     897\n",
+    }
+    proc = (
+        "IP Virtual Server version 1.2.1 (size=4096)\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n"
+        "TCP  C0000209:01BB rr persistent 10800 FFFFFFFF\n  -> AC1E0009:0050      Masq    1      0          0\n"
+    )
+    (server, real), *_ = read_servers(redact_file("ipvs", texts["ipvs"], words), "x").servers.items()
+    (other, same), *_ = read_servers(redact_file("ipvs", proc, words), "x").servers.items()
+    (entry,) = read_connections(redact_file("ipvs-connections", texts["ipvs-connections"], words), "x")
+    assert server.address == other.address == entry.virtual[0] == words.text("192.0.2.9") != "192.0.2.9"
+    assert real[0].address == same[0].address == entry.real[0] == words.text("172.30.0.9")
+    assert entry.client == (words.text("192.0.2.10"), 0xAA5E)
+    comment = '-A A -m comment --comment "Kubernetes service cluster ip + port for masquerade purpose" -j B\n'
+    assert redact_file("iptables-save", comment, words) == comment
 
 
 def test_nothing_tells_whose_cluster_it_is() -> None:
