@@ -3,22 +3,31 @@
 `read_back` has a child process read the tables inside the namespace; `compare_read_back` holds them against what
 iptables-save printed, rule for rule and counter for counter. It sees what iptables-save sees by another way: other code
 walks the tables and spells the matches.
+
+The child (`python -m kproxy.linux.iptables.libiptc 4|6`) is a process of its own since python-iptables caches tables
+for the life of a process. It takes no lock either, so the child holds the xtables lock while it reads. One handle and
+`easy.decode_iptc_rule` for each rule is linear where `easy.dump_table` is quadratic.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from kproxy.errors import KproxyError
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.iptables.canonical import same_rule
 from kproxy.linux.iptables.executor import TIMEOUT
-from kproxy.linux.iptables.lock import DEFAULT_WAIT
+from kproxy.linux.iptables.legacy import legacy_tables
+from kproxy.linux.iptables.lock import DEFAULT_WAIT, xtables_lock
+from kproxy.linux.lazy_import import load
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.netfilter.text import ChainText, SaveText
@@ -57,7 +66,7 @@ def read_back(namespace: Namespace, family: IPFamily, *, lock_wait: float = DEFA
         ReadBackError: they cannot be read.
     """
     number = "6" if family.is_ipv6 else "4"
-    command = [sys.executable, "-m", "kproxy.linux.iptables.libiptc_child", number, str(lock_wait)]
+    command = [sys.executable, "-m", "kproxy.linux.iptables.libiptc", number, str(lock_wait)]
     done = run(namespace, command, timeout=TIMEOUT)
     if done.code:
         lines = done.stderr.strip().splitlines() or ["no reason given"]
@@ -142,3 +151,43 @@ def compare_read_back(saved: SaveText, read: SaveText, family: IPFamily) -> list
             if count and again and count != again:
                 differences.append(f"{table} {name} rule {number}: iptables-save counts {count}, libiptc {again}")
     return differences
+
+
+def print_tables(family: IPFamily, wait: float) -> None:
+    """Prints every chain of every table that exists."""
+    # Where python-iptables finds its own extension. Else it has ctypes ask the linker, for each of the names that the
+    # file may have: ten starts of gcc or ldconfig, half of an apply's time.
+    os.environ.setdefault("IPTABLES_LIBDIR", sysconfig.get_path("platlib"))
+    iptc = load("iptc")
+    decode = load("iptc.easy").decode_iptc_rule
+    kind = iptc.Table6 if family.is_ipv6 else iptc.Table
+    with xtables_lock(wait):
+        names = legacy_tables(family)
+        # At a target whose extension it has to look for (TCPMSS, say), python-iptables opens every table it thinks may
+        # exist, to see whether it is a chain there; opening a table makes it.
+        kind.existing_table_names = {name: name in names for name in kind.ALL}
+        for name in names:
+            table = kind(name)
+            table.autocommit = False  # the default hides what the kernel refuses
+            table.refresh()
+            for chain in table.chains:
+                policy = chain.get_policy()
+                rules = []
+                for rule in chain.rules:
+                    decoded = decode(rule, ipv6=family.is_ipv6)
+                    decoded["counters"] = rule.get_counters()
+                    rules.append(list(decoded.items()))
+                line = {"table": name, "chain": chain.name, "policy": policy.name if policy else "-", "rules": rules}
+                sys.stdout.write(json.dumps(line) + "\n")
+
+
+def main() -> None:
+    try:
+        wait = float(sys.argv[2]) if len(sys.argv) > 2 else DEFAULT_WAIT
+        print_tables(IPFamily.IPV6 if sys.argv[1] == "6" else IPFamily.IPV4, wait)
+    except KproxyError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

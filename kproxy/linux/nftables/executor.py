@@ -10,12 +10,11 @@ import os
 import re
 from typing import Final
 
-from kproxy.linux.errors import PrivilegeError, ToolFailedError
+from kproxy.linux.errors import FailedLine, PrivilegeError, RestoreFailedError, ToolFailedError
 from kproxy.linux.generation import Ledger
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.nftables.binary import Nft
-from kproxy.linux.nftables.script_errors import script_error
-from kproxy.linux.process import Finished, run
+from kproxy.linux.process import Finished, one_line, run
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily
 
@@ -26,6 +25,9 @@ _NOT_PERMITTED: Final = "Operation not permitted"
 _DORMANT: Final = re.compile(r"^\tflags [a-z, ]*dormant", re.MULTILINE)
 _NOT_THERE: Final = ("No such file or directory", "Protocol not supported", "Address family not supported")
 """How nft says that there is no such table, or that the kernel has no nf_tables, so that there can be none."""
+
+_PLACED: Final = re.compile(r"^\S*?:(\d+):\d+(?:-\d+)?: Error: (.*)$", re.MULTILINE)
+_UNPLACED: Final = re.compile(r"^Error: (.*)$", re.MULTILINE)
 
 
 class NftExecutor:
@@ -115,3 +117,24 @@ class NftExecutor:
         if _NOT_PERMITTED in done.stderr:
             who = "this process lacks the capability CAP_NET_ADMIN" if os.geteuid() == 0 else "nft needs root"
             raise PrivilegeError(f"{who}: {done.reason}")
+
+
+def script_error(stderr: str, script: str, table: str) -> RestoreFailedError:
+    """Makes an error of nft's stderr, with the lines of the script that it names. Observed with 1.0.6 and 1.1.3:
+
+        /dev/stdin:4:24-24: Error: Could not process rule: No such file or directory
+        add rule ip kube-proxy c drop
+                               ^
+
+    `In file included from`, `Warning:` and messages without a place exist too.
+
+    Args:
+        script: the input it was given.
+        table: the table that the script is about.
+    """
+    lines = script.split("\n")
+    placed = [(int(number), reason) for number, reason in _PLACED.findall(stderr)]
+    failed = [FailedLine(n, lines[n - 1]) for n in sorted({n for n, _ in placed}) if 0 < n <= len(lines)]
+    reasons = dict.fromkeys(reason.strip() for reason in [*(r for _, r in placed), *_UNPLACED.findall(stderr)])
+    message = "; ".join(list(reasons)[:3]) or one_line(stderr) or "no reason given"
+    return RestoreFailedError("nft -f", message, failed, table, 0)

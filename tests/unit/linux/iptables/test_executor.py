@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.linux.iptables.restore_errors import restore_error
+from kproxy.linux.iptables.executor import restore_error
 
 TEXT = (
     "*nat\n:KUBE-A - [0:0]\n-A KUBE-A -m nosuch -j DROP\nCOMMIT\n*filter\n:KUBE-B - [0:0]\n-A KUBE-B -j DNAT\nCOMMIT\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.linux.nftables.script_errors import script_error
+from kproxy.linux.nftables.executor import script_error
 
 SCRIPT = (
     "add table ip kube-proxy\nadd chain ip kube-proxy a\nadd rule ip kube-proxy b drop\nadd rule ip kube-proxy c foo\n"
