@@ -13,7 +13,7 @@ from kproxy.cluster.inputs import read_text, text_label
 from kproxy.cluster.rules import RuleKind, read_ipsets, read_rule_file, recognise
 from kproxy.cluster.snapshot.cluster import object_contents
 from kproxy.cluster.snapshot.files import Files, MemoryFiles, open_files
-from kproxy.cluster.snapshot.layout import CONFIGZ, IPSETS, OBJECTS, host_file
+from kproxy.cluster.snapshot.layout import CONFIGZ, IPSETS, IPVS, OBJECTS, host_file
 from kproxy.cluster.sources import Kind, SourceName
 from kproxy.errors import InputError
 from kproxy.netfilter import Family
@@ -90,9 +90,10 @@ def _rule_files(paths: list[str]) -> Iterator[tuple[str, bytes]]:
             read_ipsets(text, label)
             name = IPSETS
         else:
-            rules = read_rule_file(text, label, path).iptables
+            file = read_rule_file(text, label, path)
+            rules = file.iptables
             if rules is None:
-                name = "nft"
+                name = "nft" if file.ipvs is None else IPVS
             else:
                 program = "ip6tables" if rules.ruleset.family is Family.IPV6 else "iptables"
                 name = f"{program}-save"

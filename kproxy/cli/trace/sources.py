@@ -273,6 +273,6 @@ class HostSource:
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         family = question.packet.family
-        found = tuple(each for each in self._facts.unseen_of((family,)) if each.is_met_by(family))
+        found = tuple(each for each in self._facts.unseen_by_packet((family,)) if each.is_met_by(family))
         rules = self._facts.host_rules
         return (*found, *(() if rules is None else open_mark(question, rules, self.label, self._assumed)))

@@ -147,7 +147,10 @@ class KnownNetwork:
         host = facts.model
         if host.local_addresses is None:
             own = [parse_ip(address) for address in self._addresses(facts.name)]
-            host = dataclasses.replace(host, local_addresses=frozenset(own) if own else None)
+            served = facts.served_addresses
+            if served and own:
+                self._note(f"{facts.name}: the addresses of its virtual servers are taken to be its own")
+            host = dataclasses.replace(host, local_addresses=served.union(own) if own else None)
         if facts.sysctls is None:
             self._note(f"{facts.name}: taken to forward, without reverse-path filter: no sysctl")
             config = facts.proxy_config or self.cluster.proxy_config

@@ -120,7 +120,7 @@ def unseen_on_the_way(network: KnownNetwork, found: Sequence[Journey]) -> tuple[
     suspects."""
     families = {hop.arrived.family for item in found for hop in item.there}
     names = {"", *(family.value for family in families)}
-    unseen = (each for host in _met(network, found) for each in host.unseen_of(families) if each.family in names)
+    unseen = (each for host in _met(network, found) for each in host.unseen_by_packet(families) if each.family in names)
     return (*unseen, *network.suspected)
 
 

@@ -34,6 +34,7 @@ from kproxy.cluster.snapshot.files import Files
 from kproxy.cluster.snapshot.info import Failure
 from kproxy.dataplane import DataplaneError, Host, Index, index_ruleset
 from kproxy.dataplane.model.host import RoutingRule, local_addresses_of
+from kproxy.dataplane.model.packet import parse_ip
 from kproxy.dataplane.query.assumptions import named_addresses
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, parse_save
@@ -168,6 +169,9 @@ class HostFacts:
             repeated = file.iptables is not None and any(each.iptables == file.iptables for each in files)
             if _has_effect(file) and not repeated:
                 files.append(file)
+        servers = self.ipvs
+        if servers is not None and (files or servers.servers):
+            files.append(RuleFile(self.path(layout.IPVS), self.text(layout.IPVS) or "", ipvs=servers))
         if not files:
             return None
         sets, more = self.ipsets or (), (*ipvs_of_devices(self.name, self.links), *self._rules_of_its_mode())
@@ -245,6 +249,13 @@ class HostFacts:
 
     ipvs = _part(layout.IPVS, read_servers)
     """The virtual servers of IPVS."""
+
+    @property
+    def served_addresses(self) -> frozenset[tuple[Family, int]]:
+        """The addresses of the virtual servers, which kube-proxy gives to the host. Raises InputError."""
+        servers = () if self.ipvs is None else self.ipvs.servers
+        return frozenset(parse_ip(each.address) for each in servers)
+
     ipvs_connections = _part(layout.IPVS_CONNECTIONS, read_connections)
     """The connections that IPVS knows."""
 
@@ -400,6 +411,14 @@ class HostFacts:
             else each
             for each in self.unseen
         )
+
+    def unseen_by_packet(self, families: Collection[Family]) -> tuple[Unseen, ...]:
+        """The same for who follows one packet, which goes through the virtual servers that were seen."""
+        rules, found = self.host_rules, self.unseen_of(families)
+        if rules is None:
+            return found
+        open_servers = (each for each in rules.unseen_by_packet if each.what == unseen.IPVS)
+        return (*(each for each in found if each.what != unseen.IPVS), *open_servers)
 
     def _was_looked_at(self, each: Unseen) -> bool:
         """Whether there is a file of rules in which a thing would be."""

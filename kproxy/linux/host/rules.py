@@ -11,6 +11,7 @@ from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import HostRules, RuleFile, read_rule_file
 from kproxy.dataplane.model.pipeline import OWN_TABLES, IptablesRules
 from kproxy.linux.errors import ToolFailedError, ToolMissingError
+from kproxy.linux.host.ipvs import read_ipvs
 from kproxy.linux.iptables.binaries import installed
 from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
@@ -33,7 +34,7 @@ def read_host_rules(
     assumed: Assumed = NOTHING,
     more: Sequence[Unseen] = (),
 ) -> HostRules:
-    """What iptables-save and ip6tables-save print, of both variants, and nft.
+    """What iptables-save and ip6tables-save print, of both variants, and nft; and the virtual servers of IPVS.
 
     Args:
         where: the namespace in messages: `namespace blue`, say.
@@ -70,6 +71,12 @@ def read_host_rules(
             native = _of_families(read_rule_file(text, label), families)
             if native.nftables is not None and native.nftables.has_effect:
                 files.append(native)
+    servers = read_ipvs(namespace)
+    if servers is not None and (files or servers.servers):
+        lines = (
+            line for each, real in servers.servers.items() for line in (each.line, *(one.line(each) for one in real))
+        )
+        files.append(RuleFile(f"IPVS in {where}", "\n".join(lines), ipvs=servers))
     return HostRules(files, live=True, assumed=assumed, more=more, host=where)
 
 

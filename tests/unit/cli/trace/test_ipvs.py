@@ -116,3 +116,21 @@ def test_a_comparison_leaves_ipvs_open(kproxy: Run, dumps: list[str], tmp_path: 
     assert done.returncode in (1, 2)
     assert "not seen of neither" not in done.stdout
     assert "ipvs" in done.stdout + done.stderr
+
+
+def test_a_snapshot_answers_as_its_dumps_do(kproxy: Run, dumps: list[str], tmp_path: Path) -> None:
+    """Without a file of its addresses those of the virtual servers are the node's, as kube-proxy makes them."""
+    files = tmp_path / "snap" / "nodes" / "n1"
+    files.mkdir(parents=True)
+    for name, text in (("iptables-save", SAVE), ("ipset-save", SETS), ("ipvs", LISTING)):
+        (files / name).write_text(text)
+    status = {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status}
+    (tmp_path / "snap" / "objects").mkdir()
+    (tmp_path / "snap" / "objects" / "Node.json").write_text(json.dumps(node))
+    for ask in (("10.244.0.9", "10.96.0.10:80"), ("198.51.100.7", "192.0.2.1:30080"), ("10.244.0.9", "10.96.0.10:22")):
+        asked = ("--from", ask[0], "--to", ask[1])
+        assert outcomes(kproxy, "snap@n1", *asked) == outcomes(kproxy, *dumps, *asked)
+        assert "not seen" not in kproxy("trace", "snap@n1", *asked).stdout
+    (files / "ipvs").unlink()
+    assert "INDETERMINATE" in kproxy("trace", "snap@n1", "--from", "10.244.0.9", "--to", "10.96.0.10:80").stdout

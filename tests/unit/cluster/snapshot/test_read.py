@@ -100,7 +100,10 @@ def test_ipvs() -> None:
     assert host.ipvs is not None
     assert [server.name for server in host.ipvs.servers] == ["-t 10.96.0.1:443"]
     assert host.ipvs_connections == []
-    assert not any("no file" in each.why for each in host.unseen if each.what == "ipvs")
+    rules = host.host_rules
+    assert rules is not None
+    assert rules.ipvs(Family.IPV4) is not None
+    assert not any(each.what == "ipvs" for each in rules.unseen_by_packet)
     files["nodes/n1/ipvs"] = b"nonsense\n"
     with pytest.raises(InputError, match="nodes/n1/ipvs:1: a line of ipvsadm expected"):
         read(files).hosts["n1"].ipvs  # noqa: B018
