@@ -107,17 +107,14 @@ class Discovered:
 
     def resolve(self, word: str) -> ApiResource:
         """The resource that a word means, as kubectl reads it. Raises DiscoveryError."""
-        lower = word.lower()
-        for name, version, group in _readings(lower):
-            for item in self.resources:
-                fits = group is None or (item.group == group and version in (None, item.version))
-                if fits and name in (item.plural, item.singular, item.kind.lower()):
-                    return item
-        for name, version, group in _readings(lower):
-            for item in self.resources:
-                fits = group is None or (item.group == group and version in (None, item.version))
-                if fits and name in item.short_names:
-                    return item
+        readings = list(_readings(word.lower()))
+        for short in (False, True):
+            for name, version, group in readings:
+                for item in self.resources:
+                    fits = group is None or (item.group == group and version in (None, item.version))
+                    names = item.short_names if short else (item.plural, item.singular, item.kind.lower())
+                    if fits and name in names:
+                        return item
         raise DiscoveryError(f'the server doesn\'t have a resource type "{word}"')
 
     def category(self, word: str) -> list[ApiResource]:

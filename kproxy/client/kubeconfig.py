@@ -58,27 +58,21 @@ class Context(_Kebab):
     namespace: str | None = None
 
 
-class _NamedCluster(msgspec.Struct):
+class _Named(msgspec.Struct):
+    """An entry of one of the three sections, which has what the section is of."""
+
     name: str = ""
     cluster: Cluster | None = None
-
-
-class _NamedUser(msgspec.Struct):
-    name: str = ""
     user: User | None = None
-
-
-class _NamedContext(msgspec.Struct):
-    name: str = ""
     context: Context | None = None
 
 
 class _File(_Kebab):
     kind: str | None = None
     current_context: str | None = None
-    clusters: list[_NamedCluster] | None = None
-    users: list[_NamedUser] | None = None
-    contexts: list[_NamedContext] | None = None
+    clusters: list[_Named] | None = None
+    users: list[_Named] | None = None
+    contexts: list[_Named] | None = None
 
 
 Body = TypeVar("Body", Cluster, User, Context)
@@ -122,28 +116,18 @@ def read_kubeconfig(paths: list[str]) -> KubeConfig:
     merged = KubeConfig(os.pathsep.join(paths))
     for path in paths:
         file = _read_file(path)
-        base = os.path.dirname(os.path.abspath(path))
+        at = (path, os.path.dirname(os.path.abspath(path)))
         merged.current_context = merged.current_context or file.current_context or ""
-        _add(
-            merged.clusters,
-            "clusters",
-            [(each.name, each.cluster or Cluster()) for each in file.clusters or ()],
-            path,
-            base,
-        )
-        _add(merged.users, "users", [(each.name, each.user or User()) for each in file.users or ()], path, base)
-        _add(
-            merged.contexts,
-            "contexts",
-            [(each.name, each.context or Context()) for each in file.contexts or ()],
-            path,
-            base,
-        )
+        _add(merged.clusters, "clusters", [(each.name, each.cluster or Cluster()) for each in file.clusters or ()], at)
+        _add(merged.users, "users", [(each.name, each.user or User()) for each in file.users or ()], at)
+        _add(merged.contexts, "contexts", [(each.name, each.context or Context()) for each in file.contexts or ()], at)
     return merged
 
 
-def _add(into: dict[str, Entry[Body]], section: str, found: list[tuple[str, Body]], path: str, base: str) -> None:
+def _add(into: dict[str, Entry[Body]], section: str, found: list[tuple[str, Body]], at: tuple[str, str]) -> None:
+    """Adds what a file has and those before it had not; `at` is its path, and its folder."""
     seen: set[str] = set()
+    path, base = at
     for name, body in found:
         if name in seen:
             raise ConfigError(f'{path}: {section}: the name "{name}" comes twice')
