@@ -107,6 +107,13 @@ def test_bad_manifests_touch_nothing(kproxy: Run, namespace: str, tmp_path: Path
     assert save("iptables-nft", namespace) == {}
 
 
+def test_ipvs_mode_is_not_programmed(kproxy: Run, namespace: str) -> None:
+    config = CLUSTERS[0] / "config.ipvs.yaml"
+    done = kproxy("apply", "-f", CLUSTERS[0] / "cluster.yaml", "--config", config, "--netns", namespace)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "kproxy apply does not program ipvs mode" in done.stderr
+
+
 def test_without_root(kproxy: Run, namespace: str) -> None:
     arguments = [str(each) for each in (*MINI, "--netns", namespace)]
     done = subprocess.run([*NOBODY, *KPROXY, "apply", *arguments], capture_output=True, text=True, check=False)

@@ -205,7 +205,7 @@ def test_flags_that_are_none_are_refused_with_the_reason(kproxy: Run) -> None:
     for arguments, message in (
         (("--nftables-sync-period=3s",), "--nftables-sync-period"),
         (("--logtostderr",), "--logtostderr"),
-        (("--proxy-mode=ipvs",), "proxy mode 'ipvs': kproxy has the modes iptables and nftables only"),
+        (("--proxy-mode=ipvs",), "proxy mode 'ipvs': IPVS mode is deprecated; use nftables"),
         (("--masquerade-all", "false"), "unexpected extra argument (false)"),
         (("--cleanup=maybe",), "--cleanup: 'maybe' is neither true nor false"),
         (("--version=3",), "--version: '3' is neither true nor false, nor raw"),

@@ -144,7 +144,8 @@ def test_of_two_services_that_claim_an_address_the_favoured_one_gets_it() -> Non
         assert {each.service for each in owners if each} == {wanted.metadata.key}
 
 
-@pytest.mark.parametrize("family", list(IPFamily), ids=lambda family: family.value)
+@pytest.mark.root
+@families
 def test_ipset_loads_the_sets(family: IPFamily) -> None:
     """In a network namespace of its own, which is gone with the process."""
     rendered = render_ipvs(IPVS_CLUSTERS[3], family)
