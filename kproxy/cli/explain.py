@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
 from kproxy.cli.cluster_source import NAMES_NAMESPACE, RenderChoices
@@ -226,7 +227,10 @@ def _write_page(html: str, sources: Sources, how: RenderChoices, service: str, f
     for note in known.warnings:
         report_note(note)
     with working("rendering"):
-        page = explain_page(Model(known, 1), key, sources.node or "", None if family is None else family.value, _text)
+        model = Model(known, 1)
+        if model.rendering.mode_of(model.node(sources.node or "")) == MODE_IPVS:
+            raise InputError("--html: the picture does not know ipvs mode; the text does")
+        page = explain_page(model, key, sources.node or "", None if family is None else family.value, _text)
     write_files({Path(html): page})
 
 

@@ -87,6 +87,9 @@ def test_ipvs_mode(kproxy: Run) -> None:
     texts = [each["text"] for each in tcp["objects"]]
     assert "add KUBE-CLUSTER-IP 10.96.0.10,tcp:53" in texts
     assert "-A -t 10.96.0.10:53 -s rr" in texts
+    picture = kproxy("explain", *scenario("minikube"), *dns, "--html", "page.html")
+    assert (picture.returncode, picture.stdout) == (2, "")
+    assert "the picture does not know ipvs mode" in picture.stderr
     service = service_of("nodeport-local-policy")[0]
     local = ("--service", service, "--mode", "ipvs", "--node", "node-2")
     assert (
