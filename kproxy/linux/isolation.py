@@ -8,12 +8,11 @@ that is mounted inside is seen outside.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from collections.abc import Mapping
 from typing import Final
 
-from kproxy.linux.errors import NamespaceError, PrivilegeError
+from kproxy.linux.namespace import check_result
 
 _SCRATCH: Final = ("/tmp", "/var/tmp", "/dev/shm")
 _CLONE_NEWNS: Final = 0x00020000  # <linux/sched.h>
@@ -58,9 +57,9 @@ def isolate(hostname: str, files: Mapping[str, str], *, read_only: bool = False)
 
 
 def _unshare(hostname: str) -> None:
-    _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS), "no mounts of its own")
+    check_result(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWUTS), "no mounts of its own")
     name = hostname.encode()[:64]
-    _check(_libc.sethostname(name, len(name)), f"hostname {hostname!r}")
+    check_result(_libc.sethostname(name, len(name)), f"hostname {hostname!r}")
     _mount("none", "/", "", _MS_SLAVE_ALL)
 
 
@@ -79,18 +78,9 @@ def _make_read_only(path: str) -> None:
     wanted = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
     size = ctypes.c_size_t(ctypes.sizeof(wanted))
     done = _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, ctypes.byref(wanted), size)
-    _check(done, "files cannot be made read-only (it takes Linux 5.12)")
+    check_result(done, "files cannot be made read-only (it takes Linux 5.12)")
 
 
 def _mount(source: str, target: str, kind: str, flags: int) -> None:
     done = _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), None)
-    _check(done, f"cannot mount {source} on {target}")
-
-
-def _check(result: int, what: str) -> None:
-    if result == 0:
-        return
-    code = ctypes.get_errno()
-    if code == errno.EPERM:
-        raise PrivilegeError(f"{what}: {os.strerror(code)}; it needs root with the capability CAP_SYS_ADMIN")
-    raise NamespaceError(f"{what}: {os.strerror(code)}")
+    check_result(done, f"cannot mount {source} on {target}")

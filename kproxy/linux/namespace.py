@@ -165,21 +165,26 @@ def _enter(path: str) -> None:
     except OSError as error:
         raise NamespaceError(f"cannot open network namespace {path}: {error.strerror}") from error
     try:
-        _check(_libc.setns(descriptor, CLONE_NEWNET), f"cannot enter network namespace {path}")
+        what = f"cannot enter network namespace {path}"
+        check_result(_libc.setns(descriptor, CLONE_NEWNET), what, "it is no network namespace")
     finally:
         os.close(descriptor)
 
 
 def _unshare() -> None:
-    _check(_libc.unshare(CLONE_NEWNET), "cannot make a scratch network namespace")
+    check_result(_libc.unshare(CLONE_NEWNET), "cannot make a scratch network namespace")
 
 
-def _check(result: int, what: str) -> None:
+def check_result(result: int, what: str, invalid: str = "") -> None:
+    """Raises PrivilegeError or NamespaceError if a call of libc's failed.
+
+    Args:
+        what: what cannot be done.
+        invalid: what EINVAL means.
+    """
     if result == 0:
         return
     code = ctypes.get_errno()
     if code == errno.EPERM:
         raise PrivilegeError(f"{what}: {os.strerror(code)}; it needs root with the capability CAP_SYS_ADMIN")
-    if code == errno.EINVAL:
-        raise NamespaceError(f"{what}: it is no network namespace")
-    raise NamespaceError(f"{what}: {os.strerror(code)}")
+    raise NamespaceError(f"{what}: {invalid if invalid and code == errno.EINVAL else os.strerror(code)}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -30,12 +30,11 @@ from kproxy.linux.errors import (
 )
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import Iptables
-from kproxy.linux.iptables.executor import Executor, IptablesExecutor
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.iptables.features import BY_NAME, FEATURES, Feature
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.iptables.ownership import PREFLIGHT_CHAIN as CHAIN
 from kproxy.linux.namespace import Namespace
-from kproxy.netfilter.hooks import Variant
 from kproxy.services.names import IPFamily
 
 _IP: Final = {IPFamily.IPV4: "192.0.2.1", IPFamily.IPV6: "[2001:db8::1]"}
@@ -100,7 +99,7 @@ def run_preflight(
         return _preflight(IptablesExecutor(scratch, iptables, lock_wait=lock_wait), scratch, with_nfacct)
 
 
-def _preflight(executor: Executor, namespace: Namespace, with_nfacct: bool) -> Preflight:
+def _preflight(executor: Restorer, namespace: Namespace, with_nfacct: bool) -> Preflight:
     missing: dict[str, str] = {}
     if with_nfacct:
         try:
@@ -111,31 +110,24 @@ def _preflight(executor: Executor, namespace: Namespace, with_nfacct: bool) -> P
     return probe(executor, features, missing)
 
 
-class UndoingExecutor:
-    """An executor in a namespace that is in use: what a probe loads is removed again at once. An `Executor`."""
+class Restorer(Protocol):
+    """What a probe needs of an `Executor`."""
 
-    def __init__(self, executor: Executor) -> None:
+    @property
+    def family(self) -> IPFamily: ...
+
+    def restore(self, text: str) -> None: ...
+
+
+class UndoingExecutor:
+    """An executor in a namespace that is in use: what a probe loads is removed again at once."""
+
+    def __init__(self, executor: Restorer) -> None:
         self._executor = executor
 
     @property
     def family(self) -> IPFamily:
         return self._executor.family
-
-    @property
-    def variant(self) -> Variant:
-        return self._executor.variant
-
-    def save(self, *, counters: bool) -> str:
-        return self._executor.save(counters=counters)
-
-    def fingerprint(self) -> object | None:
-        return self._executor.fingerprint()
-
-    def dormant(self) -> frozenset[str]:
-        return self._executor.dormant()
-
-    def wake(self, table: str) -> None:
-        self._executor.wake(table)
 
     def restore(self, text: str) -> None:
         tables = [line[1:] for line in text.splitlines() if line.startswith("*")]
@@ -156,7 +148,7 @@ def _removal(table: str) -> str:
     return f"*{table}\n:{CHAIN} - [0:0]\n-X {CHAIN}\nCOMMIT\n"
 
 
-def probe(executor: Executor, features: Iterable[Feature], missing: dict[str, str] | None = None) -> Preflight:
+def probe(executor: Restorer, features: Iterable[Feature], missing: dict[str, str] | None = None) -> Preflight:
     """Tries features with an executor that may be scribbled on.
 
     Raises:
@@ -176,7 +168,7 @@ def probe(executor: Executor, features: Iterable[Feature], missing: dict[str, st
     return Preflight(found | failed)
 
 
-def _must_work(executor: Executor) -> None:
+def _must_work(executor: Restorer) -> None:
     """Raises ToolFailedError if iptables fails whatever it is asked: that says nothing of what the host lacks."""
     try:
         executor.restore("")
@@ -184,12 +176,12 @@ def _must_work(executor: Executor) -> None:
         raise ToolFailedError(f"iptables-restore fails even with nothing to do: {error.reason}") from error
 
 
-def _failures(executor: Executor, features: Iterable[Feature]) -> dict[str, str]:
+def _failures(executor: Restorer, features: Iterable[Feature]) -> dict[str, str]:
     reasons = {feature.name: _try(executor, [feature]) for feature in features}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _try(executor: Executor, features: list[Feature]) -> str | None:
+def _try(executor: Restorer, features: list[Feature]) -> str | None:
     """Why the features cannot be loaded together; None if they can."""
     try:
         executor.restore(probe_text(features, executor.family))

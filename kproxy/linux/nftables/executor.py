@@ -10,6 +10,7 @@ import os
 import re
 from typing import Final
 
+from kproxy.linux import nf_tables
 from kproxy.linux.errors import FailedLine, PrivilegeError, RestoreFailedError, ToolFailedError
 from kproxy.linux.generation import Ledger
 from kproxy.linux.namespace import Namespace
@@ -22,7 +23,6 @@ TIMEOUT: Final = 300.0
 """Seconds that one nft process may take; the slowest seen, 5000 Services of 10 endpoints, is a tenth of that."""
 
 _NOT_PERMITTED: Final = "Operation not permitted"
-_DORMANT: Final = re.compile(r"^\tflags [a-z, ]*dormant", re.MULTILINE)
 _NOT_THERE: Final = ("No such file or directory", "Protocol not supported", "Address family not supported")
 """How nft says that there is no such table, or that the kernel has no nf_tables, so that there can be none."""
 
@@ -82,11 +82,17 @@ class NftExecutor:
         Raises:
             LinuxError: it cannot be read.
         """
-        return self._list("-j")
+        done = run(self._namespace, [self._nft.path, "-j", "list", "table", *self.table.split()], timeout=TIMEOUT)
+        if done.code == 0:
+            return done.stdout
+        self._refuse(done)
+        if any(reason in done.stderr for reason in _NOT_THERE):
+            return None
+        raise ToolFailedError(f"nft list table {self.table} failed: {done.reason}")
 
     def is_dormant(self) -> bool:
-        """Whether the table is there and the kernel calls none of its chains. Raises LinuxError: it cannot be read."""
-        return bool(_DORMANT.search(self._list("-t") or ""))
+        """Whether the table is there and the kernel calls none of its chains."""
+        return nf_tables.is_dormant(self._namespace, self.family, TABLE)
 
     def wake(self, definition: str = "") -> None:
         """Makes the kernel call the chains of a table that is dormant. Raises as `run`.
@@ -94,15 +100,6 @@ class NftExecutor:
         In a transaction of its own: the kernel takes no new base chain behind it (EINVAL, measured on 6.18).
         """
         self.run(f"add table {self.table} {definition}".rstrip() + "\n")
-
-    def _list(self, option: str) -> str | None:
-        done = run(self._namespace, [self._nft.path, option, "list", "table", *self.table.split()], timeout=TIMEOUT)
-        if done.code == 0:
-            return done.stdout
-        self._refuse(done)
-        if any(reason in done.stderr for reason in _NOT_THERE):
-            return None
-        raise ToolFailedError(f"nft list table {self.table} failed: {done.reason}")
 
     def _run_script(self, options: list[str], script: str) -> None:
         done = run(self._namespace, [self._nft.path, *options], text=script, timeout=TIMEOUT)
