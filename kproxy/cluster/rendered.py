@@ -14,10 +14,13 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfigurati
 from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules, opened_side
 from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
-from kproxy.dataplane import Index, index_ruleset
+from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, NOTHING, Assumed, Unseen
+from kproxy.cluster.rules import read_ipsets
+from kproxy.dataplane import Host, Index, index_ruleset
+from kproxy.dataplane.model.ipvs import CONNTRACK, Ipvs
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Ruleset
+from kproxy.netfilter.address import parse_address
 from kproxy.render import (
     Features,
     Rendered,
@@ -84,7 +87,22 @@ def note_of(rendered: Rendered) -> Note:
 def index_of(rendered: Rendered, rules: SideRules, family: Family) -> Index:
     """All rules of a node for the packet model: `rules` are those of `rendered`, or begin with them."""
     native = rules.nftables if rules.nftables.tables else None
-    return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family)
+    servers = Ipvs(family, rendered.servers) if isinstance(rendered, RenderedIpvs) else None
+    return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family, ipvs=servers)
+
+
+def host_in_mode(rendered: Rendered, host: Host) -> Host:
+    """The host as kube-proxy's mode makes it, rules aside: IPVS mode gives it addresses, sets and a sysctl."""
+    if not isinstance(rendered, RenderedIpvs):
+        return host
+    family = rendered.options.family
+    own = {(family, parse_address(each, family)) for each in rendered.made.addresses}
+    return replace(
+        host,
+        local_addresses=None if host.local_addresses is None else host.local_addresses | own,
+        sets={**host.sets, **read_ipsets(rendered.ipset_text, "rendered sets")},
+        sysctls={**host.sysctls, CONNTRACK: 1},
+    )
 
 
 @dataclass(frozen=True)
@@ -115,15 +133,18 @@ class RenderedNode:
         found = (*ipvs_of_mode(self.label, self.config.mode), *self.lacking.unseen(self.label))
         return self.assumed.left(each for each in found if each.is_met_by(family))
 
+    def unseen_by_packet(self, family: Family) -> tuple[Unseen, ...]:
+        """The same for questions about one packet, which goes through the virtual servers."""
+        return tuple(each for each in self.unseen(family) if each.what != IPVS)
+
     def rendered(self, family: Family, favoured: str = "") -> Rendered:
         """The rules of a family, with what they come from. `favoured`: see `RenderOptions`."""
         return render_node(self.target, family, self.cluster, self.config, self.features, favoured)
 
-    def index(self, family: Family, favoured: str = "", more: Sequence[Unseen] = ()) -> Index:
-        """The rules of a family for questions about one packet. `more` was not seen either."""
-        rendered = self.rendered(family, favoured)
+    def index(self, family: Family, rendered: Rendered, more: Sequence[Unseen] = ()) -> Index:
+        """The rules of a family, as they were rendered, for questions about one packet. `more` was not seen either."""
         rules = rules_of(rendered)
-        opened = open_rules(rules.iptables, family, (*self.unseen(family), *more), rules.nftables)
+        opened = open_rules(rules.iptables, family, (*self.unseen_by_packet(family), *more), rules.nftables)
         opened = open_services(opened, family, self.cluster, self.lacking)
         return index_of(rendered, replace(rules, iptables=opened), family)
 

@@ -53,7 +53,7 @@ _hidden = partial(click.option, hidden=True)
 
 @click.command("trace")
 @sources(EVERYTHING, NAMES_NAMESPACE, needs=EVERYTHING, via=True, without="")
-@rendering_options(hidden=True)
+@rendering_options(ipvs=True, hidden=True)
 @click.option(
     "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )

@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.cli.output import working
 from kproxy.cluster.evidence.signs import ipvs_of_devices, restores_connection_marks, set_names
 from kproxy.cluster.evidence.unseen import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from kproxy.api import Manifests
     from kproxy.cluster.rendered import RenderedNode
     from kproxy.cluster.snapshot.cluster import Cluster
+    from kproxy.render import Rendered
 
 
 class Source(Protocol):
@@ -188,8 +190,10 @@ class ManifestSource:
         self._host = host
         self._local_ips = tuple(local_ips)
         self._indexes: dict[tuple[Family, str], Index] = {}
+        self._rendered: dict[Family, Rendered] = {}
         self._claims: dict[Family, Mapping[ServiceAddress, tuple[ServicePort, ...]]] = {}
-        self._devices = ipvs_of_devices(node.label, None if host is None else host.interfaces)
+        names = None if host is None or node.config.mode == MODE_IPVS else host.interfaces
+        self._devices = ipvs_of_devices(node.label, names)
 
     @property
     def label(self) -> str:
@@ -202,7 +206,9 @@ class ManifestSource:
         """The rules of a family in which a Service, `namespace/name`, gets what several claim."""
         if (family, favoured) not in self._indexes:
             with working("rendering"):
-                self._indexes[family, favoured] = self._node.index(family, favoured, self._devices)
+                rendered = self._node.rendered(family, favoured)
+                self._indexes[family, favoured] = self._node.index(family, rendered, self._devices)
+                self._rendered[family] = rendered
         return self._indexes[family, favoured]
 
     def claim(self, question: Question) -> Claim | None:
@@ -221,6 +227,16 @@ class ManifestSource:
         return Claim(tuple(port.name.service for port in claimants), claim_in_words(door, claimants))
 
     def around(self, question: Question) -> Surroundings:
+        found, index = self._around(question), self.index(question.packet.family)
+        if index.ipvs is None:
+            return found
+        from kproxy.cluster.rendered import host_in_mode  # dumps do without
+
+        rendered = self._rendered[question.packet.family]
+        fitting = tuple(host_in_mode(rendered, each) for each in found.fitting)
+        return dataclasses.replace(found, host=host_in_mode(rendered, found.host), fitting=fitting)
+
+    def _around(self, question: Question) -> Surroundings:
         family, node = question.packet.family, self._node.target.node
         if self._host is not None:
             return Surroundings.known(self._host)
@@ -230,12 +246,13 @@ class ManifestSource:
         localnet = shows_route_localnet(index.ruleset)
         if self._local_ips:
             return Surroundings.known(Host.simple(self._local_ips, route_localnet=localnet))
-        named = named_addresses((index.ruleset,), index.nftables)
+        servers = () if index.ipvs is None else (index.ipvs,)
+        named = named_addresses((index.ruleset,), index.nftables, servers)
         return surroundings_of_rules(named, question.packet, route_localnet=localnet)
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         family = question.packet.family
-        found = [*self._node.unseen(family), *(each for each in self._devices if each.is_met_by(family))]
+        found = [*self._node.unseen_by_packet(family), *(each for each in self._devices if each.is_met_by(family))]
         if self._host is None:
             found += [not_looked_at(self._node.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
         return self._node.assumed.left(found)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kproxy.netfilter.ipvs.server import RealServer, VirtualServer
 from kproxy.render.iptables.base import jump_origins
 from kproxy.render.iptables.serviceport import ChainRef
 from kproxy.render.ipvs.renderer import DEVICE, IpvsState, render_state
@@ -62,6 +63,11 @@ class RenderedIpvs(msgspec.Struct, frozen=True):
         from kproxy.render.iptables.save import jump_text, saved_ruleset
 
         return saved_ruleset(self.restore_text, self.options.family, jump_text(JUMP_RULES, ()))
+
+    @property
+    def servers(self) -> dict[VirtualServer, tuple[RealServer, ...]]:
+        """The virtual servers and their real servers as values."""
+        return {each.server: tuple(real for real, _ in each.real) for each in self.made.servers.values()}
 
     @property
     def ipset_text(self) -> str:

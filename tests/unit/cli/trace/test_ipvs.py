@@ -134,3 +134,59 @@ def test_a_snapshot_answers_as_its_dumps_do(kproxy: Run, dumps: list[str], tmp_p
         assert "not seen" not in kproxy("trace", "snap@n1", *asked).stdout
     (files / "ipvs").unlink()
     assert "INDETERMINATE" in kproxy("trace", "snap@n1", "--from", "10.244.0.9", "--to", "10.96.0.10:80").stdout
+
+
+CLUSTER = """apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {podCIDR: 10.244.0.0/24}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  ports: [{port: 80, targetPort: 8080, nodePort: 30080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080, protocol: TCP}]
+endpoints:
+- {addresses: [10.244.0.5], nodeName: n1, conditions: {ready: true}}
+- {addresses: [10.244.1.7], nodeName: n2, conditions: {ready: true}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-proxy, namespace: kube-system}
+data:
+  config.conf: |
+    apiVersion: kubeproxy.config.k8s.io/v1alpha1
+    kind: KubeProxyConfiguration
+    mode: MODE
+    clusterCIDR: 10.244.0.0/16
+"""
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "ends"),
+    [
+        ("10.244.0.9", "10.96.0.10:80", {("10.244.0.5:8080", False), ("10.244.1.7:8080", False)}),
+        ("198.51.100.7", "192.0.2.1:30080", {("10.244.0.5:8080", True), ("10.244.1.7:8080", True)}),
+    ],
+)
+def test_manifests_tell_the_same(kproxy: Run, tmp_path: Path, src: str, dst: str, ends: set[tuple[str, bool]]) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("MODE", "ipvs"))
+    found = outcomes(kproxy, "-f", "cluster.yaml", "--node", "n1", "--from", src, "--to", dst)
+    assert {(each[2], each[3]) for each in found} == ends
+    assert {each[:2] for each in found} == {("1/2", "ACCEPT")}
+
+
+def test_the_mode_changes_what_a_cluster_ip_does_with_other_ports(kproxy: Run, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER.replace("MODE", "iptables"))
+    arguments = ("-f", "cluster.yaml", "--node", "n1", "--from", "10.244.0.9", "--to", "10.96.0.10:22")
+    assert [each[1] for each in outcomes(kproxy, *arguments)] == ["ACCEPT"]
+    assert [each[1] for each in outcomes(kproxy, *arguments, "--mode", "ipvs")] == ["REJECT"]
