@@ -230,3 +230,34 @@ def test_a_node_without_an_object_is_not_seen(tmp_path: Path) -> None:
     assert "not seen: Nodes of n2: " in done.output
     done = run(write_files(tmp_path / "snap", files), "--from", "pod/shop/web-1", "--to", "svc/shop/web", "--summary")
     assert "100%  open at n2: n2 has no Node object in the snapshot; possible: lost at n2: " in done.output
+
+
+def test_a_node_in_ipvs_mode(tmp_path: Path) -> None:
+    """The client's node balances by IPVS: its own real server stays there, the other one is reached by OUTPUT."""
+    files = vxlan_cluster()
+    links = json.loads(files["nodes/n1/ip-addr.json"])
+    address = {"family": "inet", "local": "10.96.0.7", "prefixlen": 32, "scope": "global"}
+    links.append({"ifindex": 20, "ifname": "kube-ipvs0", "addr_info": [address], "flags": ["BROADCAST", "NOARP"]})
+    files["nodes/n1/ip-addr.json"] = json.dumps(links).encode()
+    files["nodes/n1/iptables-save"] = b"""*filter
+:INPUT ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-IPVS-FILTER - [0:0]
+-A INPUT -j KUBE-IPVS-FILTER
+COMMIT
+"""
+    servers = "-A -t 10.96.0.7:80 -s rr\n"
+    servers += "".join(f"-a -t 10.96.0.7:80 -r 10.244.{node}.5:8080 -m -w 1\n" for node in (1, 2))
+    without = run(write_files(tmp_path / "without", files), *ASKED)
+    assert "not seen: ipvs of n1" in without.output
+    assert "50%" not in without.output
+    files["nodes/n1/ipvs"] = servers.encode()
+    done = run(write_files(tmp_path / "snap", files), *ASKED)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[:3] == [
+        "tcp pod/shop/cart-0 → 10.96.0.7:80",
+        "  50%  answered by pod/shop/web-0 at 10.244.1.5:8080, which sees 10.244.1.9",
+        "  50%  answered by pod/shop/web-1 at 10.244.2.5:8080, which sees 10.244.1.9",
+    ]
+    assert "not seen: ipvs" not in done.output
