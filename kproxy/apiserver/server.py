@@ -49,7 +49,6 @@ from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.webhooks.call import Caller, OpenSocket
 from kproxy.apiserver.registry.webhooks.dispatch import Webhooks
 from kproxy.apiserver.registry.writes import utc_now
-from kproxy.apiserver.storage.examine import StorageError
 from kproxy.apiserver.storage.log import Log
 from kproxy.apiserver.storage.store import Store
 from kproxy.errors import InputError, KproxyError
@@ -292,15 +291,3 @@ class ApiServer:
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = (MASTERS,)) -> str:
         """A kubeconfig with a client certificate for a user."""
         return certs.kubeconfig_text(self.url, self.authority, user, groups)
-
-
-def event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-__all__ = ["ApiServer", "Configuration", "ServerError", "StorageError"]

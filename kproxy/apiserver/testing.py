@@ -7,6 +7,7 @@ projects too, where the data go with the server and clients are made.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import threading
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from kproxy.apiserver.auth import certs
 from kproxy.apiserver.auth.authentication import load_token_file
-from kproxy.apiserver.server import ApiServer, Configuration, event_loop
+from kproxy.apiserver.server import ApiServer, Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +59,18 @@ def running_apiserver(
     """
     tokens = load_token_file(token_file) if token_file is not None else {}
     configuration = Configuration(directory / "data", port=port, tokens=tokens, **options)
-    loop = event_loop()
-    started: threading.Event = threading.Event()
-    failures: list[BaseException] = []
+    loop = uvloop.new_event_loop()
+    started: concurrent.futures.Future[ApiServer] = concurrent.futures.Future()
     stop = asyncio.Event()
-    servers: list[ApiServer] = []
 
     async def serve() -> None:
         server = ApiServer(configuration)
-        servers.append(server)
         try:
             await server.start()
         except BaseException as error:
-            failures.append(error)
-            started.set()
+            started.set_exception(error)
             return
-        started.set()
+        started.set_result(server)
         await stop.wait()
         await server.stop()
 
@@ -80,16 +79,11 @@ def running_apiserver(
         try:
             loop.run_until_complete(serve())
         finally:
-            started.set()
             loop.close()
 
     thread = threading.Thread(target=run, name="apiserver", daemon=True)
     thread.start()
-    started.wait(30)
-    if failures:
-        thread.join()
-        raise failures[0]
-    server = servers[0]
+    server = started.result(30)
     path = directory / "kubeconfig"
     certs.write_private(path, server.kubeconfig().encode())
     authority = configuration.data / "ca.crt"
