@@ -19,6 +19,7 @@ from typing import IO, Any, Final
 
 import uvicorn
 from uvicorn.server import ServerState
+from uvloop import new_event_loop
 
 from kproxy.apiserver.auth import certs
 from kproxy.apiserver.auth.authentication import (
@@ -148,11 +149,7 @@ class ApiServer:
         (configuration.data / "ca.crt").write_bytes(self.authority.certificate_pem)
         key = certs.load_or_make_key(configuration.data / "service-accounts.key")
         self.store = Store(
-            lambda committed: Log(
-                configuration.data / "log.sqlite",
-                committed,
-                synchronous=configuration.synchronous,
-            ),
+            lambda committed: Log(configuration.data / "log.sqlite", committed, synchronous=configuration.synchronous),
             configuration.tell,
         )
         self.store.open()
@@ -291,3 +288,6 @@ class ApiServer:
     def kubeconfig(self, user: str = "admin", groups: tuple[str, ...] = (MASTERS,)) -> str:
         """A kubeconfig with a client certificate for a user."""
         return certs.kubeconfig_text(self.url, self.authority, user, groups)
+
+
+__all__ = ["ApiServer", "Configuration", "ServerError", "new_event_loop"]

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from kproxy.apiserver.auth import certs
 from kproxy.apiserver.auth.authentication import load_token_file
-from kproxy.apiserver.server import ApiServer, Configuration
+from kproxy.apiserver.server import ApiServer, Configuration, new_event_loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def running_apiserver(
     """
     tokens = load_token_file(token_file) if token_file is not None else {}
     configuration = Configuration(directory / "data", port=port, tokens=tokens, **options)
-    loop = uvloop.new_event_loop()
+    loop = new_event_loop()
     started: concurrent.futures.Future[ApiServer] = concurrent.futures.Future()
     stop = asyncio.Event()
 

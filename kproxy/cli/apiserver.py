@@ -63,11 +63,9 @@ def command(
       kproxy apiserver --data state --listen 127.0.0.1:0 --token-file tokens.csv
       kproxy apiserver --data state --controllers '*,-endpointslice-controller'
     """
-    import uvloop
-
     from kproxy.apiserver.auth.authentication import load_token_file
     from kproxy.apiserver.controllers.flags import parse_controllers
-    from kproxy.apiserver.server import ApiServer, Configuration
+    from kproxy.apiserver.server import ApiServer, Configuration, new_event_loop
 
     host, port = parse_listen(listen)
     tokens = load_token_file(Path(token_file)) if token_file else {}
@@ -84,7 +82,7 @@ def command(
     )
     # The writer thread needs the GIL for moments only; by default it may wait 5 ms for it, and with it every client.
     sys.setswitchinterval(0.001)
-    loop = uvloop.new_event_loop()
+    loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(ApiServer(configuration), write_kubeconfig))
     finally:

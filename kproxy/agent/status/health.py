@@ -28,7 +28,6 @@ TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
 
 _NEVER: Final = "0001-01-01T00:00:00Z"  # Go's zero time
 _NANOSECONDS: Final = 1_000_000_000
-_NEWLINE: Final = "\n"
 _MAX_REASON: Final = 200
 
 
@@ -167,7 +166,7 @@ def go_time(nanoseconds: int | None) -> str:
 
 def _short(problem: str) -> str:
     """The first line, cut: every client may read this port, and the log has the whole message."""
-    return problem.partition(_NEWLINE)[0][:_MAX_REASON]
+    return problem.partition("\n")[0][:_MAX_REASON]
 
 
 def _is_shown(family: FamilyHealth) -> bool:

@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kproxy.agent.log import event
-from kproxy.agent.status.ports import start_timer
+from kproxy.agent.status.ports import RETRY_SECONDS, start_timer
 from kproxy.httpd.server import JSON, HttpServers, Listener, ListenError, Request, Response, Route
 from kproxy.services import IPFamily
-
-RETRY_SECONDS: Final = 5.0
 
 EVERYWHERE: Final = {IPFamily.IPV4: ("0.0.0.0",), IPFamily.IPV6: ("::",)}
 """Every address of a family."""

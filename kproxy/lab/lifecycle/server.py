@@ -15,13 +15,11 @@ import sys
 import time
 from typing import Final
 
-import uvloop
-
 from kproxy.apiserver.auth.certs import write_private
 from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
-from kproxy.apiserver.server import ApiServer, Configuration
+from kproxy.apiserver.server import ApiServer, Configuration, new_event_loop
 from kproxy.family import join_host_port
 from kproxy.lab.controllers import daemonset, deployment, job, loadbalancer, nodes, replicaset, scheduler, statefulset
 from kproxy.lab.controllers.runtime import Runtime, Tables
@@ -71,7 +69,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         open_socket=endpoint_socket,
     )
     sys.setswitchinterval(0.001)
-    loop = uvloop.new_event_loop()
+    loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(lab, record, configuration))
     finally:
