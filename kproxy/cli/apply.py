@@ -49,7 +49,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy apply -@worker-2 --yes
     """
-    request = arguments.read_request(libiptc=True)
+    request, _ = arguments.read_request(libiptc=True)
     if request.config.mode == MODE_IPVS:
         raise InputError("kproxy apply does not program ipvs mode: kproxy render --mode ipvs has what to load")
     if not dry_run:

@@ -8,7 +8,6 @@ from typing import Final
 import click
 import msgspec
 
-from kproxy.api import Manifests
 from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.node_options import NodeArguments, confirm, node_arguments, open_namespace, variant_words
 from kproxy.cli.output import Verbatim, terminal_width, wrapped, write_answer, write_result
@@ -47,10 +46,9 @@ def command(arguments: NodeArguments, repair: bool) -> None:
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy drift -@worker-2 -o json
     """
-    request = arguments.read_request(compared=True)
-    manifests = Manifests(services=tuple(request.services), endpoint_slices=tuple(request.endpoint_slices))
-    missing = arguments.source.lacking(manifests, NOTHING)
-    gaps = missing.unseen(arguments.source.label)
+    request, read = arguments.read_request(compared=True)
+    missing = read.lacking(NOTHING)
+    gaps = missing.unseen(read.label)
     lacking = [
         each for each in gaps if each.what == CLUSTER_IPS or (each.what == ENDPOINTS and not request.endpoint_slices)
     ]
@@ -67,7 +65,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     try:
         with open_namespace(arguments.netns) as namespace:
             of_ipvs = ipvs_of_devices(namespace.label, read_link_names(namespace))
-            live = arguments.source.is_live
+            live = arguments.sources.is_live
             of_endpoints = [each for each in suspected(gaps) if each.what == ENDPOINTS]
             report = find_drift(request, namespace, repair=repair and not live and not of_endpoints)
             if of_endpoints:
@@ -80,7 +78,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
             if live:
                 report = _settled(report, arguments, namespace)
             if live and repair and report.findings:
-                report = find_drift(arguments.read_request(compared=True), namespace, repair=True)
+                report = find_drift(arguments.read_request(compared=True)[0], namespace, repair=True)
     except ApplyFailedError:
         raise
     except LinuxError as error:
@@ -132,7 +130,7 @@ def _settled(report: DriftReport, arguments: NodeArguments, namespace: Namespace
     reports = [report]
 
     def again() -> Iterator[Drift]:
-        reports.append(find_drift(arguments.read_request(compared=True), namespace))
+        reports.append(find_drift(arguments.read_request(compared=True)[0], namespace))
         return map(_without_number, reports[-1].findings)
 
     stays = what_stays(map(_without_number, report.findings), again)

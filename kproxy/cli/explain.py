@@ -11,8 +11,8 @@ import msgspec
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.api.octets import read_octets
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, RenderChoices
 from kproxy.cli.evidence import assume_option, tell_unseen, unseen_lines
+from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import (
     Branch,
@@ -24,7 +24,7 @@ from kproxy.cli.output import (
     write_files,
     write_report,
 )
-from kproxy.cli.sources import EVERYTHING, OBJECTS, Sources, sources
+from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, OBJECTS, Sources, sources
 from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, Unseen, headlines, suspected
 from kproxy.cluster.rendered import render_node
 from kproxy.cluster.rules import HostRules
@@ -167,16 +167,16 @@ def _of_objects(
     sources: Sources, how: RenderChoices, service: str | None, asked: IPFamily | None, assumed: Assumed
 ) -> list[tuple[Explanation, tuple[Unseen, ...]]]:
     """What kube-proxy makes of the Services that are meant, and what was not seen of each."""
-    source, node = sources.objects, sources.node
     with working("reading the cluster"):
-        config, cluster = source.read(how, narrow=False, node=node)
+        read = sources.read(how, narrow=False)
+    config, cluster = read.config, read.cluster
     tell_unused_options(config.mode)
-    target = select_target(cluster.nodes, config, node)
+    target = select_target(cluster.nodes, config, sources.node)
     known = {each.metadata.key: each for each in cluster.services}
-    namespace = source.default_namespace() if source.is_live and service is not None else sources.namespace
+    namespace = sources.default_namespace() if sources.is_live and service is not None else sources.namespace
     keys = _chosen(sorted(known), service, namespace, "the cluster")
     family = asked or target.primary_family(config)
-    lacking, _ = source.lacking(cluster, assumed).on_node(cluster, target, config, assumed)
+    lacking, _ = read.lacking(assumed).on_node(cluster, target, config, assumed)
     things = lacking.things(target.node_name)
     with working("rendering"):
         rendered = render_node(target, Family(family.value), cluster, config, how.features)
@@ -216,13 +216,12 @@ def _write_page(html: str, sources: Sources, how: RenderChoices, service: str, f
     from kproxy.explorer.export.commands import explain_page
     from kproxy.explorer.model.model import Model
 
-    source = sources.objects
-    stdin = read_octets("-") if "-" in source.filenames else b""
+    stdin = read_octets("-") if "-" in sources.object_files else b""
     with working("reading the cluster"):
-        known = source.explored(how, stdin).read()
+        known = sources.explored(how, stdin).read()
     assert known.cluster is not None
     keys = sorted(each.metadata.key for each in known.cluster.manifests.services)
-    namespace = source.default_namespace() if source.is_live else sources.namespace
+    namespace = sources.default_namespace() if sources.is_live else sources.namespace
     (key,) = _chosen(keys, service, namespace, "the cluster")
     for note in known.warnings:
         report_note(note)

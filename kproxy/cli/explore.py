@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli.cluster_source import RenderChoices
+from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import parse_listen, rendering_options
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import EVERYTHING, Sources, sources
@@ -106,7 +106,7 @@ def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple
 
         return LabSource(*open_lab(sources.names[0].names[0] or "lab")), second
     if rendered:
-        return sources.objects.explored(how, stdin), second
+        return sources.explored(how, stdin), second
     if len(kinds) == 1 and Kind.NETNS not in kinds:
         return still_source(sources.names, stdin=stdin), second
     return StillSource(SNAPSHOT, sources.label, partial(_together, sources)), second

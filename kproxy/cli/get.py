@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kproxy.cli.cluster_source import Connection, connection_options
+from kproxy.cli.connection import Connection, connection_options
 from kproxy.cli.documents import yaml_text
 from kproxy.cli.output import report_error
 from kproxy.client import ApiError, ApiResource, RestClient, TransportError, discover

@@ -11,13 +11,15 @@ import msgspec
 from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, ClusterSource, Connection, connection_options
+from kproxy.cli.connection import Connection, connection_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import mode_option
 from kproxy.cli.output import output_option, report_error, report_note, working, write_files, write_result
+from kproxy.cli.sources import ONLY_NAMESPACE, Sources
 from kproxy.cluster.golden_packets import PACKETS, PacketDifference, PacketsRun, run_packets
 from kproxy.cluster.inputs import read_cluster, read_config, read_text
 from kproxy.cluster.snapshot.cluster import proxy_config_of
+from kproxy.cluster.sources import Kind, SourceName
 from kproxy.errors import InputError, KproxyError
 from kproxy.render.golden import PATTERNS, ChainDifference, diff_save, golden_texts
 
@@ -218,8 +220,10 @@ def _live(connection: Connection, namespace: str | None, directories: Sequence[s
     if len(directories) != 1 or not (Path(directories[0]) / CLUSTER).is_file():
         raise click.UsageError(f"{connection.given[0]} goes with one scenario: a folder with a {CLUSTER}")
     with working("reading the cluster"):
-        config, cluster = ClusterSource((), connection, namespace).read()
-    return cluster, config
+        found = Sources(
+            (SourceName("cluster:", Kind.CLUSTER, ("",)),), connection=connection, namespace=namespace
+        ).read()
+    return found.cluster, found.config
 
 
 def _render(cluster: Manifests, config: KubeProxyConfiguration, modes: Sequence[str]) -> dict[str, str]:

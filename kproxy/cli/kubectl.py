@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from kproxy.agent.config.flags import parse_boolean
-from kproxy.cli.cluster_source import KUBECTL_FLAGS, PLUGIN
+from kproxy.cli.connection import KUBECTL_FLAGS, PLUGIN
 
 PROGRAM: Final = "kubectl kproxy"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kproxy.cli.cluster_source import Connection
+from kproxy.cli.connection import Connection
 from kproxy.cli.output import report_error, report_note
 from kproxy.cluster.motion import AGAIN, TIMES
 from kproxy.errors import InputError

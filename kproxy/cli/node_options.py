@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
-from kproxy.cli.cluster_source import ClusterSource, RenderChoices
+from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, given_features, rendering_options, tell_unused_options
 from kproxy.cli.output import ProgressLine, output_option, report_note, working
 from kproxy.cli.sources import OBJECTS, Sources, sources
@@ -69,16 +69,6 @@ class NodeArguments(msgspec.Struct, frozen=True):
     yes: bool
 
     @property
-    def source(self) -> ClusterSource:
-        """The objects whose rules the node is to have."""
-        return self.sources.objects
-
-    @property
-    def node(self) -> str | None:
-        """The node whose rules are meant."""
-        return self.sources.node
-
-    @property
     def netns(self) -> str | None:
         """The network namespace to act in: netns:NAME, or that of a lab's node; None for the one this process is in."""
         if self.sources.netns is not None or Kind.LAB not in self.sources.kinds:
@@ -87,25 +77,26 @@ class NodeArguments(msgspec.Struct, frozen=True):
 
         lab, record = open_lab(self.sources.of(Kind.LAB)[0].names[0] or "lab")
         plans = {plan.name: plan.namespace for plan in lab.plans(record)}
-        if self.node not in plans:
+        if self.sources.node not in plans:
             raise InputError(
                 f"{self.sources.label}: the name of a node expected, as in lab:@{next(iter(plans), 'NODE')}"
             )
-        return plans[self.node]
+        return plans[self.sources.node]
 
-    def read_request(self, *, libiptc: bool = False, compared: bool = False) -> NodeRequest:
-        """Reads the configuration and the objects. Raises InputError and ClusterReadError.
+    def read_request(self, *, libiptc: bool = False, compared: bool = False) -> tuple[NodeRequest, ReadObjects]:
+        """What the node is to have, and what it was made of. Raises InputError and ClusterReadError.
 
         Args:
             compared: the rules are compared with what is there, which may tell what is not given.
         """
         with working("reading the cluster"):
-            config, cluster = self.source.read(self.how, node=self.node, remark_config=not compared)
+            read = self.sources.read(self.how, remark_config=not compared)
+        config, cluster = read.config, read.cluster
         tell_unused_options(config.mode)
         for remark in remark_claimed_twice(cluster):
             report_note(remark)
-        return NodeRequest(
-            select_target(cluster.nodes, config, self.node),
+        request = NodeRequest(
+            select_target(cluster.nodes, config, self.sources.node),
             config,
             cluster.services,
             cluster.endpoint_slices,
@@ -115,9 +106,10 @@ class NodeArguments(msgspec.Struct, frozen=True):
             self.lock_wait,
             libiptc,
             cluster.service_cidrs,
-            self.source.reads.config_known,
+            read.config_known,
             not compared or "nfacct" in given_features(),
         )
+        return request, read
 
 
 def node_arguments(function: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
-from kproxy.cli.cluster_source import RenderChoices
+from kproxy.cli.objects import RenderChoices
 from kproxy.cli.output import report_note
 from kproxy.errors import InputError
 from kproxy.render import Features

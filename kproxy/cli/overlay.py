@@ -19,7 +19,7 @@ import msgspec
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
 from kproxy.cli import names
-from kproxy.cli.cluster_source import with_options
+from kproxy.cli.connection import with_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import output_option, report_note, write_output, write_result

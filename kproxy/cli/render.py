@@ -16,12 +16,12 @@ import msgspec
 
 from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, RenderChoices
 from kproxy.cli.documents import text_of
+from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
 from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
 from kproxy.cli.processes import in_processes
-from kproxy.cli.sources import Sources, sources
+from kproxy.cli.sources import ONLY_NAMESPACE, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.rendered import render_node
 from kproxy.errors import InputError
@@ -124,7 +124,8 @@ def command(
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
     gc.disable()
     with working("reading the cluster"):
-        config, cluster = sources.objects.read(how, node=node)
+        found = sources.read(how)
+    config, cluster = found.config, found.cluster
     if config.mode == MODE_NFTABLES and table:
         raise click.UsageError("-t is for iptables mode: nftables mode has one table")
     if output_format in IPVS_FORMATS and config.mode != MODE_IPVS:
@@ -137,8 +138,8 @@ def command(
         return
     target = select_target(cluster.nodes, config, node)
     with working("rendering"):
-        found = render_node(target, family or target.primary_family(config), cluster, config, how.features)
-        text = _format(found, output_format, table, chain, nft)
+        rendered = render_node(target, family or target.primary_family(config), cluster, config, how.features)
+        text = _format(rendered, output_format, table, chain, nft)
     if output is None and output_format not in ("json", "yaml"):
         write_page(text)
     else:

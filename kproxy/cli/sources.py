@@ -10,41 +10,44 @@ import io
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from kproxy.api.octets import read_octets
 from kproxy.cli import names as known_names
-from kproxy.cli.cluster_source import (
-    ClusterSource,
-    Connection,
-    connection_flags,
-    has_usual,
-    is_plugin,
-    object_options,
-    read_allocate,
-    take_connection,
-    with_options,
-)
+from kproxy.cli.connection import Connection, connection_flags, has_usual, is_plugin, take_connection, with_options
 from kproxy.cli.live_snapshot import Reading, gather, reading_options
+from kproxy.cli.objects import AS_THEY_SAY, ReadObjects, Reads, RenderChoices, read_files, read_live
 from kproxy.cli.output import report_note, working
+from kproxy.cluster.allocate import Network, read_networks
+from kproxy.cluster.completeness import remark_no_slices
+from kproxy.cluster.evidence.manifests import with_endpoints
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed
-from kproxy.cluster.inputs import first_octets, text_label
+from kproxy.cluster.inputs import decode_cluster, first_octets, in_namespace, text_label
 from kproxy.cluster.sources import Kind, SourceName, read_name
 from kproxy.errors import InputError
 
 if TYPE_CHECKING:
-    from kproxy.cluster.allocate import Network
+    from kproxy.api.load.reader import RawObject
     from kproxy.cluster.rules import HostRules
     from kproxy.cluster.snapshot.cluster import Cluster
     from kproxy.cluster.snapshot.files import Files
     from kproxy.collect.collect import Collected
+    from kproxy.explorer.sources.source import Source
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 FILES_HELP: Final = "Manifests, as SOURCE may be; repeatable."
+ENDPOINTS_HELP: Final = (
+    "With manifests: Services that have a selector and no EndpointSlices get N endpoints, spread over the nodes."
+)
+ALLOCATE_HELP: Final = (
+    "With manifests: cluster IPs from here (CIDR[,CIDR]), and node ports, for Services that have none."
+)
+ONLY_NAMESPACE: Final = "Only the Services of this namespace."
+NAMES_NAMESPACE: Final = "The namespace of names that say none."
 _START: Final = 4096
 """Bytes of a file that tell what it is."""
 _FILES: Final = (Kind.MANIFESTS, Kind.SNAPSHOT)
@@ -80,8 +83,10 @@ class Sources:
         connection: of a live cluster.
         nodes: of --node, which may be NAME=NAMESPACE where namespaces are read. namespace: of -n.
         reading: how the nodes of a live cluster are read.
-        allocate, endpoints, without: see `ClusterSource`.
+        allocate: gives Services of manifests that have no cluster IP one. endpoints: gives those of files without
+            EndpointSlices so many. without: what is to be gone of the objects.
         config: the file of kube-proxy's configuration on the nodes of dumps.
+        reads: what both sides of a comparison name is read once; None reads each time.
     """
 
     names: tuple[SourceName, ...]
@@ -94,6 +99,7 @@ class Sources:
     endpoints: int = 0
     without: tuple[str, ...] = ()
     config: str | None = None
+    reads: Reads | None = field(default=None, compare=False)
 
     def of(self, *kinds: Kind) -> tuple[SourceName, ...]:
         """What was named of these kinds."""
@@ -143,17 +149,95 @@ class Sources:
             return Connection(lab_kubeconfig(name.names[0]))
         return replace(self.connection, context=name.names[0] or self.connection.context)
 
-    @cached_property
-    def objects(self) -> ClusterSource:
-        """Whoever has the objects, for kube-proxy's rules to be made of them. Raises KproxyError: there is no lab of
-        that name."""
+    @property
+    def is_live(self) -> bool:
+        """Whether the objects are an API server's."""
+        return bool(self.of(Kind.LAB, Kind.CLUSTER))
+
+    @property
+    def object_files(self) -> tuple[str, ...]:
+        """The files and snapshots that have the objects."""
+        return tuple(path for each in self.of(*_FILES) for path in each.names)
+
+    @property
+    def _server(self) -> Connection:
+        """The API server that has the objects. Raises KproxyError: there is no lab of that name."""
         live = self.of(Kind.LAB, Kind.CLUSTER)
-        connection = self.connection_of(live[0]) if live else self.connection
-        files = tuple(path for each in self.of(*_FILES) for path in each.names)
-        return ClusterSource(
-            files, connection, self.namespace, bool(live), allocate=self.allocate, endpoints=self.endpoints,
-            without=self.without,
-        )  # fmt: skip
+        return self.connection_of(live[0]) if live else self.connection
+
+    def read(
+        self,
+        how: RenderChoices = AS_THEY_SAY,
+        *,
+        narrow: bool = True,
+        used: Collection[str] = (),
+        remark_config: bool = True,
+    ) -> ReadObjects:
+        """Reads kube-proxy's configuration, that of `node` where a snapshot has it, and the objects.
+
+        Args:
+            narrow: leave out Services that are not in the namespace of -n.
+            used: kinds (`v1/Pod`) that the caller takes from the objects as they were read: they do not count as
+                skipped.
+            remark_config: say what follows if no configuration is known.
+
+        Raises:
+            InputError: what is wrong in either. ClusterReadError: the API server refused or did not answer.
+        """
+        from kproxy.cluster.snapshot.files import is_whole
+
+        reads, node, names = self.reads or Reads(), self.node, self.object_files
+        if self.is_live:
+            found = read_live(self._server, how, (self.namespace or "") if narrow else "", reads)
+        else:
+            found = read_files(
+                names, how, reads, allocate=self.allocate, used=used, node=node, remark_config=remark_config
+            )
+        cluster = found.cluster
+        if self.endpoints and not self.is_live:
+            cluster = with_endpoints(cluster, self.endpoints, node or found.config.hostname_override, report_note)
+        for remark in () if self.is_live else remark_no_slices(cluster, ", or say --assume-endpoints N"):
+            report_note(remark)
+        if self.without:
+            from kproxy.cluster.edits import manifests_without
+
+            cluster = manifests_without(cluster, found.raw, self.without, self.default_namespace())
+        if narrow and self.namespace:
+            cluster = in_namespace(cluster, self.namespace)
+            if not cluster.services:
+                report_note(f"there are no Services in namespace {self.namespace}")
+        whole = self.is_live or is_whole(cluster.endpoint_slices, filter(None, map(reads.snapshot, names)))
+        return replace(found, cluster=cluster, whole=whole)
+
+    def with_pods(self, raw: Sequence[RawObject]) -> list[RawObject]:
+        """Objects as they were read, and of an API server its Pods. Raises ClusterReadError."""
+        found = list(raw)
+        if self.is_live:
+            from kproxy.client.cluster import read_pods
+
+            contents = dict(read_pods(self._server.client()))
+            decode_cluster(contents, report_note, objects=found, used=("v1/Pod",))
+        return found
+
+    def default_namespace(self) -> str:
+        """The namespace of names that say none: that of -n, else the context's."""
+        if self.namespace:
+            return self.namespace
+        return self._server.client().config.namespace if self.is_live else "default"
+
+    def explored(self, how: RenderChoices, stdin: bytes) -> Source:
+        """The objects as the explorer reads them; `stdin` is what `-` stands for."""
+        from kproxy.explorer.sources.rendering import ObjectChoices
+
+        given = ObjectChoices(how.mode, how.features, self.allocate, self.endpoints)
+        if self.is_live:
+            from kproxy.explorer.sources import live
+
+            server = self._server
+            return live.ClusterSource(server.client, server.context or "", how.config, given)
+        from kproxy.explorer.sources.source import manifest_source
+
+        return manifest_source(self.object_files, how.config, given, stdin)
 
     @property
     def files(self) -> Files:
@@ -318,6 +402,22 @@ def _take(values: dict[str, Any], takes: Collection[Kind]) -> list[SourceName]:
             if each not in found or kind in (Kind.RULES, Kind.MANIFESTS):
                 found.append(each)
     return found
+
+
+def read_allocate(text: str | None) -> tuple[Network, ...]:
+    """The networks of --allocate."""
+    try:
+        return () if text is None else read_networks(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), param_hint="--allocate") from error
+
+
+def object_options() -> list[Callable[[Command], Command]]:
+    """--allocate and --assume-endpoints, which fill up manifests."""
+    return [
+        click.option("--allocate", metavar="CIDR", help=ALLOCATE_HELP, hidden=True),
+        click.option("--assume-endpoints", "endpoints", type=click.IntRange(1, 1000), help=ENDPOINTS_HELP, hidden=True),
+    ]
 
 
 def _options(takes: Collection[Kind], namespace: str | None, *, via: bool, without: str | None) -> list[Any]:

@@ -25,6 +25,7 @@ from kproxy.errors import InputError, Location
 
 Tell = Callable[[str], None]
 _Cluster = TypeVar("_Cluster")
+_Config = TypeVar("_Config")
 
 MAX_RULES: Final = 50_000_000
 """Octets of one file of rules."""
@@ -174,9 +175,7 @@ def _told(loaded: Manifests, tell: Tell, used: Collection[str], hint: str = "") 
     return manifests
 
 
-def read_both(
-    config: Callable[[], KubeProxyConfiguration], cluster: Callable[[], _Cluster]
-) -> tuple[KubeProxyConfiguration, _Cluster]:
+def read_both(config: Callable[[], _Config], cluster: Callable[[], _Cluster]) -> tuple[_Config, _Cluster]:
     """Reads both, so that what is wrong in one does not hide what is wrong in the other.
 
     Raises:

@@ -14,19 +14,13 @@ from typing import Final
 import click
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.cli.cluster_source import (
-    Connection,
-    RenderChoices,
-    connection_options,
-    object_options,
-    read_allocate,
-    with_options,
-)
+from kproxy.cli.connection import Connection, connection_options, with_options
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
+from kproxy.cli.objects import Reads, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
 from kproxy.cli.output import report_note, working, write_files, write_report, write_result
-from kproxy.cli.sources import Sources
+from kproxy.cli.sources import Sources, object_options, read_allocate
 from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind, read_name
@@ -176,8 +170,9 @@ def command(
     host = read_host(host_path) if host_path is not None else None
     configs = [config if each is None else each for each in (config_a, config_b)]
     sources = Sources(
-        (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0
-    )
+        (), connection=connection, namespace=namespace, allocate=read_allocate(allocate), endpoints=endpoints or 0,
+        reads=Reads(),
+    )  # fmt: skip
     how = RenderChoices(configs[0], mode_a or mode, features)
     common = Choices(how, sources, assumed=assumed, as_given=config_a != config_b)
     sides = (

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ClusterSource, Reads, RenderChoices
+from kproxy.cli.objects import ReadObjects, Reads, RenderChoices
 from kproxy.cli.output import report_note, working
 from kproxy.cli.sources import Sources, read_rules
 from kproxy.cluster.completeness import remark_no_config
@@ -38,15 +37,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What options say about a side; `common` what they say about sources. Sides with the same `reads` read what both
-    name once. `as_given`: kube-proxy's configuration is what options say, its defaults where they say nothing."""
+    """What options say about a side; `common` what they say about sources. Sides with the same `common.reads` read what
+    both name once. `as_given`: kube-proxy's configuration is what options say, its defaults where they say nothing."""
 
     how: RenderChoices = field(default_factory=RenderChoices)
-    common: Sources = field(default_factory=lambda: Sources(()))
+    common: Sources = field(default_factory=lambda: Sources((), reads=Reads()))
     without: tuple[str, ...] = ()
     assumed: Assumed = NOTHING
     as_given: bool = False
-    reads: Reads = field(default_factory=Reads)
 
 
 class SideInput:
@@ -68,7 +66,6 @@ class SideInput:
         self._files: HostRules | None = None
         self._held: tuple[Files, str] | None = None
         self._taken: KubeProxyConfiguration | None = None
-        self._knows_config = True
         self.mode = ""
         if self._name.kind in (Kind.NETNS, Kind.SNAPSHOT, Kind.LAB):
             held = self._node_of_snapshot()
@@ -83,7 +80,7 @@ class SideInput:
     def families(self) -> frozenset[Family]:
         if self._files is not None:
             return _families(self._files)
-        services = (each for each in self._cluster[1].services if each.spec.cluster_ip != "None")
+        services = (each for each in self._read.cluster.services if each.spec.cluster_ip != "None")
         return frozenset(family for each in services for family in families_of(each))
 
     @property
@@ -113,7 +110,7 @@ class SideInput:
         """The family of a side that can be read for either, if the other side does not tell."""
         if self._files is not None:
             return Family.IPV4
-        return self._cluster[2].primary_family(self._config)
+        return self._target.primary_family(self._config)
 
     def cluster(self) -> Rendered | NodeOfSnapshot | None:
         """What a page shows a map of; None of rules that stand alone, or without some of the objects."""
@@ -123,9 +120,8 @@ class SideInput:
             return NodeOfSnapshot(*self._held)
         if self._files is not None or self._choices.without:
             return None
-        _, _, target, objects = self._cluster
-        objects = [*objects, *self._objects.read_pods()]
-        return Rendered(objects, self._config, self._choices.how.features, target.node_name)
+        objects = self._sources.with_pods(self._read.raw)
+        return Rendered(objects, self._config, self._choices.how.features, self._target.node_name)
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
@@ -136,10 +132,9 @@ class SideInput:
     @cached_property
     def _rendered(self) -> RenderedNode:
         """Of a side that is rendered: the node's rules, with the configuration that `take_config_of` left."""
-        source, (_, cluster, target, _) = self._objects, self._cluster
         assumed, features = self._choices.assumed, self._choices.how.features
-        lacking = replace(source.lacking(cluster, assumed), configuration=not self._knows_config)
-        found = RenderedNode(self.label, cluster, self._config, target, features, lacking, assumed)
+        lacking = self._read.lacking(assumed)
+        found = RenderedNode(self.label, self._read.cluster, self._config, self._target, features, lacking, assumed)
         return found.with_addresses()
 
     def rules(self, family: Family, same: Collection[tuple[str, str]] = ()) -> SideRules:
@@ -165,14 +160,12 @@ class SideInput:
         Raises:
             InputError: that configuration cannot be used.
         """
-        if self._files is not None:
+        if self._files is not None or self._read.config_known:
             return
-        _, cluster, target, objects = self._cluster
-        if self._knows_config:
-            return
-        found = None if self._choices.as_given else other._told_config(cluster, target.node_name)
+        cluster = self._read.cluster
+        found = None if self._choices.as_given else other._told_config(cluster, self._target.node_name)
         if found is None:
-            for remark in remark_no_config(cluster, objects):
+            for remark in remark_no_config(cluster, self._read.raw):
                 report_note(remark)
         else:
             self._taken = structs.replace(found, mode=self._choices.how.mode or found.mode, hostname_override="")
@@ -181,11 +174,10 @@ class SideInput:
     def _told_config(self, cluster: Manifests, node: str) -> KubeProxyConfiguration | None:
         if self._held is not None:
             # As for what its objects render.
-            choices = Choices(reads=self._choices.reads)
+            choices = Choices(common=Sources((), reads=self._choices.common.reads))
             return SideInput(f"{Kind.MANIFESTS}:{self._name.text}", choices)._told_config(cluster, node)
         if self._files is None:
-            config, *_ = self._cluster
-            return config if self._knows_config else None
+            return self._config if self._read.config_known else None
         from kproxy.cluster.snapshot.cluster import known_config
         from kproxy.cluster.snapshot.files import MemoryFiles
 
@@ -197,7 +189,7 @@ class SideInput:
         """The files of a snapshot or a lab, and the name of the node that is meant. Raises KproxyError."""
         from kproxy.cluster.snapshot.cluster import host_names
 
-        (path,), node, reads = self._name.names, self._name.node, self._choices.reads
+        (path,), node, reads = self._name.names, self._name.node, self._choices.common.reads or Reads()
         if self._name.kind is Kind.SNAPSHOT:
             files = reads.snapshot(path)
         else:
@@ -212,25 +204,24 @@ class SideInput:
             raise InputError(f"{files.label}: {f'no files of node {node}' if node else asked}: {there}")
         return files, node
 
-    @cached_property
-    def _objects(self) -> ClusterSource:
-        """Whoever has the objects of a side that is rendered."""
-        found = replace(self._choices.common, names=(self._name,), without=self._choices.without)
-        return replace(found.objects, reads=self._choices.reads)
+    @property
+    def _sources(self) -> Sources:
+        """Where the objects of a side come from that is rendered."""
+        return replace(self._choices.common, names=(self._name,), without=self._choices.without)
 
     @property
     def _config(self) -> KubeProxyConfiguration:
-        return self._taken or self._cluster[0]
+        return self._taken or self._read.config
+
+    @property
+    def _target(self) -> Target:
+        return select_target(self._read.cluster.nodes, self._read.config, self._name.node or None)
 
     @cached_property
-    def _cluster(self) -> tuple[KubeProxyConfiguration, Manifests, Target, list[RawObject]]:
-        """Of a side that is rendered: the configuration, the objects, the node, and the objects as they were read."""
-        source, node = self._objects, self._name.node or None
-        objects: list[RawObject] = []
+    def _read(self) -> ReadObjects:
+        """Of a side that is rendered: the configuration and the objects."""
         with working(f"reading {self._name.label}"):
-            config, cluster = source.read(self._choices.how, objects=objects, node=node, remark_config=False)
-            self._knows_config = source.reads.config_known
-            return config, cluster, select_target(cluster.nodes, config, node), objects
+            return self._sources.read(self._choices.how, remark_config=False)
 
 
 def _families(files: HostRules) -> frozenset[Family]:

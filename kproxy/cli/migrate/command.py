@@ -12,12 +12,11 @@ import click
 import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
-from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import ONLY_NAMESPACE, RenderChoices
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
+from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import both_families, rendering_options
 from kproxy.cli.output import output_option, working, write_files, write_result
-from kproxy.cli.sources import OBJECTS, Sources, read_rules, sources
+from kproxy.cli.sources import OBJECTS, ONLY_NAMESPACE, Sources, read_rules, sources
 from kproxy.cluster.evidence.signs import ipvs_of_mode
 from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
 from kproxy.cluster.hosts import read_host
@@ -78,7 +77,7 @@ def command(
       kproxy migrate cluster.yaml --all-nodes --html switch.html
       kproxy migrate cluster.yaml -o json | jq -r .findings[].reason
     """
-    source, node, rule_files = sources.objects, sources.node, sources.dumps
+    node, rule_files = sources.node, sources.dumps
     if node is not None and all_nodes:
         raise click.UsageError("--node and --all-nodes exclude each other")
     if rule_files and all_nodes:
@@ -89,9 +88,9 @@ def command(
     for extra in ("linux", "pcap") if verify else ():
         require(extra, "--verify")
     gc.disable()  # many objects and next to no garbage
-    objects: list[RawObject] = []
     with working("reading the cluster"):
-        config, cluster = source.read(how, objects=None if html is None else objects, node=node)
+        read = sources.read(how)
+    config, cluster = read.config, read.cluster
     if all_nodes:
         targets = [Target(each.metadata.name, each) for each in cluster.nodes]
         if not targets:
@@ -103,8 +102,8 @@ def command(
     unseen = [] if dump is None else [each for each in dump.unseen if any(map(each.is_met_by, families))]
     unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
     ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
-    missing = source.lacking(cluster, assumed)
-    lacking = missing.unseen(source.label)
+    missing = read.lacking(assumed)
+    lacking = missing.unseen(read.label)
 
     from kproxy.cli.migrate.text import report_lines
     from kproxy.cluster.equivalence.services import Alike
@@ -153,8 +152,8 @@ def command(
         from kproxy.explorer.export.commands import Rendered, migrate_page
 
         with working("drawing the page"):
-            objects += source.read_pods()
+            rendered = Rendered(sources.with_pods(read.raw), config, how.features)
             text = click.unstyle("\n".join(report_lines(report)))
-            write_files({Path(html): migrate_page(report, source.label, Rendered(objects, config, how.features), text)})
+            write_files({Path(html): migrate_page(report, read.label, rendered, text)})
     write_result("Migration", report, output_format, chain(report_lines(report), unseen_lines(unseen)), unseen)
     exit_with(found=bool(report.findings), undecided=report.changes)

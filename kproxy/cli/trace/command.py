@@ -13,15 +13,14 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api import Manifests
-from kproxy.api.load.reader import RawObject
 from kproxy.cli import names
-from kproxy.cli.cluster_source import NAMES_NAMESPACE, ClusterSource, RenderChoices
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
+from kproxy.cli.objects import ReadObjects, RenderChoices
 from kproxy.cli.options import rendering_options, tell_unused_options
 from kproxy.cli.output import report_note, working, write_files, write_output, write_report
-from kproxy.cli.sources import EVERYTHING, Sources, sources
+from kproxy.cli.sources import EVERYTHING, NAMES_NAMESPACE, Sources, sources
 from kproxy.cli.trace.packets import Asked, read_packets, refusal_line, refusal_record
 from kproxy.cli.trace.sources import FileSource, HostSource, ManifestSource, Source
 from kproxy.cluster.evidence.unseen import CONNECTION_MARK, Assumed, Unseen
@@ -164,18 +163,16 @@ def command(
         traced, resolve = _host_source(sources, host, empty)
     else:
         with working("reading the cluster"):
-            objects: list[RawObject] = []
-            config, cluster = sources.objects.read(how, narrow=False, objects=objects, used=_USED, node=sources.node)
+            read = sources.read(how, narrow=False, used=_USED)
+        config, cluster = read.config, read.cluster
         tell_unused_options(config.mode)
         from kproxy.cluster.rendered import RenderedNode
 
         target = select_target(cluster.nodes, config, sources.node)
-        lacking = sources.objects.lacking(cluster, empty)
+        lacking = read.lacking(empty)
         rendered = RenderedNode(target.node_name, cluster, config, target, how.features, lacking, empty)
         traced = ManifestSource(rendered.with_addresses(), host, local_ips)
-        resolve = Names(
-            cluster, target, partial(_pods, sources.objects, objects), report_note, _namespace(sources)
-        ).resolve
+        resolve = Names(cluster, target, partial(_pods, sources, read), report_note, _namespace(sources)).resolve
     asked = _asked(given, pcap, packets, resolve)
     if empty.decides(CONNECTION_MARK):
         asked = [each._replace(question=_without_connection_mark(each.question)) for each in asked]
@@ -266,7 +263,7 @@ def _namespace(sources: Sources) -> str:
     """The namespace of names that say none: of -n, else of a live cluster's context; "" for the only one."""
     if sources.namespace or Kind.CLUSTER not in sources.kinds:
         return sources.namespace or ""
-    found = sources.objects.default_namespace()
+    found = sources.default_namespace()
     return "" if found == "default" else found
 
 
@@ -290,11 +287,11 @@ def _names_of_dump(sources: Sources, dump: FileSource) -> Resolve:
         if all(fields.get(end) is None for end in ("from", "to")):
             return fields
         if sources.has_objects:
-            objects: list[RawObject] = []
-            _, cluster = sources.objects.read(narrow=False, objects=objects, used=_USED, remark_config=False)
+            read = sources.read(narrow=False, used=_USED, remark_config=False)
+            cluster = read.cluster
             wanted = sources.node or (cluster.nodes[0].metadata.name if len(cluster.nodes) == 1 else "")
             node = next((each for each in cluster.nodes if each.metadata.name == wanted), None)
-            pods = partial(_pods, sources.objects, objects)
+            pods = partial(_pods, sources, read)
             return Names(cluster, Target(wanted, node), pods, report_note, _namespace(sources)).resolve(fields)
         named = [fields[end] for end in ("from", "to") if fields.get(end) is not None]
         known = Manifests() if all(map(_is_address, named)) else dump.services
@@ -336,8 +333,8 @@ def _given_options() -> dict[str, str]:
     return {each.name: each.opts[0] for each in context.command.params if each.name in given}
 
 
-def _pods(source: ClusterSource, objects: Sequence[RawObject]) -> Mapping[str, Pod]:
-    return read_pods([*objects, *source.read_pods()])
+def _pods(sources: Sources, read: ReadObjects) -> Mapping[str, Pod]:
+    return read_pods(sources.with_pods(read.raw))
 
 
 def _with_port(text: str | None, port: int, end: str) -> str:

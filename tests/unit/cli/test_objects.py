@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kproxy.api import Manifests
 from kproxy.api.load.reader import RawObject
-from kproxy.cli.cluster_source import Connection, Reads
+from kproxy.cli.connection import Connection
+from kproxy.cli.objects import Reads
 
 
 def test_the_same_connection_is_read_once() -> None:
