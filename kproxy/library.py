@@ -27,12 +27,7 @@ from kproxy.cluster.snapshot.cluster import read_snapshot
 from kproxy.dataplane import Host, Index, Outcome
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.compare.difference import Difference
-from kproxy.dataplane.query.assumptions import (
-    Surroundings,
-    named_addresses,
-    shows_route_localnet,
-    surroundings_of_rules,
-)
+from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.dataplane.query.report import report
 from kproxy.dataplane.query.spec import Question, read_question
 from kproxy.dataplane.symbolic.host_rules import SideRules
@@ -77,9 +72,7 @@ class Rules:
         return SideRules(self._held.iptables(family), self._held.nftables or NftRuleset())
 
     def _around(self, question: Question) -> Surroundings:
-        localnet = any(map(shows_route_localnet, self._held.rulesets))
-        named = named_addresses(self._held.rulesets, self._held.nftables)
-        return surroundings_of_rules(named, question.packet, route_localnet=localnet)
+        return self._held.surroundings(question.packet)
 
 
 class RenderedRules(Rules):

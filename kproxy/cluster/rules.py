@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Final
 
 from kproxy.cluster.evidence.opened import open_rules
@@ -31,10 +32,17 @@ from kproxy.cluster.evidence.unseen import (
     suspect,
 )
 from kproxy.cluster.inputs import read_text, text_label
-from kproxy.dataplane import DataplaneError, Index, IpSet, index_ruleset
+from kproxy.dataplane import DataplaneError, Host, Index, IpSet, Packet, index_ruleset
 from kproxy.dataplane.model.check import check_traceable
 from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules, unevaluated
+from kproxy.dataplane.query.assumptions import (
+    NamedAddresses,
+    Surroundings,
+    named_addresses,
+    shows_route_localnet,
+    surroundings_of_rules,
+)
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
@@ -201,6 +209,7 @@ class HostRules:
         self.files = tuple(files)
         self.label = ", ".join(each.label for each in files)
         self.hidden: list[tuple[Family, str]] = []
+        self._indexes: dict[Family, Index] = {}
         self._live, self._collected, self._host = live, collected, host
         self._assumed, self._sets, self._more = assumed, frozenset(sets), tuple(more)
         for each in files:
@@ -262,8 +271,25 @@ class HostRules:
         found = (VARIANTS[each.iptables.variant or Variant.NFT] for each in self.files if each.iptables is not None)
         return suspect(self.host, family, next(found, NFTABLES), why)
 
+    @cached_property
+    def named(self) -> NamedAddresses:
+        """The addresses that kube-proxy's rules and virtual servers give away."""
+        return named_addresses(self.rulesets, self.nftables, filter(None, map(self.ipvs, Family)))
+
+    def surroundings(self, packet: Packet, sets: Mapping[str, IpSet] = MappingProxyType({})) -> Surroundings:
+        """What a packet meets on the host beside its rules, as far as they tell; `sets` are ipsets that are known."""
+        localnet = any(map(shows_route_localnet, self.rulesets))
+        found = surroundings_of_rules(self.named, packet, route_localnet=localnet)
+        hosts = tuple(with_sets(each, sets) for each in found.fitting)
+        return dataclasses.replace(found, host=with_sets(found.host, sets), fitting=hosts)
+
     def index(self, family: Family) -> Index:
         """The rules that packets of a family meet. Raises InputError: there are none."""
+        if family not in self._indexes:
+            self._indexes[family] = self._index(family)
+        return self._indexes[family]
+
+    def _index(self, family: Family) -> Index:
         iptables = open_rules(self.iptables(family), family, self.unseen_by_packet, self.nftables)
         native, servers = self.nftables, self.ipvs(family)
         there = native is not None and any(
@@ -344,6 +370,11 @@ class HostRules:
                 table = dataclasses.replace(table, managed_by="iptables-nft")
             tables.append(table)
         return NftRuleset(tuple(tables))
+
+
+def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
+    """The host with the contents of more ipsets."""
+    return dataclasses.replace(host, sets=MappingProxyType({**host.sets, **sets})) if sets else host
 
 
 def _without(rules: IptablesRules, asleep: Collection[str]) -> IptablesRules:

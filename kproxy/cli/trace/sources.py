@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
@@ -28,10 +27,9 @@ from kproxy.cluster.evidence.unseen import (
 )
 from kproxy.cluster.hosts import node_host
 from kproxy.cluster.inputs import read_text, text_label
-from kproxy.cluster.rules import HostRules, read_dumps, read_ipsets
+from kproxy.cluster.rules import HostRules, read_dumps, read_ipsets, with_sets
 from kproxy.dataplane import Host, Index, IpSet
 from kproxy.dataplane.query.assumptions import (
-    NamedAddresses,
     Surroundings,
     named_addresses,
     shows_route_localnet,
@@ -91,31 +89,22 @@ class FileSource:
         self._host = host
         self._local_ips = tuple(local_ips)
         self._ipsets = tuple(ipsets)
-        self._indexes: dict[Family, Index] = {}
 
     @property
     def label(self) -> str:
         return self._rules.label
 
     def index(self, family: Family) -> Index:
-        if family not in self._indexes:
-            self._indexes[family] = self._rules.index(family)
-        return self._indexes[family]
+        return self._rules.index(family)
 
     def around(self, question: Question) -> Surroundings:
-        found = self._around(question)
-        hosts = tuple(with_sets(host, self._all_sets) for host in found.fitting)
-        more = self._rules.assumptions()
-        host = with_sets(found.host, self._all_sets)
-        return dataclasses.replace(found, host=host, fitting=hosts, assumptions=(*found.assumptions, *more))
-
-    def _around(self, question: Question) -> Surroundings:
-        if self._host is not None:
-            return Surroundings.known(self._host)
-        localnet = any(map(shows_route_localnet, self._rules.rulesets))
-        if self._local_ips:
-            return Surroundings.known(Host.simple(self._local_ips, route_localnet=localnet))
-        return surroundings_of_rules(self._named, question.packet, route_localnet=localnet)
+        host, sets = self._host, self._all_sets
+        if host is None and self._local_ips:
+            localnet = any(map(shows_route_localnet, self._rules.rulesets))
+            host = Host.simple(self._local_ips, route_localnet=localnet)
+        known = None if host is None else Surroundings.known(with_sets(host, sets))
+        found = known or self._rules.surroundings(question.packet, sets)
+        return dataclasses.replace(found, assumptions=(*found.assumptions, *self._rules.assumptions()))
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         found = [each for each in self._rules.unseen_by_packet if each.is_met_by(question.packet.family)]
@@ -155,11 +144,6 @@ class FileSource:
         empty = (name for name in names - given if self._assumed.decides(f"{IPSET} {name}"))
         return {**dict.fromkeys(empty, IpSet((), None, ())), **sets}
 
-    @cached_property
-    def _named(self) -> NamedAddresses:
-        servers = filter(None, map(self._rules.ipvs, Family))
-        return named_addresses(self._rules.rulesets, self._rules.nftables, servers)
-
 
 def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed) -> tuple[Unseen, ...]:
     """The mark of the packet's connection, if rules restore it and it is not given."""
@@ -168,11 +152,6 @@ def open_mark(question: Question, rules: HostRules, label: str, assumed: Assumed
         return ()
     why = "rules restore it, and what earlier packets of the connection left there is not known (--ctmark)"
     return assumed.left((suspect(label, family, CONNECTION_MARK, why),))
-
-
-def with_sets(host: Host, sets: Mapping[str, IpSet]) -> Host:
-    """The host with the contents of more ipsets."""
-    return dataclasses.replace(host, sets=MappingProxyType({**host.sets, **sets})) if sets else host
 
 
 class Claim(NamedTuple):

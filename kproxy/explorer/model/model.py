@@ -24,13 +24,7 @@ from kproxy.cluster.snapshot.cluster import Cluster, kind_of_object, value_of_ob
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import DataplaneError, Index, Packet, trace
 from kproxy.dataplane.model.packet import parse_endpoint
-from kproxy.dataplane.query.assumptions import (
-    NamedAddresses,
-    Surroundings,
-    named_addresses,
-    shows_route_localnet,
-    surroundings_of_rules,
-)
+from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.errors import InputError
 from kproxy.explorer.errors import Refusal, cannot, not_found
 from kproxy.explorer.model.answer_cache import AnswerCache
@@ -143,7 +137,6 @@ class Model:
         self.judging = ""
         self.maps: AnswerCache[DrawnMap] = AnswerCache()
         self.edges: dict[tuple[object, ...], tuple[EdgeView, ...]] = {}
-        self._indexes: dict[Family, Index] = {}
         self._favoured: dict[str, KnownNetwork] = {}
         self._clients: dict[Family, tuple[Client, ...]] = {}
 
@@ -262,10 +255,8 @@ class Model:
 
     def index(self, family: Family) -> Index:
         """The rules of the one host of a dump. Raises InputError: there are none of the family."""
-        if family not in self._indexes:
-            assert self.known.rules is not None
-            self._indexes[family] = self.known.rules.index(family)
-        return self._indexes[family]
+        assert self.known.rules is not None
+        return self.known.rules.index(family)
 
     def _has_rules(self, family: Family) -> bool:
         try:
@@ -275,21 +266,8 @@ class Model:
 
     def surroundings(self, packet: Packet) -> Surroundings:
         """What a packet meets on the one host of a dump, beside its rules."""
-        rules = self.known.rules
-        assert rules is not None
-        localnet = any(map(shows_route_localnet, rules.rulesets))
-        found = surroundings_of_rules(self._named, packet, route_localnet=localnet)
-        if not self.known.sets:
-            return found
-        sets = MappingProxyType(self.known.sets)
-        hosts = tuple(dataclasses.replace(each, sets=sets) for each in found.fitting)
-        return dataclasses.replace(found, host=dataclasses.replace(found.host, sets=sets), fitting=hosts)
-
-    @cached_property
-    def _named(self) -> NamedAddresses:
-        rules = self.known.rules
-        assert rules is not None
-        return named_addresses(rules.rulesets, rules.nftables)
+        assert self.known.rules is not None
+        return self.known.rules.surroundings(packet, self.known.sets)
 
     def clients(self, family: Family) -> tuple[Client, ...]:
         """Who may ask the one host of a dump."""
