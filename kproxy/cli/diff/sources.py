@@ -30,7 +30,7 @@ from kproxy.words import listed
 
 if TYPE_CHECKING:
     from kproxy.cluster.snapshot.files import Files
-    from kproxy.explorer.export.commands import NodeOfSnapshot, Rendered
+    from kproxy.explorer.sources.source import SourceState
 
 _SHOWN = 5
 
@@ -112,16 +112,22 @@ class SideInput:
             return Family.IPV4
         return self._target.primary_family(self._config)
 
-    def cluster(self) -> Rendered | NodeOfSnapshot | None:
-        """What a page shows a map of; None of rules that stand alone, or without some of the objects."""
-        from kproxy.explorer.export.commands import NodeOfSnapshot, Rendered
+    def cluster(self) -> tuple[SourceState, str] | None:
+        """What a page shows a map of, and the node; None of rules that stand alone, or without some of the objects."""
+        from kproxy.cluster.snapshot.cluster import Cluster
+        from kproxy.explorer.export.commands import rendered_state
+        from kproxy.explorer.sources.source import SourceState
 
         if self._held is not None:
-            return NodeOfSnapshot(*self._held)
+            files, node = self._held
+            cluster = Cluster(files)
+            cluster.label = self.label
+            return SourceState(self.label, cluster), node
         if self._files is not None or self._choices.without:
             return None
         objects = self._sources.with_pods(self._read.raw)
-        return Rendered(objects, self._config, self._choices.how.features, self._target.node_name)
+        known = rendered_state(self.label, objects, self._config, self._choices.how.features)
+        return known, self._target.node_name
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""

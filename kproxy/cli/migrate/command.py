@@ -149,11 +149,11 @@ def command(
     addresses = (gap for each in found for gap in each.facts.unseen if gap.what == NODE_ADDRESSES)
     unseen += (*lacking, *dict.fromkeys(addresses))
     if html is not None:
-        from kproxy.explorer.export.commands import Rendered, migrate_page
+        from kproxy.explorer.export.commands import migrate_page, rendered_state
 
         with working("drawing the page"):
-            rendered = Rendered(sources.with_pods(read.raw), config, how.features)
+            known = rendered_state(read.label, sources.with_pods(read.raw), config, how.features, report.from_)
             text = click.unstyle("\n".join(report_lines(report)))
-            write_files({Path(html): migrate_page(report, read.label, rendered, text)})
+            write_files({Path(html): migrate_page(report, known, text)})
     write_result("Migration", report, output_format, chain(report_lines(report), unseen_lines(unseen)), unseen)
     exit_with(found=bool(report.findings), undecided=report.changes)

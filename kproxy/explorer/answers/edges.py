@@ -19,7 +19,7 @@ from kproxy.cluster.services_in_rules import Door as ToldDoor
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.clients import Client
-from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, share_of
+from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, Share, share_of
 from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView, UnreachedView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Owners
@@ -93,27 +93,24 @@ def _by_objects(
     selected, owners = facts.selected[port.name], model.owners
     used = selected.local if port.internal_policy_local else selected.cluster
     shares = dict(zip((each.address for each in used), shown_chances(len(used), mode), strict=True))
-    service = f"svc/{port.name.service}"
     for each in facts.state.endpoints.get(port.name, ()):
         address = each.address
         share = shares.get(address)
         _, shown, percents = share or _NO_CHANCE
-        target, node = owners.target(each.ip)
-        yield EdgeView(
-            service=service,
-            port=port.name.port,
-            protocol=port.name.protocol,
-            family=family.value,
-            endpoint=address,
-            target=target,
-            node=node,
-            state=state_of(each),
-            used=share is not None,
-            why="" if share is not None else why_not(each, port, selected),
-            chance=shown,
-            percent=percents,
-            varies=varies,
-        )
+        edge = _edge(port, family, address, *owners.target(each.ip), state_of(each), varies=varies)
+        why = "" if share is not None else why_not(each, port, selected)
+        yield msgspec.structs.replace(edge, used=share is not None, why=why, chance=shown, percent=percents)
+
+
+def _edge(
+    port: ServicePort, family: Family, endpoint: str, target: str, node: str, state: str, *, varies: bool
+) -> EdgeView:
+    """An edge that gets nothing."""
+    return EdgeView(
+        service=f"svc/{port.name.service}", port=port.name.port, protocol=port.name.protocol, family=family.value,
+        endpoint=endpoint, target=target, node=node, state=state, used=False, why="", chance=_NO_CHANCE[1],
+        percent=0.0, varies=varies,
+    )  # fmt: skip
 
 
 def _by_rules(
@@ -121,29 +118,12 @@ def _by_rules(
 ) -> Iterator[EdgeView]:
     """The edges as rules have them that were asked, also to endpoints that only the rules know."""
     wanted = {each.endpoint: each for each in _by_objects(model, facts, port, mode, family, varies)}
-    for address in dict.fromkeys((*wanted, *asked.chances, *asked.lost)):
-        edge, words = wanted.get(address), ""
-        if edge is None:
-            target, node, words = whose(model.owners, address)
-            edge = EdgeView(
-                service=f"svc/{port.name.service}",
-                port=port.name.port,
-                protocol=port.name.protocol,
-                family=family.value,
-                endpoint=address,
-                target=target,
-                node=node,
-                state=words,
-                used=False,
-                why="",
-                chance=_NO_CHANCE[1],
-                percent=0.0,
-                varies=varies,
-            )
+    chances = {address: Fraction(each.chance) for address, each in wanted.items()}
+    for address, share in shares_by_rules(facts, port, chances, asked, model.owners):
+        edge = wanted.get(address) or _edge(port, family, address, *whose(model.owners, address), varies=varies)
         if asked.open:
             yield msgspec.structs.replace(edge, why=asked.why_open)
             continue
-        share = share_of(address, asked, Fraction(edge.chance), facts.target.node_name, words or left_out(edge.why))
         chance = exact(share.chance)
         yield msgspec.structs.replace(
             edge,
@@ -156,6 +136,19 @@ def _by_rules(
             fault=share.fault,
             lost=exact(share.lost) if share.lost else "",
         )
+
+
+def shares_by_rules(
+    facts: NodeFacts, port: ServicePort, wanted: Mapping[str, Fraction], asked: Asked, owners: Owners
+) -> Iterator[tuple[str, Share]]:
+    """What each endpoint gets of rules that were asked, also those that only the rules choose; `wanted`: the chances
+    that the objects ask for."""
+    known = {each.address: each for each in facts.state.endpoints.get(port.name, ())}
+    selected = facts.selected[port.name]
+    for address in dict.fromkeys((*wanted, *asked.chances, *asked.lost)):
+        each = known.get(address)
+        why = whose(owners, address)[2] if each is None else _left_out(why_not(each, port, selected))
+        yield address, share_of(address, asked, wanted.get(address, Fraction(0)), facts.target.node_name, why)
 
 
 def whose(owners: Owners, endpoint: str) -> tuple[str, str, str]:
@@ -185,7 +178,7 @@ def why_not(endpoint: Endpoint, port: ServicePort, selected: SelectedEndpoints) 
     return why_unused(endpoint, port, selected) or "on another node, and the internal traffic policy is Local"
 
 
-def left_out(why: str) -> str:
+def _left_out(why: str) -> str:
     """Why an endpoint should not get what rules send to it."""
     return f"should get none: {why}" if why else ""
 

@@ -15,11 +15,11 @@ from kproxy.api.types.core import Service
 from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
 from kproxy.cluster.snapshot.host import HostFacts
-from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, left_out, shares_of, state_of, whose, why_not
+from kproxy.explorer.answers.edges import OBJECTS, RULES, asked_rules, shares_by_rules, shares_of, state_of, whose
 from kproxy.explorer.answers.reach import Matrix, matrix_of, node_addresses_of
 from kproxy.explorer.errors import not_found
 from kproxy.explorer.model.chances import percent
-from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share, share_of
+from kproxy.explorer.model.faults import LOST, MISSING, REFUSED, UNUSED, WRONG, Share
 from kproxy.explorer.model.model import Model, Work, family_named
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door
@@ -279,14 +279,10 @@ def _by_rules(
     owners: Owners,
 ) -> FanAddress:
     """An address as rules have it that were asked, also with endpoints that only the rules choose."""
-    node, selected = facts.target.node_name, facts.selected[port.name]
-    known = {each.address: each for each in facts.state.endpoints.get(port.name, ())}
-    ends = []
-    for address in dict.fromkeys((*shares, *asked.chances, *asked.lost)):
-        each = known.get(address)
-        why_none = whose(owners, address)[2] if each is None else left_out(why_not(each, port, selected))
-        share = share_of(address, asked, shares.get(address, Fraction(0)), node, why_none)
-        ends.append(_fan_endpoint(address, share, shares.get(address, Fraction(0)), owners))
+    ends = [
+        _fan_endpoint(address, share, shares.get(address, Fraction(0)), owners)
+        for address, share in shares_by_rules(facts, port, shares, asked, owners)
+    ]
     faults = [each.fault for each in ends]
     verdict, why = wanted.verdict, wanted.why
     if asked.chances or asked.lost:

@@ -7,7 +7,7 @@ views alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,7 +23,7 @@ from kproxy.cluster.journey.path import Journey
 from kproxy.cluster.journey.question import PathQuestion
 from kproxy.cluster.migrate.report import MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
-from kproxy.cluster.snapshot.files import Files, MemoryFiles
+from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.dataplane.compare.compare import Comparison, comparison_record
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.packet import parse_endpoint
@@ -95,7 +95,8 @@ def journeys_page(network: KnownNetwork, question: PathQuestion, found: Sequence
     known = journeys_answer(network, doors, question, found)
     missing: list[str] = []
     home = cluster.pods[question.client.removeprefix(POD)].node if question.client.startswith(POD) else question.client
-    drawn = _map_of(cluster, missing, home if home in network.cluster.hosts and cluster.hosts[home].has_node else "")
+    node = home if home in cluster.hosts and cluster.hosts[home].has_node else ""
+    drawn = _map_of(_model(cluster), missing, node, whole=False)
     if drawn is not None and _is_large(cluster):
         drawn = _on_the_way(drawn, known, doors)
         missing.append(f"Of {cluster.label} this file has the hosts on the way only.")
@@ -106,12 +107,16 @@ def journeys_page(network: KnownNetwork, question: PathQuestion, found: Sequence
     return _page("trace", ("ask", request), title, cluster.label, data, text)
 
 
-def _map_of(cluster: Cluster, missing: list[str], node: str = "") -> MapView | None:
-    """The map as clients on a node have it; None if it cannot be drawn, and why into `missing`."""
-    return _drawn(Model(SourceState(cluster.label, cluster), 1), node, missing)
+def _model(cluster: Cluster) -> Model:
+    return Model(SourceState(cluster.label, cluster), 1)
 
 
-def _drawn(model: Model, node: str, missing: list[str]) -> MapView | None:
+def _map_of(model: Model, missing: list[str], node: str = "", *, whole: bool = True) -> MapView | None:
+    """The map as clients on a node have it; None, and why into `missing`, if it cannot be drawn, or if it is to be
+    `whole` and is a large cluster's."""
+    if whole and _is_large(model.cluster):
+        missing.append("There is no map of so large a cluster in this file.")
+        return None
     try:
         return draw_map(model, node if node in model.nodes else "", Work(_SECONDS))
     except KproxyError as error:
@@ -141,12 +146,7 @@ def _on_the_way(drawn: MapView, known: Answer, doors: Doors) -> MapView:
 def audit_page(report: AuditReport, cluster: Cluster, text: str) -> str:
     """What is wrong in a cluster, on its map. `text` is what `kproxy audit` prints."""
     missing: list[str] = []
-    drawn: object = None
-    if _is_large(cluster):
-        missing.append("There is no map of so large a cluster in this file.")
-    else:
-        drawn = _map_of(cluster, missing)
-    data = {"audit": report, "map": drawn, "missing": missing}
+    data = {"audit": report, "map": _map_of(_model(cluster), missing), "missing": missing}
     return _page("audit", ("audit", {}), report.source, report.source, data, text, created=report.created)
 
 
@@ -154,21 +154,19 @@ def diff_page(
     found: Comparison,
     labels: Sequence[str],
     text: str,
-    sides: Sequence[Rendered | NodeOfSnapshot | None] = (None, None),
+    sides: Sequence[tuple[SourceState, str] | None] = (None, None),
 ) -> str:
     """Where two rule sets differ, each difference with both ways of a packet, and the map of sides with objects.
 
     Args:
         text: what `kproxy diff` prints.
-        sides: the cluster that each is of; None of rules of which that is not known.
+        sides: the cluster that each is of, and the node; None of rules of which that is not known.
     """
     missing: list[str] = []
-    models = [None if side is None else Model(side.known(label), 1) for side, label in zip(sides, labels, strict=True)]
-    nodes = tuple(dict.fromkeys(side.node for side in sides if side is not None and side.node))[:1]
-    maps = [
-        None if side is None or model is None else _side_map(model, side.node, missing)
-        for side, model in zip(sides, models, strict=True)
-    ]
+    models = [None if side is None else Model(side[0], 1) for side in sides]
+    named = ["" if side is None else side[1] for side in sides]
+    nodes = tuple(dict.fromkeys(filter(None, named)))[:1]
+    maps = [None if model is None else _map_of(model, missing, node) for model, node in zip(models, named, strict=True)]
     differences = [each for group in found.findings for each in group]
     record = comparison_record(replace(found, differences=tuple(differences)), labels)
     findings = [
@@ -210,58 +208,28 @@ def _services_of(item: Difference, models: Iterable[Model | None]) -> tuple[str,
     return tuple(dict.fromkeys(name for model in models if model is not None for name in services_at(model, sent)))
 
 
-def _side_map(model: Model, node: str, missing: list[str]) -> MapView | None:
-    """The map of a side, as clients on its node have it; None of a large one."""
-    if _is_large(model.cluster):
-        missing.append("There is no map of so large a cluster in this file.")
-        return None
-    return _drawn(model, node, missing)
+def rendered_state(
+    label: str,
+    objects: Sequence[RawObject],
+    config: KubeProxyConfiguration,
+    features: Features,
+    mode: str | None = None,
+) -> SourceState:
+    """What a command rendered rules from, as a cluster; `mode` goes before the configuration's."""
+    files = EditedFiles(MemoryFiles(label), Edited(by_key(objects)))
+    cluster = RenderedCluster(files, config, ObjectChoices(mode, features))
+    cluster.label = label
+    return SourceState(label, cluster)
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """What a command rendered rules from.
-
-    Attributes:
-        config: kube-proxy's, with its mode.
-        node: whose rules they are; "" for all.
-    """
-
-    objects: Sequence[RawObject]
-    config: KubeProxyConfiguration
-    features: Features
-    node: str = ""
-
-    def known(self, label: str, mode: str | None = None) -> SourceState:
-        """The cluster; `mode` goes before the configuration's."""
-        files = EditedFiles(MemoryFiles(label), Edited(by_key(self.objects)))
-        cluster = RenderedCluster(files, self.config, ObjectChoices(mode, self.features))
-        cluster.label = label
-        return SourceState(label, cluster)
-
-
-@dataclass(frozen=True)
-class NodeOfSnapshot:
-    """A node of a snapshot, with the rules that it had."""
-
-    files: Files
-    node: str
-
-    def known(self, label: str) -> SourceState:
-        """The cluster."""
-        cluster = Cluster(self.files)
-        cluster.label = label
-        return SourceState(label, cluster)
-
-
-def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: str) -> str:
+def migrate_page(report: MigrateReport, known: SourceState, text: str) -> str:
     """What changes with the mode, each finding with both ways of a packet, and the cluster's map.
 
     Args:
-        label: of the objects.
+        known: the cluster in the mode that it has.
         text: what `kproxy migrate` prints.
     """
-    known = rendered.known(label, report.from_)
+    label = known.label
     explorer = Explorer(StillSource(MANIFESTS, label, lambda: known))
     found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
     if report.tried:
@@ -270,7 +238,7 @@ def migrate_page(report: MigrateReport, label: str, rendered: Rendered, text: st
     if _is_large(explorer.model.cluster):
         missing.append("There is no map of so large a cluster in this file, and no way of a packet.")
     else:
-        drawn = draw_map(explorer.model, rendered.node, Work(_SECONDS))
+        drawn = draw_map(explorer.model, "", Work(_SECONDS))
         left = both_ways(explorer, found, asks)
         if left:
             missing.append(f"{left} questions that show findings are not answered.")
