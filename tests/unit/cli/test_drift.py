@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import msgspec
 import pytest
@@ -264,7 +264,7 @@ def test_what_a_live_cluster_outgrows_is_in_motion(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(drift, "find_drift", lambda *_args: reports.pop(0))
     monkeypatch.setattr("time.sleep", waits.append)
     first = DriftReport("n1", "here", "nft", "", (lasting, passing))
-    settled = drift._settled(first, Mock(), Mock())
+    settled = drift._settled(first, MagicMock(), Mock())
     assert (settled.findings, settled.moving, waits) == ((lasting,), 1, [2.0, 2.0])
     assert "1 change in motion: found at first, and gone when it was read again" in describe(settled)
 
