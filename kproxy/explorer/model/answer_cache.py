@@ -1,4 +1,4 @@
-"""What takes long to make, kept for who asks the same again: copies, and maps as they are sent, of some MB."""
+"""What takes long to make, kept for who asks the same again: copies, maps as they are sent, of some MB, and rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class AnswerCache(Generic[Made]):
     """What was made by what was asked; those that were asked for last are kept. Thread-safe: who wants what somebody
     else makes waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_KEPT) -> None:
+        """`most`: how many are kept."""
+        self._most = most
         self._lock = threading.Lock()
         self._making: dict[Hashable, threading.Lock] = {}
         self._known: OrderedDict[Hashable, Made] = OrderedDict()
@@ -38,6 +40,6 @@ class AnswerCache(Generic[Made]):
             if final:
                 with self._lock:
                     self._known[key] = found
-                    while len(self._known) > MAX_KEPT:
+                    while len(self._known) > self._most:
                         self._known.popitem(last=False)
             return found

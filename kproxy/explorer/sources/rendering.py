@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -37,16 +37,12 @@ from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
+from kproxy.explorer.model.answer_cache import AnswerCache
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, Rendered, Target, render_state
 from kproxy.render.explain import objects_of
 from kproxy.render.origin import RenderedObject, RenderedRule
-
-Made = TypeVar("Made")
-
-_KEPT: Final = 4
-"""Nodes and families whose rules are kept by Service."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,8 @@ class Rendering:
         self._nodes = {node.metadata.name: node for node in manifests.nodes}
         self._facts: dict[tuple[str, Family], NodeFacts] = {}
         self._foreign: dict[tuple[str, Family], ForeignRules] = {}
-        self._explained: OrderedDict[tuple[str, Family], Lazy[Explained]] = OrderedDict()
-        self._shared: dict[bytes, Lazy[Index]] = {}
+        self._explained: AnswerCache[Explained] = AnswerCache()
+        self._shared: AnswerCache[Index] = AnswerCache(sys.maxsize)
         self._lock = threading.RLock()
 
     @cached_property
@@ -104,7 +100,7 @@ class Rendering:
         """The same where a Service gets what several claim; see `RenderOptions`."""
         made = copy.copy(self)
         made._favoured = service
-        made._explained = OrderedDict()
+        made._explained = AnswerCache()
         return made
 
     def config_of(self, host: HostFacts) -> KubeProxyConfiguration:
@@ -159,14 +155,8 @@ class Rendering:
 
     def explained(self, host: HostFacts, family: Family) -> Explained:
         """The node's rules by Service; of the nodes that were asked for last they are kept."""
-        with self._lock:
-            key = (host.name, family)
-            lazy = self._explained.setdefault(key, Lazy())
-            self._explained.move_to_end(key)
-            while len(self._explained) > _KEPT:
-                self._explained.popitem(last=False)
         with collector_paused():
-            return lazy.get(lambda: Explained(self.rendered(host, family)))
+            return self._explained.get((host.name, family), lambda: (Explained(self.rendered(host, family)), True))
 
     def index(self, host: HostFacts, family: Family) -> Index:
         """All rules of the node, for the model. Nodes with the same rules, and no others known, share them."""
@@ -175,9 +165,7 @@ class Rendering:
             if host.host_rules is not None:
                 return self._index(rendered, host, family)
             key = hashlib.blake2b(rendered.restore_text.encode()).digest()
-            with self._lock:
-                lazy = self._shared.setdefault(key, Lazy())
-            return lazy.get(lambda: self._index(rendered, host, family))
+            return self._shared.get(key, lambda: (self._index(rendered, host, family), True))
 
     def _index(self, rendered: Rendered, host: HostFacts, family: Family) -> Index:
         found = self.with_foreign(rules_of(rendered), host, family)
@@ -198,20 +186,6 @@ class Rendering:
     def with_open(self, rules: SideRules, family: Family, lacking: Lacking) -> SideRules:
         """Rules with rules that leave open what Services lack."""
         return replace(rules, iptables=open_services(rules.iptables, family, self.manifests, lacking))
-
-
-class Lazy(Generic[Made]):
-    """What is made when it is first wanted, by one thread; others who want the same wait for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: Made | None = None
-
-    def get(self, make: Callable[[], Made]) -> Made:
-        with self._lock:
-            if self._found is None:
-                self._found = make()
-            return self._found
 
 
 class Explained:
