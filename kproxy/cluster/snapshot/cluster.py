@@ -173,11 +173,9 @@ class Cluster:
         return (Missing(path, self._why.get(path, ""), "its rules, links and routes are unknown"),)
 
 
-def read_snapshot(
-    path: str | os.PathLike[str], tell: Callable[[str], None] = lambda _text: None, assumed: Assumed = NOTHING
-) -> Cluster:
-    """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. `tell`, `assumed` and errors are `Cluster`'s."""
-    return Cluster(open_files(path), tell=tell, assumed=assumed)
+def read_snapshot(path: str | os.PathLike[str]) -> Cluster:
+    """Reads a snapshot: a directory, .tar.gz, .tar.zst or .tar. Errors are `Cluster`'s."""
+    return Cluster(open_files(path))
 
 
 def object_contents(files: Files) -> dict[str, bytes]:

@@ -357,11 +357,11 @@ def _is_ready(node: Object) -> bool | None:
     return None
 
 
-def family_named(text: str | None, known: Sequence[Family], field: str = "family") -> Family:
+def family_named(text: str | None, known: Sequence[Family]) -> Family:
     """A family by its name; the first known for None. Raises Refusal."""
     if not text:
         return known[0] if known else Family.IPV4
     for each in Family:
         if each.value == text:
             return each
-    raise Refusal(400, f"{field}: IPv4 or IPv6 expected", field)
+    raise Refusal(400, "family: IPv4 or IPv6 expected", "family")
