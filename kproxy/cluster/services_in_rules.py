@@ -7,7 +7,7 @@ In large clusters it leaves the comments out: such Services are not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,6 +69,33 @@ def doors_told(rules: HostRules) -> tuple[Door, ...]:
         if key not in found or door.kind == CLUSTER_IP:  # a rule that refuses does not say which kind of address it is
             found[key] = door
     return tuple(sorted(found.values(), key=lambda each: (each.service, each.port, each.protocol)))
+
+
+def services_told(doors: Iterable[Door]) -> tuple[Service, ...]:
+    """The Services as objects, in order, as far as rules tell them: names, ports and addresses."""
+    found: dict[str, list[Door]] = {}
+    for door in doors:
+        found.setdefault(door.service, []).append(door)
+    return tuple(_service_told(*each) for each in sorted(found.items()))
+
+
+def _service_told(key: str, doors: Iterable[Door]) -> Service:
+    found: dict[str, dict[str, None]] = {}
+    ports: dict[tuple[str, str], dict[bool, int]] = {}
+    for door in doors:
+        found.setdefault(door.kind, {})[door.address] = None
+        ports.setdefault((door.port, door.protocol), {})[door.kind == NODE_PORT] = door.number
+    own = tuple(found.get(CLUSTER_IP, ()))
+    spec = ServiceSpec(
+        cluster_ip=own[0] if own else "", cluster_ips=own, external_ips=tuple(found.get(EXTERNAL_IP, ())),
+        ports=tuple(
+            ServicePort(numbers.get(False, 0), name, protocol, node_port=numbers.get(True, 0))
+            for (name, protocol), numbers in ports.items()
+        ),
+    )  # fmt: skip
+    ingress = tuple(LoadBalancerIngress(ip) for ip in found.get(LOAD_BALANCER_IP, ()))
+    namespace, _, name = key.partition("/")
+    return Service(ObjectMeta(name, namespace), spec, ingress)
 
 
 def endpoints_told(rules: HostRules, family: Family) -> Iterator[str]:
@@ -154,7 +181,7 @@ class RecordedServices:
     @property
     def manifests(self) -> Manifests:
         """The Services as objects, as far as rules tell them: names, ports and addresses."""
-        return Manifests(services=tuple(map(self._object, self.keys)))
+        return Manifests(services=services_told(self._doors))
 
     def families(self, key: str) -> list[Family]:
         """The families in which rules know a Service."""
@@ -192,24 +219,6 @@ class RecordedServices:
         more = [] if port.endpoints else ["no rule translates to an endpoint"]
         ends = tuple(EndpointExplanation(each, "", False, "in the rules", ("rules",), "") for each in port.endpoints)
         return ServicePortExplanation(name, protocol, (*facts, *more), ends, tuple(port.rules))
-
-    def _object(self, key: str) -> Service:
-        found: dict[str, dict[str, None]] = {}
-        ports: dict[tuple[str, str], dict[bool, int]] = {}
-        for door in (each for each in self._doors if each.service == key):
-            found.setdefault(door.kind, {})[door.address] = None
-            ports.setdefault((door.port, door.protocol), {})[door.kind == NODE_PORT] = door.number
-        own = tuple(found.get(CLUSTER_IP, ()))
-        spec = ServiceSpec(
-            cluster_ip=own[0] if own else "", cluster_ips=own, external_ips=tuple(found.get(EXTERNAL_IP, ())),
-            ports=tuple(
-                ServicePort(numbers.get(False, 0), name, protocol, node_port=numbers.get(True, 0))
-                for (name, protocol), numbers in ports.items()
-            ),
-        )  # fmt: skip
-        ingress = tuple(LoadBalancerIngress(ip) for ip in found.get(LOAD_BALANCER_IP, ()))
-        namespace, _, name = key.partition("/")
-        return Service(ObjectMeta(name, namespace), spec, ingress)
 
     def _port(self, family: Family, name: str, protocol: str) -> _Port:
         return self._ports.setdefault((family, name, protocol.upper()), _Port())

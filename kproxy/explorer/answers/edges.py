@@ -14,13 +14,13 @@ import msgspec
 
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.services_in_rules import CLUSTER_IP, EXTERNAL_IP, LOAD_BALANCER_IP, NODE_PORT
+from kproxy.cluster.services_in_rules import CLUSTER_IP
 from kproxy.cluster.services_in_rules import Door as ToldDoor
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.model.chances import chances, percent, shown_chances
 from kproxy.explorer.model.clients import Client
 from kproxy.explorer.model.faults import LOST, NOBODY, NOT_THERE, Share, share_of
-from kproxy.explorer.model.map_data import EdgeView, PortView, ServiceView, UnreachedView
+from kproxy.explorer.model.map_data import EdgeView, UnreachedView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Owners
 from kproxy.explorer.model.rule_chances import Asked, Door, refuses_as_kube_proxy
@@ -188,9 +188,9 @@ def _left_out(why: str) -> str:
 
 def told_of(
     model: Model, client: str, work: Work
-) -> tuple[tuple[ServiceView, ...], tuple[EdgeView, ...], tuple[UnreachedView, ...], int, Mapping[Family, Client]]:
-    """The Services that a dump tells of, where they lead, the ports that lead nowhere, how many ports have not been
-    asked yet, and in each family who asks where it is worst, unless all fare alike.
+) -> tuple[tuple[EdgeView, ...], tuple[UnreachedView, ...], int, Mapping[str | Family, Client]]:
+    """Where the Services lead that a dump tells of, the ports that lead nowhere, how many ports have not been asked
+    yet, and for each Service and family who asks where it is worst, unless all fare alike.
 
     Args:
         client: who asks; "": of each port the one for whom it is worst.
@@ -198,9 +198,6 @@ def told_of(
     Raises:
         Refusal: there is no such client.
     """
-    found: dict[str, list[ToldDoor]] = {}
-    for door in model.told:
-        found.setdefault(door.service, []).append(door)
     edges: list[EdgeView] = []
     unreached: list[UnreachedView] = []
     pending = 0
@@ -221,10 +218,7 @@ def told_of(
                     told = _how_good(answer), sender
                     worst[key] = min(worst.get(key, told), told, key=lambda pair: pair[0])
                 edges += _told_edges(door, answer, "" if alike else sender.label)
-    askers = {key: sender for key, (_, sender) in worst.items()}
-    services = tuple(_told_service(name, doors, askers.get(name)) for name, doors in found.items())
-    of_families = {key: sender for key, sender in askers.items() if isinstance(key, Family)}
-    return services, tuple(edges), tuple(unreached), pending, of_families
+    return tuple(edges), tuple(unreached), pending, {key: sender for key, (_, sender) in worst.items()}
 
 
 def _how_good(asked: Asked) -> tuple[int, Fraction]:
@@ -273,35 +267,6 @@ def _told_edges(door: ToldDoor, asked: Asked, sender: str) -> Iterator[EdgeView]
             fault=LOST if lost else "",
             lost=exact(lost) if lost else "",
         )
-
-
-def _told_service(name: str, doors: Sequence[ToldDoor], asker: Client | None) -> ServiceView:
-    def addresses(kind: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(door.address for door in doors if door.kind == kind))
-
-    node_ports = {(door.port, door.protocol): door.number for door in doors if door.kind == NODE_PORT}
-    numbers = {(door.port, door.protocol): door.number for door in doors if door.kind != NODE_PORT}
-    names = dict.fromkeys((door.port, door.protocol) for door in doors)
-    balanced = addresses(LOAD_BALANCER_IP)
-    namespace, _, short = name.partition("/")
-    return ServiceView(
-        id=f"svc/{name}",
-        namespace=namespace,
-        name=short,
-        type="LoadBalancer" if balanced else "NodePort" if node_ports else "ClusterIP",
-        cluster_ips=addresses(CLUSTER_IP),
-        external_ips=addresses(EXTERNAL_IP),
-        load_balancer_ips=balanced,
-        internal_policy="",
-        external_policy="",
-        affinity="",
-        skipped="",
-        ports=tuple(
-            PortView(port, protocol, numbers.get((port, protocol), 0), "", node_ports.get((port, protocol), 0))
-            for port, protocol in names
-        ),
-        asker="" if asker is None else asker.id,
-    )
 
 
 def _unreached(door: ToldDoor, asked: Asked) -> Iterator[UnreachedView]:

@@ -8,18 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from kproxy.api.types.core import Node, Service
 from kproxy.cluster.facts.links import Link
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.journey.known import OUTSIDE
 from kproxy.cluster.pods import Pod
+from kproxy.cluster.services_in_rules import services_told
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane.model.host import Interface
 from kproxy.dataplane.model.packet import parse_ip
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.edges import edges_of, told_of
 from kproxy.explorer.errors import not_found
-from kproxy.explorer.model.clients import NODE
+from kproxy.explorer.model.clients import NODE, Client
 from kproxy.explorer.model.clients import OUTSIDE as OUTSIDE_CLIENT
 from kproxy.explorer.model.map_data import (
     ClientView,
@@ -125,7 +128,8 @@ def _one_host(model: Model, client: str, work: Work) -> MapView:
     host = NodeView(
         "node/host", "host", (), (), "", None, False, True, " and ".join(model.modes_told), True, "", (), ()
     )
-    services, edges, unreached, pending, worst = told_of(model, client, work)
+    edges, unreached, pending, worst = told_of(model, client, work)
+    services = tuple(_told(each, worst.get(each.metadata.key)) for each in services_told(model.told))
     outside = []
     for family in model.families:
         by_id = {each.id: each for each in model.clients(family)}
@@ -273,6 +277,17 @@ def _service(service: Service) -> ServiceView:
         skipped=why_skipped(service),
         ports=tuple(ports),
     )
+
+
+def _told(service: Service, asker: Client | None) -> ServiceView:
+    """A Service as far as one host's rules tell it."""
+    found = _service(service)
+    ports = tuple(msgspec.structs.replace(each, target="") for each in found.ports)
+    kind = "NodePort" if any(each.node_port for each in ports) else "ClusterIP"
+    return msgspec.structs.replace(
+        found, type="LoadBalancer" if found.load_balancer_ips else kind, internal_policy="", external_policy="",
+        affinity="", skipped="", ports=ports, asker="" if asker is None else asker.id,
+    )  # fmt: skip
 
 
 def _outside(model: Model, networks: Sequence[NetworkView]) -> Iterator[OutsideView]:
