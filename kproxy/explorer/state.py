@@ -14,9 +14,9 @@ from kproxy import __version__
 from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
 from kproxy.errors import KproxyError
+from kproxy.explorer.answer_cache import AnswerCache
 from kproxy.explorer.answers.audit import audit_report
 from kproxy.explorer.errors import Refusal, bad_input, cannot
-from kproxy.explorer.model.answer_cache import AnswerCache
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster

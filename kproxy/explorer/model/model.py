@@ -26,8 +26,8 @@ from kproxy.dataplane import DataplaneError, Index, Packet, trace
 from kproxy.dataplane.model.packet import parse_endpoint
 from kproxy.dataplane.query.assumptions import Surroundings
 from kproxy.errors import InputError
+from kproxy.explorer.answer_cache import AnswerCache
 from kproxy.explorer.errors import Refusal, cannot, not_found
-from kproxy.explorer.model.answer_cache import AnswerCache
 from kproxy.explorer.model.clients import Client, clients_of
 from kproxy.explorer.model.map_data import DrawnMap, EdgeView
 from kproxy.explorer.model.owners import Doors, Owners

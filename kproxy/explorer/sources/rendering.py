@@ -37,7 +37,7 @@ from kproxy.cluster.snapshot.layout import RULES, host_file
 from kproxy.dataplane import Index
 from kproxy.dataplane.concrete.state import Note
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.explorer.model.answer_cache import AnswerCache
+from kproxy.explorer.answer_cache import AnswerCache
 from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, Rendered, Target, render_state
