@@ -327,7 +327,7 @@ def test_the_modes_of_one_cluster(kproxy: Run) -> None:
     answer = json.loads(done.stdout)
     assert any("INVALID" in item["conditions"] and item["a"] == "drops it" for item in answer["differences"])
     # An option of one mode says something as long as one side is in that mode.
-    note = "note: --feature random-fully says nothing in nftables mode: it is for iptables mode\n"
+    note = "note: --feature random-fully says nothing in nftables mode: it is for iptables and ipvs mode\n"
     for option in ("--mode", "--mode-b"):
         told = kproxy("diff", side, side, option, "nftables", "--text", "--feature", "random-fully=off")
         assert (note in told.stderr) is (option == "--mode")
