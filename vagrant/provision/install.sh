@@ -23,7 +23,7 @@ esac
 install_debian_packages() {
     # gcc and the headers are for python-iptables, which compiles a small extension.
     missing=""
-    for package in python3 python3-venv python3-dev gcc libc6-dev iptables nftables ipset conntrack iproute2 iputils-ping kmod procps; do
+    for package in python3 python3-venv python3-dev gcc libc6-dev iptables nftables ipset ipvsadm conntrack iproute2 iputils-ping kmod procps; do
         dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0

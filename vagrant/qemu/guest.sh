@@ -2,12 +2,14 @@
 # What the guest runs once it is up, as a systemd unit: the provisioning scripts that Vagrant's machines run, with their
 # output on the second serial line, then the result as a last line, which test.sh on the other side waits for.
 #
-# usage: guest.sh STEPS [ARGUMENT...]     STEPS: overlay, checks, or both with a comma; the arguments are check.sh's
+# usage: guest.sh STEPS PACKETS [ARGUMENT...]     STEPS: of overlay, checks, ipvs, with commas; PACKETS: of ipvs; the
+# arguments are check.sh's
 set -u
 
 tree=/usr/src/kproxy
 steps=,$1,
-shift
+packets=$2
+shift 2
 line=/dev/ttyS1
 provision=$tree/vagrant/provision
 
@@ -67,6 +69,11 @@ main() {
     esac
     case $steps in *,checks,*)
         sh "$provision/check.sh" "$tree" "$@" || result=$?
+        ;;
+    esac
+    case $steps in *,ipvs,*)
+        modprobe ip_vs
+        (cd "$tree" && /opt/kproxy/bin/python -m vagrant.checks.ipvs --packets "$packets") || result=1
         ;;
     esac
     echo "kproxy-vm-result $result"

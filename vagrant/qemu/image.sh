@@ -19,7 +19,7 @@ log=$cache/build.log
 . "$tree/scripts/common.sh"
 # Python is compiled against while the image is built; the compiler does not stay.
 build_packages="gcc libc6-dev python3-dev"
-packages="linux-image-cloud-amd64 systemd-sysv udev python3 python3-venv iptables nftables ipset conntrack iproute2 iputils-ping kmod procps $build_packages"
+packages="linux-image-cloud-amd64 systemd-sysv udev python3 python3-venv iptables nftables ipset ipvsadm conntrack iproute2 iputils-ping kmod procps $build_packages"
 
 bootstrap() {
     # No initramfs: the cloud kernel has NVMe and ext4 built in, so it mounts its disk by itself.

@@ -4,9 +4,10 @@
 #
 # usage: test.sh [ARGUMENT...]     the arguments are check.sh's, a scenario's name for instance
 #   VM_ACCEL     kvm, tcg, or auto (the default): kvm if a kernel really boots with it, else tcg
-#   VM_STEPS     overlay, checks, or overlay,checks (the default); image: only build the image
+#   VM_STEPS     some of overlay,checks,ipvs (the default: all); image: only build the image
+#   VM_PACKETS   how many packets the step ipvs sends in each scenario and family, 4 by default
 #   VM_GOLDEN    the folder of scenarios, rules_golden by default
-#   VM_TIMEOUT   seconds the guest may take, 600 by default
+#   VM_TIMEOUT   seconds the guest may take, 900 by default
 #   VM_APPEND    more for the guest kernel's command line
 #   VM_LOG       where the whole log goes, $KPROXY_CACHE/vm/last.log by default
 # exit: 0 all as expected, 1 differences or a guest that did not finish, 2 bad usage
@@ -15,8 +16,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$here/../.." && pwd)
 cache=${KPROXY_CACHE:-${HOME:-/root}/.cache/kproxy}/vm
-limit=${VM_TIMEOUT:-600}
-steps=${VM_STEPS:-overlay,checks}
+limit=${VM_TIMEOUT:-900}
+packets=${VM_PACKETS:-4}
+steps=${VM_STEPS:-overlay,checks,ipvs}
 golden=${VM_GOLDEN:-$tree/rules_golden}
 log=${VM_LOG:-$cache/last.log}
 temporary=${TMPDIR:-/tmp}
@@ -29,10 +31,9 @@ case ${VM_ACCEL:-auto} in
     auto | kvm | tcg) ;;
     *) fail 2 "VM_ACCEL must be auto, kvm or tcg, not '$VM_ACCEL'" ;;
 esac
-case $steps in
-    image | overlay | checks | overlay,checks) ;;
-    *) fail 2 "VM_STEPS must be image, overlay, checks or overlay,checks, not '$steps'" ;;
-esac
+[[ $packets =~ ^[1-9][0-9]*$ ]] || fail 2 "VM_PACKETS must be a number of packets, not '$packets'"
+[[ $steps =~ ^(image|(overlay|checks|ipvs)(,(overlay|checks|ipvs))*)$ ]] ||
+    fail 2 "VM_STEPS must be image, or some of overlay, checks and ipvs with commas, not '$steps'"
 # All of this is checked before anything is installed or booted for nothing.
 [ -d "$golden" ] || fail 2 "VM_GOLDEN must be a folder of scenarios, not '$golden'"
 check_sources
@@ -127,7 +128,7 @@ install_kproxy() {
 Description=kproxy's checks
 [Service]
 Type=oneshot
-ExecStart=/bin/sh /usr/src/kproxy/vagrant/qemu/guest.sh $steps $*
+ExecStart=/bin/sh /usr/src/kproxy/vagrant/qemu/guest.sh $steps $packets $*
 # However it ends, so does the guest.
 ExecStopPost=/bin/systemctl poweroff --force --force
 StandardOutput=journal+console

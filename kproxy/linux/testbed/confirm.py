@@ -68,6 +68,7 @@ class Kernels:
         self._stack = ExitStack()
         try:
             self._beds = tuple(self._stack.enter_context(ScratchHost(family, rules)) for rules in (one, other))
+            self._judges = tuple(Judge(family, bed) for bed in self._beds)
         except BaseException:
             self._stack.close()
             raise
@@ -105,10 +106,12 @@ class Kernels:
                 sent = bed.send(situation.host, situation.packet, situation.connection, tries)
                 seen[side] |= dict.fromkeys(sent)
             for side, name in enumerate("AB"):
-                strange = [item for item in seen[side] if not self._may_be(side, traces[side], item)]
+                strange = [item for item in seen[side] if not self._judges[side].may_be(traces[side], item)]
                 if strange:
                     return Confirmation(KernelVerdict.REFUTED, self._words(seen), f"{name}: {_text(strange[0])}")
-            told_apart = any(not self._may_be(side, traces[1 - side], item) for side in (0, 1) for item in seen[side])
+            told_apart = any(
+                not self._judges[side].may_be(traces[1 - side], item) for side in (0, 1) for item in seen[side]
+            )
             tries = tries * 4 if tries > 1 else _MAX_TRIES + 1
         return Confirmation(KernelVerdict.CONFIRMED if told_apart else KernelVerdict.NOT_SHOWN, self._words(seen))
 
@@ -116,15 +119,23 @@ class Kernels:
         first, second = (tuple(dict.fromkeys(map(_text, items))) for items in seen)
         return first, second
 
-    def _may_be(self, side: int, trace: TraceResult, seen: Observed | None) -> bool:
-        """Whether a trace says that this may be seen on this side's host."""
+
+class Judge:
+    """What a trace says of a packet beside what is seen of it on a scratch host."""
+
+    def __init__(self, family: Family, bed: ScratchHost) -> None:
+        self._family = family
+        self._bed = bed
+
+    def may_be(self, trace: TraceResult, seen: Observed | None) -> bool:
+        """Whether a trace says that this may be seen."""
         return any(
-            self._is(side, trace, item, seen)
+            self._is(trace, item, seen)
             for outcome in trace.outcomes
             for item in (outcome.possible if outcome.verdict == INDETERMINATE else (outcome,))
         )
 
-    def _is(self, side: int, trace: TraceResult, outcome: Outcome, seen: Observed | None) -> bool:
+    def _is(self, trace: TraceResult, outcome: Outcome, seen: Observed | None) -> bool:
         if outcome.verdict == DROP or seen is None:
             return outcome.verdict == DROP and seen is None
         if outcome.verdict == REJECT:
@@ -132,7 +143,7 @@ class Kernels:
         if outcome.verdict != ACCEPT or seen.kind != "packet":
             return False
         packet, sent = outcome.packet, trace.packet
-        own = {address_text(self._family, item) for item in self._beds[side].own.values()}
+        own = {address_text(self._family, item) for item in self._bed.own.values()}
         source = (seen.src, seen.sport) == (address_text(self._family, sent.src or 0), sent.sport)
         if outcome.snat:
             chosen = seen.src in own or packet.src == sent.src
@@ -143,6 +154,11 @@ class Kernels:
             return False
         link = local or packet.out_interface in (None, LOOPBACK, seen.where)
         return source and there and link
+
+    @staticmethod
+    def words(seen: Observed | None) -> str:
+        """What was seen, in words."""
+        return _text(seen)
 
 
 def _text(seen: Observed | None) -> str:

@@ -109,6 +109,11 @@ class ScratchHost:
         """Ends everything."""
         self._stack.close()
 
+    @property
+    def namespace(self) -> Namespace:
+        """Where the rules are."""
+        return self._node
+
     def send(self, host: Host, packet: Packet, connection: Connection, tries: int = 1) -> list[Observed | None]:
         """What becomes of the packet, each time as if it were the first one: None: nothing is seen of it.
 

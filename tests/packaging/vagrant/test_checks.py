@@ -170,3 +170,17 @@ def test_an_unreadable_scenario_is_bad_input(tmp_path: Path) -> None:
     code, said = run_checks("--directory", str(tmp_path), "broken")
     assert code == 2, said
     assert "packets.yaml" in said
+
+
+def test_ipvs_needs_a_kernel_with_it() -> None:
+    """The check is for the virtual machine's kernel. Where there is no IPVS, nothing passes for checked."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vagrant.checks.ipvs", "--packets", "1", "minikube"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    if Path("/proc/net/ip_vs").exists():
+        assert done.returncode == 0, done.stdout
+    else:
+        assert done.returncode == 1
+        assert "ipvs: 0 packets sent; 1 scenarios differ" in done.stdout
+        assert "Traceback" not in done.stderr

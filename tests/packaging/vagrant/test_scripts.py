@@ -103,7 +103,7 @@ def bare_path(folder: Path) -> str:
     [
         ([], {"VM_ACCEL": "warp"}, "VM_ACCEL must be auto, kvm or tcg, not 'warp'"),
         ([], {"VM_TIMEOUT": "soon"}, "VM_TIMEOUT must be a number of seconds, not 'soon'"),
-        ([], {"VM_STEPS": "all"}, "VM_STEPS must be image, overlay, checks or overlay,checks, not 'all'"),
+        ([], {"VM_STEPS": "all"}, "VM_STEPS must be image, or some of overlay, checks and ipvs with commas, not 'all'"),
         ([], {"VM_GOLDEN": "/nowhere"}, "VM_GOLDEN must be a folder of scenarios, not '/nowhere'"),
         ([], {"VM_SOURCES": "/nowhere"}, "VM_SOURCES must be a file with lines that begin with 'deb ', not '/nowhere'"),
         ([], {"VM_SOURCES": str(TEST)}, "VM_SOURCES must be a file with lines that begin with 'deb '"),
