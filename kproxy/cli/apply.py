@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.cli.node_options import (
     NodeArguments,
     confirm,
@@ -18,7 +17,6 @@ from kproxy.cli.node_options import (
     variant_words,
 )
 from kproxy.cli.output import write_result
-from kproxy.errors import InputError
 from kproxy.linux.sync.apply import ApplyReport, apply_node
 from kproxy.linux.sync.report import FamilyReport
 
@@ -46,12 +44,11 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
       kproxy apply cluster.yaml@node-1 netns:node-1 -4
       kproxy apply cluster.yaml@worker-2 --dry-run -o json
       kproxy apply cluster.yaml@node-1 netns:node-1 --mode nftables
+      kproxy apply cluster.yaml@node-1 netns:node-1 --mode ipvs
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy apply -@worker-2 --yes
     """
     request, _ = arguments.read_request(libiptc=True)
-    if request.config.mode == MODE_IPVS:
-        raise InputError("kproxy apply does not program ipvs mode: kproxy render --mode ipvs has what to load")
     if not dry_run:
         confirm("changes", "apply", arguments.netns, arguments.yes)
     with open_namespace(arguments.netns) as namespace, progress_bar() as progress:

@@ -122,7 +122,7 @@ def node_arguments(function: Callable[..., None]) -> Callable[..., None]:
 
     # No -n: rules of a part of the Services must not replace those of all.
     of_cluster = sources((*OBJECTS, Kind.NETNS))
-    for add in (yes_option, output_option, variant_options, rendering_options(), of_cluster):
+    for add in (yes_option, output_option, variant_options, rendering_options(ipvs=True), of_cluster):
         with_arguments = add(with_arguments)
     return with_arguments
 

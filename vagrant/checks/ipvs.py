@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from kproxy.api import KubeProxyConfiguration, Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.inputs import read_cluster
@@ -28,7 +29,11 @@ from kproxy.dataplane import Connection, Host, Index, Interface, InterfaceAddres
 from kproxy.dataplane.model.host import local_addresses_of
 from kproxy.errors import KproxyError
 from kproxy.family import join_host_port
+from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
+from kproxy.linux.sync.apply import apply_node
+from kproxy.linux.sync.backend import NodeRequest
+from kproxy.linux.sync.cleanup import cleanup
 from kproxy.linux.testbed.confirm import Judge
 from kproxy.linux.testbed.host import IPSETS, VIRTUAL_SERVERS, RuleText, ScratchHost, UnsendableError
 from kproxy.netfilter import Family, parse_save
@@ -78,8 +83,7 @@ class Loaded:
 
 def loaded(scenario: Scenario, family: Family) -> Loaded | None:
     """A scenario's node; None if it has no virtual servers in the family."""
-    cluster = read_cluster([str(scenario.cluster_file)], lambda _note: None)
-    config = msgspec.structs.replace(scenario.config, mode=MODE_IPVS)
+    cluster, config = _read(scenario)
     target = Target(scenario.node_name, scenario.node)
     rendered = render_in_mode(target, family, cluster.services, cluster.endpoint_slices, config)
     assert isinstance(rendered, RenderedIpvs)
@@ -89,6 +93,11 @@ def loaded(scenario: Scenario, family: Family) -> Loaded | None:
     pods = (is_ours or [PODS[family]])[0]
     own = tuple(each for each in node_addresses(scenario.node) if (":" in each) is family.is_ipv6)
     return Loaded(rendered, family, _host(rendered, family, pods, own), pods, own)
+
+
+def _read(scenario: Scenario) -> tuple[Manifests, KubeProxyConfiguration]:
+    cluster = read_cluster([str(scenario.cluster_file)], lambda _note: None)
+    return cluster, msgspec.structs.replace(scenario.config, mode=MODE_IPVS)
 
 
 def _host(rendered: RenderedIpvs, family: Family, pods: str, own: Sequence[str]) -> Host:
@@ -109,21 +118,21 @@ def _host(rendered: RenderedIpvs, family: Family, pods: str, own: Sequence[str])
     return host_in_mode(rendered, host)
 
 
-def differences(each: Loaded, bed: ScratchHost) -> Iterator[str]:
+def differences(each: Loaded, namespace: Namespace) -> Iterator[str]:
     """What the kernel has and was not rendered, and the other way round, as lines."""
     rendered, program = each.rendered, "ip6tables-nft-save" if each.family.is_ipv6 else "iptables-nft-save"
     pairs = (
-        (_servers(rendered.ipvsadm_text), _servers(_said(bed, "ipvsadm", "-Sn"))),
-        (_members(rendered.ipset_text), _members(_said(bed, "ipset", "save"))),
-        (_rules(rendered.save_text, each.family), _rules(_said(bed, program), each.family)),
+        (_servers(rendered.ipvsadm_text), _servers(_said(namespace, "ipvsadm", "-Sn"))),
+        (_members(rendered.ipset_text), _members(_said(namespace, "ipset", "save"))),
+        (_rules(rendered.save_text, each.family), _rules(_said(namespace, program), each.family)),
     )
     for expected, actual in pairs:
         yield from (f"- {item}" for item in sorted(expected - actual))
         yield from (f"+ {item}" for item in sorted(actual - expected))
 
 
-def _said(bed: ScratchHost, *command: str) -> str:
-    done = run(bed.namespace, command, timeout=60.0)
+def _said(namespace: Namespace, *command: str) -> str:
+    done = run(namespace, command, timeout=60.0)
     if done.code:
         raise UnsendableError(f"{' '.join(command)}: {done.reason}")
     return done.stdout
@@ -144,6 +153,21 @@ def _members(text: str) -> set[str]:
     """Sets and members; options that the kernel adds to a set are left aside."""
     words = (line.split() for line in text.splitlines())
     return {" ".join(each[:3]) if each[0] == "create" else " ".join(each).replace(":0-65535", "") for each in words}
+
+
+def applied(scenario: Scenario, each: Loaded) -> Iterator[str]:
+    """What is wrong with what `kproxy apply` leaves, with a second apply, and with what cleanup leaves."""
+    cluster, config = _read(scenario)
+    target = Target(scenario.node_name, scenario.node)
+    asked = NodeRequest(target, config, cluster.services, cluster.endpoint_slices, families=(each.family,))
+    with Namespace.scratch() as namespace:
+        apply_node(asked, namespace)
+        yield from (f"applied: {line}" for line in differences(each, namespace))
+        if apply_node(asked, namespace).changed:
+            yield "applied twice: the second time something is to be done"
+        cleanup(namespace)
+        left = f"{_said(namespace, 'ipvsadm', '-Sn')}{_said(namespace, 'ipset', 'save')}"
+        yield from (f"left by cleanup: {line}" for line in left.splitlines())
 
 
 def packets(each: Loaded, rng: random.Random, count: int) -> Iterator[Packet]:
@@ -187,7 +211,7 @@ def check(scenario: Scenario, family: Family, rng: random.Random, count: int) ->
         return 0, []
     sent, index = 0, each.index
     with ScratchHost(family, each.texts) as bed:
-        wrong = list(differences(each, bed))
+        wrong = [*applied(scenario, each), *differences(each, bed.namespace)]
         judge = Judge(family, bed)
         for packet in packets(each, rng, count):
             said = trace(index, each.host, packet)

@@ -16,6 +16,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.conntrack.programmed import programmed_addresses, table_addresses
 from kproxy.linux.errors import INTERRUPTS, ApplyFailedError, KernelState, LinuxError, ToolMissingError, failure_message
+from kproxy.linux.host.facts import read_link_names
 from kproxy.linux.iptables import nfacct
 from kproxy.linux.iptables.binaries import COMMAND, Iptables, installed
 from kproxy.linux.iptables.executor import Executor, IptablesExecutor
@@ -34,6 +35,7 @@ from kproxy.linux.sync.reconcile import read_dump, roll_back
 from kproxy.linux.sync.report import CleanedTables, KeptChain, Progress, StepTime, Stopwatch
 from kproxy.linux.sync.restore_batches import Change, plan_runs, run_text
 from kproxy.netfilter.hooks import Variant
+from kproxy.render.ipvs.renderer import DEVICE
 from kproxy.render.nftables.names import TABLE, nft_family
 from kproxy.services.names import IPFamily
 
@@ -73,6 +75,13 @@ def cleanup(
     counters = () if dry_run else tuple(nfacct.delete_counters(namespace))
     _clean_nftables(namespace, tuple(IPFamily), cleaned, dry_run, watch)
     notes = _unreachable(namespace, found)
+    if DEVICE in read_link_names(namespace):
+        from kproxy.linux.sync.ipvs_host import cleanup_ipvs  # what few need
+
+        try:
+            notes.append(cleanup_ipvs(namespace, dry_run=dry_run))
+        except (LinuxError, *INTERRUPTS) as error:
+            raise _after(error, "ipvs", cleaned) from error
     return CleanupReport(namespace.label, dry_run, tuple(cleaned), counters, tuple(notes), tuple(watch.times))
 
 

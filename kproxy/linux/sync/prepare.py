@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
 from kproxy.linux.iptables.lock import DEFAULT_WAIT
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.sync.backend import Host, NodeRequest, Prepared
@@ -53,6 +53,11 @@ def prepare_host(
     features = features or Features(nfacct=mode != MODE_NFTABLES)
     if mode == MODE_NFTABLES:
         return prepare_nftables(namespace, families, features)
+    if mode == MODE_IPVS:
+        from kproxy.linux.sync.ipvs_host import ipvs_host  # what few need
+
+        plain = msgspec.structs.replace(features, nfacct=False)
+        return ipvs_host(prepare_iptables(namespace, families, variant, plain, lock_wait, writes=writes), namespace)
     return prepare_iptables(namespace, families, variant, features, lock_wait, writes=writes)
 
 
