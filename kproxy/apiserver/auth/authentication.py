@@ -186,7 +186,7 @@ class Authenticator:
         """The user of an Authorization header and a client certificate (DER), the header first.
 
         Raises:
-            ApiError: 401 for credentials that are wrong.
+            StatusError: 401 for credentials that are wrong.
         """
         if authorization:
             scheme, _, token = authorization.partition(" ")

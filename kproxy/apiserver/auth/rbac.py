@@ -89,7 +89,7 @@ class Authorizer:
         return False, ""
 
     def require(self, user: User, attributes: Attributes) -> None:
-        """Raises ApiError 403 unless the user may."""
+        """Raises StatusError 403 unless the user may."""
         allowed, reason = self.allows(user, attributes)
         if not allowed:
             why = f'User "{user.name}" {attributes.refusal}' + (f": {reason}" if reason else "")
@@ -98,7 +98,7 @@ class Authorizer:
             raise forbidden(attributes.group, attributes.resource, attributes.name, why)
 
     def require_create(self, resource: Resource, namespace: str, name: str, user: User | None) -> None:
-        """Raises ApiError 403 unless the user may create an object; None is the server itself.
+        """Raises StatusError 403 unless the user may create an object; None is the server itself.
 
         Source: k8s.io/apiserver pkg/endpoints/handlers/create.go (withAuthorization), for updates and applies.
         """
@@ -157,7 +157,7 @@ class Authorizer:
         Source: pkg/registry/rbac, policybased/storage.go of each kind and escalation_check.go.
 
         Raises:
-            ApiError: 403; 404 for a binding to a role that is not there.
+            StatusError: 403; 404 for a binding to a role that is not there.
         """
         if user is None or resource.group != GROUP or MASTERS in user.groups:
             return

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Final, Generic, Protocol, TypeVar
 
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.registry.writes import WriteResult
 from kproxy.informer import WorkQueue
 
@@ -73,7 +73,7 @@ class Worker(Generic[KeyT]):
             try:
                 await self._sync(work.item)
                 self._queue.forget(work.item)
-            except ApiError as error:
+            except StatusError as error:
                 self._refused(work.item, error)
             except Exception:
                 log.exception("%s: %s", self._name, work.item)
@@ -81,7 +81,7 @@ class Worker(Generic[KeyT]):
             finally:
                 self._queue.done(work.item, self._loop.time())
 
-    def _refused(self, key: KeyT, error: ApiError) -> None:
+    def _refused(self, key: KeyT, error: StatusError) -> None:
         if error.code == 404:  # the object is gone
             self._queue.forget(key)
         elif self._queue.num_requeues(key) < _MAX_RETRIES:

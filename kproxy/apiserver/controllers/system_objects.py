@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.apiserver.controllers.base import Worker
-from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.errors import Json, StatusError
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
@@ -133,7 +133,7 @@ async def write_cluster(registry: Registry, catalog: Catalog, cidrs: tuple[str, 
     are there, and puts the Service's ports right; `cidrs` are the ranges of cluster IPs, `port` the server's own.
 
     Raises:
-        ApiError: another Service has the address.
+        StatusError: another Service has the address.
     """
     services = catalog.builtin("", "services")
     service = kubernetes_service(next(iter(registry.allocators.addresses.values())).first, port)
@@ -226,7 +226,7 @@ class SystemObjects:
         """Writes what is not there, and follows the tables from then on.
 
         Raises:
-            ApiError: it cannot be written.
+            StatusError: it cannot be written.
         """
         await write_roles(self._registry, self._catalog)
         await self._cluster()
@@ -287,7 +287,7 @@ class SystemObjects:
         config: Json = {"metadata": {"name": ROOT_CA, "annotations": _CA_NOTE}, "data": data}
         accounts, maps = self._catalog.builtin("", "serviceaccounts"), self._catalog.builtin("", "configmaps")
         # The namespace may be gone, or on its way out: then nothing can be made in it.
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(StatusError):
             if self._accounts:
                 account = {"metadata": {"name": "default", "namespace": name}}
                 await ensure(self._registry, accounts, name, account, SERVER_OPTIONS)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from kproxy.api.fielderror import FieldError
 from kproxy.apiserver.crd.structural import MAX_DEFAULTS, default_values, prune
 from kproxy.apiserver.crd.validation import validate_value
-from kproxy.apiserver.errors import ApiError, Json, first_errors
+from kproxy.apiserver.errors import Json, StatusError, first_errors
 from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.types import Node
 
@@ -44,7 +44,7 @@ class CustomResourceStrategy(Strategy):
         self.spec_resets = (STATUS,) if status else ()
 
     def to_version(self, value: Json) -> Json:
-        with suppress(ApiError):  # the schema has changed since: what would be too large to be stored stays as it is
+        with suppress(StatusError):  # the schema has changed since: what would be too large to be stored stays as it is
             default_values(value, self._stored, [MAX_DEFAULTS])
         _prune_object(value, self._node)
         return value

@@ -108,7 +108,7 @@ def default_values(value: Any, node: Node, left: list[int]) -> Any:
     `left` holds how many octets they may add.
 
     Raises:
-        ApiError: 413: they add more.
+        StatusError: 413: they add more.
     """
     if isinstance(value, dict) and node.kind in ("object", "map") and node is not DEDUCED:
         for key, prop in node.props.items():

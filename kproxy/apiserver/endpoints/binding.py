@@ -8,7 +8,7 @@ from __future__ import annotations
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.errors import ApiError, Json, bad_request, conflict, invalid, stale
+from kproxy.apiserver.errors import Json, StatusError, bad_request, conflict, invalid, stale
 from kproxy.apiserver.kinds.pods import bind, binding_errors
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
@@ -25,8 +25,8 @@ async def handle_binding(
     """Binds the Pod that the path or, for the `resource` bindings, the Binding names.
 
     Raises:
-        ApiError: 400 for a body that is no Binding, 422 for one without a node (kube-apiserver says 500), 404 without
-            the Pod, 409 for one that is bound already or waits.
+        StatusError: 400 for a body that is no Binding, 422 for one without a node (kube-apiserver says 500), 404
+            without the Pod, 409 for one that is bound already or waits.
     """
     binding = _binding(request)
     meta = binding.get("metadata") or {}
@@ -67,6 +67,6 @@ def _binding(request: Request) -> Json:
         raise DecodeError("Binding", "v1", str(error)) from error
 
 
-def _refused(name: str, problem: str) -> ApiError:
+def _refused(name: str, problem: str) -> StatusError:
     message = f'Operation cannot be fulfilled on pods/binding "{name}": {problem}'
-    return ApiError(409, "Conflict", message, {"name": name, "kind": "pods/binding"})
+    return StatusError(409, "Conflict", message, {"name": name, "kind": "pods/binding"})

@@ -11,7 +11,7 @@ from typing import Final
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.errors import ApiError, Json, bad_request, forbidden, internal
+from kproxy.apiserver.errors import Json, StatusError, bad_request, forbidden, internal
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import timestamp
@@ -28,7 +28,7 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
     """Deletes a Pod if its disruption budget allows it.
 
     Raises:
-        ApiError: 400 for a body that is no Eviction of this Pod, 404 without the Pod, 429 while the budget does not
+        StatusError: 400 for a body that is no Eviction of this Pod, 404 without the Pod, 429 while the budget does not
             allow it, 500 if several budgets select the Pod; what a deletion refuses.
     """
     target = request.target
@@ -109,10 +109,10 @@ def _paid(budget: Json, pod: str, now: str) -> Json:
     return budget
 
 
-def _refused(why: str, wait: int) -> ApiError:
+def _refused(why: str, wait: int) -> StatusError:
     details: Json = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
     if wait:
         details["retryAfterSeconds"] = wait
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     headers = [(b"retry-after", str(wait).encode())] if wait else []
-    return ApiError(429, "TooManyRequests", message, details, headers=headers)
+    return StatusError(429, "TooManyRequests", message, details, headers=headers)

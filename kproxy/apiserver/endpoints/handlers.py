@@ -28,7 +28,7 @@ def check_path(target: Target, resource: Resource) -> None:
     may watch everything in `default` may not watch `/api/v1/namespaces/default/nodes`.
 
     Raises:
-        ApiError: 404.
+        StatusError: 404.
     """
     if resource.strategy.is_namespace:
         fits = target.name == target.namespace or not target.namespace
@@ -54,7 +54,7 @@ class ResourceHandler:
         """Does what a request asks for, and says how it went.
 
         Raises:
-            ApiError: it is refused.
+            StatusError: it is refused.
         """
         target = request.target
         if is_yaml(request.header("content-type")):

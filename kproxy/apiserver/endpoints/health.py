@@ -8,7 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from kproxy.api.fielderror import show
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.storage.store import Store
 
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -47,7 +47,7 @@ class Health:
         target = request.target
         try:
             verb = request.verb
-        except ApiError:
+        except StatusError:
             verb = request.method.lower()  # the query that would tell is malformed
         key = (verb, target.group or "", target.resource if target.group is not None else "", code)
         child = self._children.get(key)

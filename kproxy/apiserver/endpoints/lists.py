@@ -19,7 +19,7 @@ from kproxy.api.fielderror import FieldError, forbidden, not_supported
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.negotiation import MediaType, Response, encoded_response
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.errors import ApiError, Json, bad_request, compacted, invalid, not_acceptable
+from kproxy.apiserver.errors import Json, StatusError, bad_request, compacted, invalid, not_acceptable
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource
 from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.selectors import matches_fields, parse_field_selector, parse_label_selector
@@ -69,7 +69,7 @@ def selection_of(request: Request, resource: Resource) -> Selection:
     """The selection of a request.
 
     Raises:
-        ApiError: 400 for a bad selector.
+        StatusError: 400 for a bad selector.
     """
     labels = parse_label_selector(request.query.get("labelSelector", ""))
     bare = not resource.custom and resource.selectable == METADATA_FIELDS
@@ -87,7 +87,7 @@ def version_of(request: Request) -> int | None:
     """resourceVersion as a number; None if there is none.
 
     Raises:
-        ApiError: 400.
+        StatusError: 400.
     """
     text = request.query.get("resourceVersion", "")
     if not text:
@@ -104,7 +104,7 @@ def check_list_options(request: Request, *, watching: bool) -> None:
     """The rules of ListOptions (k8s.io/apimachinery pkg/apis/meta/internalversion/validation).
 
     Raises:
-        ApiError: 400 or 422.
+        StatusError: 400 or 422.
     """
     request.number("timeoutSeconds")  # only a watch needs it, but it is decoded, and refused, for a list too
     match = request.query.get("resourceVersionMatch", "")
@@ -145,7 +145,7 @@ async def wait_for(store: Store, revision: int) -> None:
     """Waits a moment for a version of the future.
 
     Raises:
-        ApiError: 504 when it does not come.
+        StatusError: 504 when it does not come.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _WAIT
@@ -153,7 +153,7 @@ async def wait_for(store: Store, revision: int) -> None:
         left = deadline - loop.time()
         if left <= 0 or revision > store.next_revision + 1_000_000:
             causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-            raise ApiError(
+            raise StatusError(
                 504, "Timeout", f"Timeout: Too large resource version: {revision}, current: {store.revision}",
                 {"causes": causes, "retryAfterSeconds": 1},
             )  # fmt: skip
@@ -200,7 +200,7 @@ class Lists:
         """A list in the media type that the client wants.
 
         Raises:
-            ApiError: 400, 406, 410, 422 or 504.
+            StatusError: 400, 406, 410, 422 or 504.
         """
         if negotiated.shape == "PartialObjectMetadata":
             raise not_acceptable(negotiation.OFFERED)
@@ -257,7 +257,7 @@ class Lists:
                 return table.in_namespace(namespace), store.revision, start, False
             if revision < store.compacted:
                 fresh = {"continue": _encode_token(-1, start)}
-                raise ApiError(410, "Expired", _EXPIRED, metadata=fresh)
+                raise StatusError(410, "Expired", _EXPIRED, metadata=fresh)
             return store.entries_at(table, revision), revision, start, True
         if version and version > store.revision:
             await wait_for(store, version)

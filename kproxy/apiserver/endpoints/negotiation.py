@@ -63,7 +63,7 @@ def negotiate(accept: str, *, protobuf: bool = True, table: bool = True, watchin
     every kind, tables for none.
 
     Raises:
-        ApiError: 406.
+        StatusError: 406.
     """
     if not accept.strip():
         return MediaType()
@@ -104,7 +104,7 @@ def negotiate_for(request: Request, resource: Resource) -> MediaType:
     """The media type of the response to a request about a resource.
 
     Raises:
-        ApiError: 406.
+        StatusError: 406.
     """
     accept = request.header("accept")
     kind, version = resource.kind, resource.api_version

@@ -41,7 +41,7 @@ class NonResourceHandler:
         """The answer to a path that names no resource served here.
 
         Raises:
-            ApiError: 404 or 405.
+            StatusError: 404 or 405.
         """
         if request.target.group is not None:
             if self._catalog.has_group(request.target.group, request.target.version):

@@ -20,7 +20,7 @@ from kproxy.api.fielderror import forbidden as forbidden_field
 from kproxy.api.fielderror import invalid as invalid_field
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints.request import Request
-from kproxy.apiserver.errors import ApiError, Json, bad_request, internal, invalid
+from kproxy.apiserver.errors import Json, StatusError, bad_request, internal, invalid
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kubelet import (
     CLOSE,
@@ -118,7 +118,7 @@ class PodStreams:
             offered: the protocols that the client knows.
 
         Raises:
-            ApiError: it is refused: 400, 403, 404, or 500 if the kubelet cannot be reached or has no such container.
+            StatusError: it is refused: 400, 403, 404, or 500 if the kubelet cannot be reached or has no such container.
         """
         target = request.target
         # A WebSocket begins with GET; it takes `create` all the same, since Kubernetes 1.35.
@@ -144,7 +144,7 @@ class PodStreams:
         asked = ExecRequest(pod["metadata"]["uid"], container, command, **streams)
         return await self._begin(self._node(pod), asked), protocol
 
-    def refuse(self, request: Request) -> ApiError:
+    def refuse(self, request: Request) -> StatusError:
         """Why an exec that is no WebSocket cannot be: what is wrong with it anyway comes first."""
         pod, _ = self._container(request)
         self._node(pod)
@@ -154,7 +154,7 @@ class PodStreams:
         """Begins to read a log; None if there is nothing yet, since the Pod has no node.
 
         Raises:
-            ApiError: it is refused.
+            StatusError: it is refused.
         """
         pod, container = self._container(request)
         asked = self._log_request(request, pod["metadata"]["uid"], container)
@@ -225,5 +225,5 @@ class PodStreams:
         if found[0] == ENDED:
             writer.close()
             status = msgspec.json.decode(found[1])
-            raise ApiError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
+            raise StatusError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
         return KubeletStream(reader, writer)

@@ -87,7 +87,7 @@ class Request:
         """A boolean query parameter, None if it is not there.
 
         Raises:
-            ApiError: 400.
+            StatusError: 400.
         """
         value = self.query.get(name)
         if value is None:
@@ -102,7 +102,7 @@ class Request:
         """An integer query parameter, None if it is not there.
 
         Raises:
-            ApiError: 400.
+            StatusError: 400.
         """
         value = self.query.get(name)
         if not value:
@@ -120,7 +120,7 @@ class Request:
         does takes milliseconds (k8s.io/apiserver pkg/endpoints/filters/request_deadline.go).
 
         Raises:
-            ApiError: 400.
+            StatusError: 400.
         """
         if (text := self.query.get("timeout")) and not self.watching:
             try:
@@ -164,7 +164,7 @@ class Request:
         """Whether nothing is to be written.
 
         Raises:
-            ApiError: 422 for another value than All.
+            StatusError: 422 for another value than All.
         """
         value = self.query.get("dryRun")
         values = given if isinstance(given, list) else [value] if value else []
@@ -181,7 +181,7 @@ class Request:
         """The options of a create, update or patch.
 
         Raises:
-            ApiError: 422.
+            StatusError: 422.
         """
         manager = self.query.get("fieldManager", "")
         kind = f"{self._options_kind()}Options"
@@ -207,7 +207,7 @@ class Request:
         """The options of a delete, from the body and else from the query.
 
         Raises:
-            ApiError: 400 or 422.
+            StatusError: 400 or 422.
         """
         given = body if isinstance(body, dict) else {}
         if given.get("kind") not in (None, "", "DeleteOptions"):
@@ -243,7 +243,7 @@ class Request:
 def parse_query(text: bytes) -> dict[str, str]:
     """Query parameters; the first of a name counts.
 
-    Raises: ApiError: 400 for an invalid query.
+    Raises: StatusError: 400 for an invalid query.
     """
     if not text:
         return {}

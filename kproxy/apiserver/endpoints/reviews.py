@@ -38,7 +38,7 @@ class Reviews:
         """The answer to a review, without kind and apiVersion, and warnings.
 
         Raises:
-            ApiError: 400 or 422.
+            StatusError: 400 or 422.
         """
         value, warnings = decode(resource, body, text, options)
         value["metadata"].pop("managedFields", None)
@@ -108,7 +108,7 @@ class Reviews:
         """A token for a service account (TokenRequest).
 
         Raises:
-            ApiError: 403 for a kubelet without a Pod of its own; 404 without the account or what the token is
+            StatusError: 403 for a kubelet without a Pod of its own; 404 without the account or what the token is
                 to be bound to; 422 for a bad expiry.
         """
         account = self._registry.head(resource, namespace, name)

@@ -26,7 +26,7 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
     """Answers a get, update or patch of the scale subresource.
 
     Raises:
-        ApiError: it is refused.
+        StatusError: it is refused.
     """
     target = request.target
     entry = registry.head(resource, target.namespace, target.name)

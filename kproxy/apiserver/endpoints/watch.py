@@ -57,7 +57,7 @@ class Watches:
         """A watcher for a request.
 
         Raises:
-            ApiError: 400 or 422 for bad options, 429 when there are too many watches.
+            StatusError: 400 or 422 for bad options, 429 when there are too many watches.
         """
         check_list_options(request, watching=True)
         if self.count >= self._limit:
@@ -93,7 +93,7 @@ class Watcher:
         """Waits until the state is as new as an opening state must be.
 
         Raises:
-            ApiError: 504 when it does not become so.
+            StatusError: 504 when it does not become so.
         """
         if self._initial and self._version is not None:
             await wait_for(self._store, self._version)

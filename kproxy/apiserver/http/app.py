@@ -25,7 +25,7 @@ from kproxy.apiserver.endpoints.podstreams import PodStreams
 from kproxy.apiserver.endpoints.request import Request, parse_path, parse_query
 from kproxy.apiserver.endpoints.reviews import Reviews
 from kproxy.apiserver.endpoints.watch import Watches
-from kproxy.apiserver.errors import ApiError, bad_request, method_not_allowed, no_resource, timeout, too_large
+from kproxy.apiserver.errors import StatusError, bad_request, method_not_allowed, no_resource, timeout, too_large
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
@@ -94,7 +94,7 @@ class App:
                     request.body_read = True
                 async with asyncio.timeout(_WRITE_TIME):
                     response = await self._resource_handler.handle(request, resource)
-        except ApiError as error:
+        except StatusError as error:
             response = self._refusal(request, error)
         except TimeoutError:
             response = self._refusal(request, timeout("request did not complete within the allowed time"))
@@ -104,7 +104,7 @@ class App:
             log.exception("%s %s", request.method, request.path)
             self._health.faults += 1
             response = self._refusal(
-                request, ApiError(500, "InternalError", "Internal error occurred: unexpected error")
+                request, StatusError(500, "InternalError", "Internal error occurred: unexpected error")
             )
         await self._respond(request, response, receive, send, scope)
 
@@ -112,7 +112,7 @@ class App:
         """Who asks and what for, if they may; None if the path names no known resource.
 
         Raises:
-            ApiError: 400, 401, 403 or 404.
+            StatusError: 400, 401, 403 or 404.
         """
         request.path = _decoded_path(scope)
         request.query = parse_query(scope["query_string"])
@@ -130,7 +130,7 @@ class App:
         return resource
 
     @staticmethod
-    def _refusal(request: Request, error: ApiError) -> Response:
+    def _refusal(request: Request, error: StatusError) -> Response:
         negotiated = negotiation.negotiate_refusal(request)
         return Response(*negotiation.to_media(negotiation.encode(error.status), negotiated), error.code, error.headers)
 
@@ -264,7 +264,7 @@ class App:
             if resource is None or not _is_exec(request):
                 raise no_resource()
             stream, protocol = await self._pod_streams.exec(request, scope["query_string"], scope["subprotocols"])
-        except ApiError as error:
+        except StatusError as error:
             response = self._refusal(request, error)
             self._health.count(request, response.code)
             headers = [(b"content-type", response.media.encode()), (b"content-length", b"%d" % len(response.body))]
@@ -303,7 +303,7 @@ def _decoded_path(scope: Scope) -> str:
     """The path with its percent signs resolved; an encoded slash or a control character names nothing.
 
     Raises:
-        ApiError: 404 or 400.
+        StatusError: 404 or 400.
     """
     raw = scope.get("raw_path") or scope["path"].encode()
     text: str = raw.decode("latin-1").partition("?")[0]

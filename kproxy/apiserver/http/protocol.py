@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
-from kproxy.apiserver.errors import ApiError, bad_request
+from kproxy.apiserver.errors import StatusError, bad_request
 
 log = logging.getLogger(__name__)
 log.setLevel(logging.ERROR)  # a client that does not send HTTP is not worth a log line
@@ -65,13 +65,13 @@ class Http(HttpToolsProtocol):
 
     def _refuse_headers(self) -> None:
         text = f"the request line and headers are larger than {MAX_HEADERS} bytes"
-        self._refuse("Request Header Fields Too Large", ApiError(431, "RequestHeaderFieldsTooLarge", text))
+        self._refuse("Request Header Fields Too Large", StatusError(431, "RequestHeaderFieldsTooLarge", text))
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is not HTTP."""
         self._refuse("Bad Request", bad_request("malformed HTTP request"))
 
-    def _refuse(self, phrase: str, error: ApiError) -> None:
+    def _refuse(self, phrase: str, error: StatusError) -> None:
         """Answers before there is a request, and closes once the client has had time to read that."""
         self._refused = True
         body = msgspec.json.encode(error.status)

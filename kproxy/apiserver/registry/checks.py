@@ -30,7 +30,7 @@ def check_name(meta: Json, name: str) -> None:
     """Refuses an object with another name than the request's.
 
     Raises:
-        ApiError: 400.
+        StatusError: 400.
     """
     given = meta.get("name", "")
     if given and given != name:
@@ -41,7 +41,7 @@ def check_patched_uid(resource: Resource, meta: Json, entry: Entry) -> None:
     """Refuses a patch that changes the UID: unlike that of an update it is no precondition, but a field like others.
 
     Raises:
-        ApiError: 422.
+        StatusError: 422.
     """
     if meta.get("uid") and meta["uid"] != entry.uid:
         errors = [invalid("metadata.uid", meta["uid"], "field is immutable")]
@@ -52,7 +52,7 @@ def check_namespace(resource: Resource, namespace: str, meta: Json) -> None:
     """Puts the request's namespace into an object's metadata.
 
     Raises:
-        ApiError: 400: the object names another.
+        StatusError: 400: the object names another.
     """
     given = meta.get("namespace", "")
     if resource.namespaced:
@@ -67,7 +67,7 @@ def require_namespace(namespaces: Table, resource: Resource, namespace: str, nam
     """Refuses a new object in a namespace that is not there, or that is being deleted.
 
     Raises:
-        ApiError: 404 or 403.
+        StatusError: 404 or 403.
     """
     entry = namespaces.head(namespace)
     if entry is None:
@@ -84,7 +84,7 @@ def check_unchanged(resource: Resource, meta: Json, old: Json) -> None:
     """Refuses an update of an object other than the one that the client has read: `meta` is what it sent.
 
     Raises:
-        ApiError: 409.
+        StatusError: 409.
     """
     version = meta.get("resourceVersion", "")
     if version and version != old["resourceVersion"]:
@@ -98,7 +98,7 @@ def check_object(resource: Resource, value: Json, old: Json | None, subresource:
     """What to warn the writer of; `old` is None for a new object.
 
     Raises:
-        ApiError: 422, with all that is wrong; 413: it is too large, with the fields that each client owns.
+        StatusError: 422, with all that is wrong; 413: it is too large, with the fields that each client owns.
     """
     strategy = resource.strategy
     size = len(msgspec.json.encode(value))
@@ -113,7 +113,7 @@ def check_object(resource: Resource, value: Json, old: Json | None, subresource:
 
 
 def refuse(resource: Resource, name: str, errors: list[FieldError]) -> None:
-    """Raises ApiError 422 if there are errors."""
+    """Raises StatusError 422 if there are errors."""
     if errors:
         raise invalid_object(resource.group, resource.kind, name, errors)
 

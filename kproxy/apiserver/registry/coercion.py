@@ -17,7 +17,7 @@ def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tupl
     from, b"" if it cannot hold a key twice.
 
     Raises:
-        ApiError: 400: another kind, a wrong type, or an unknown or duplicate field when validation is strict.
+        StatusError: 400: another kind, a wrong type, or an unknown or duplicate field when validation is strict.
     """
     pairs = None if isinstance(text, Yaml) or not text else pairs_of(text, body)
     if pairs is not None and not resource.custom:
@@ -60,7 +60,7 @@ def typed(resource: Resource, body: Json) -> tuple[Json, list[str]]:
     """An object as its kind's Go struct would print it, metadata first, and the paths of unknown fields.
 
     Raises:
-        ApiError: 400 for a wrong type.
+        StatusError: 400 for a wrong type.
     """
     decoder = Decoder()
     try:

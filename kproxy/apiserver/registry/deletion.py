@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kproxy.apiserver.errors import ApiError, Json, forbidden
+from kproxy.apiserver.errors import Json, StatusError, forbidden
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.kinds.strategy import FOREGROUND, ORPHAN
 from kproxy.apiserver.registry.writes import DeleteOptions, timestamp
@@ -17,7 +17,7 @@ def check_deletable(resource: Resource, name: str) -> None:
     """Refuses to delete what must be there (for namespaces, the NamespaceLifecycle admission plugin).
 
     Raises:
-        ApiError: 403.
+        StatusError: 403.
     """
     if name in resource.strategy.undeletable:
         raise forbidden(resource.group, resource.plural, name, f"this {resource.singular} may not be deleted")
@@ -27,7 +27,7 @@ def check_preconditions(resource: Resource, name: str, live: Json, options: Dele
     """Refuses a deletion whose preconditions the object does not meet.
 
     Raises:
-        ApiError: 409.
+        StatusError: 409.
     """
     meta = live["metadata"]
     if options.uid and options.uid != meta["uid"]:
@@ -46,7 +46,7 @@ def check_preconditions(resource: Resource, name: str, live: Json, options: Dele
     if resource.group:
         message = f'Operation cannot be fulfilled on {resource.kind}.{resource.group} "{name}": {why}'
     details: Json = {"name": name, "kind": resource.kind}
-    raise ApiError(409, "Conflict", message, {**({"group": resource.group} if resource.group else {}), **details})
+    raise StatusError(409, "Conflict", message, {**({"group": resource.group} if resource.group else {}), **details})
 
 
 def set_finalizers(meta: Json, propagation: str, *, orphans: bool) -> None:

@@ -35,7 +35,7 @@ def apply(
     """The object after server-side apply, not yet defaulted; see `managed_fields.apply`.
 
     Raises:
-        ApiError: 409 with a cause for each field that another manager owns.
+        StatusError: 409 with a cause for each field that another manager owns.
     """
     try:
         merged = managed_fields.apply(live, config, resource.node, manager, owners, force, reset)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kproxy.api.fielderror import invalid
-from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
+from kproxy.apiserver.errors import Json, StatusError, bad_request, unsupported_media_type
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.coercion import check_kind, custom_object, typed
@@ -22,7 +22,7 @@ def check_media(resource: Resource, media: str) -> None:
     """Refuses a patch of a kind that the resource does not take.
 
     Raises:
-        ApiError: 415.
+        StatusError: 415.
     """
     accepted = CUSTOM_PATCHES if resource.custom else PATCHES
     if media not in accepted:
@@ -33,7 +33,7 @@ def patched_object(resource: Resource, live: Json, patch: Any, media: str) -> Js
     """What a patch makes of an object.
 
     Raises:
-        ApiError: 400 or 422: it is no patch, or does not fit the object.
+        StatusError: 400 or 422: it is no patch, or does not fit the object.
     """
     if media == JSON_PATCH:
         patched = apply_json_patch(live, patch)
@@ -57,7 +57,7 @@ def decode_patched(
     """A patched object as a typed value, and what to warn of; `text` is what the patch was decoded from.
 
     Raises:
-        ApiError: 422: the patch makes no object of the kind, or has an unknown or duplicate field when validation is
+        StatusError: 422: the patch makes no object of the kind, or has an unknown or duplicate field when validation is
             strict.
     """
     shown = go_value(patch) if media == STRATEGIC_PATCH else msgspec.json.encode(patched).decode()
@@ -66,7 +66,7 @@ def decode_patched(
         value, unknown = typed(resource, patched)
     except DecodeError as error:
         raise _bad_patch(shown, error.problem) from error
-    except ApiError as error:
+    except StatusError as error:
         raise _bad_patch(shown, error.message) from error
     if options.field_validation == "Ignore":
         return value, []
@@ -77,7 +77,7 @@ def decode_patched(
     return value, options.note(found)
 
 
-def _bad_patch(shown: str, detail: str) -> ApiError:
+def _bad_patch(shown: str, detail: str) -> StatusError:
     """422 of no kind and no name, as kube-apiserver's."""
     return invalid_object("", "", "", [invalid("patch", shown, detail)])
 
@@ -86,7 +86,7 @@ def check_applied(text: bytes, options: Options) -> list[str]:
     """What to warn of in the text of a server-side apply.
 
     Raises:
-        ApiError: 400 for a key that stands twice when validation is strict.
+        StatusError: 400 for a key that stands twice when validation is strict.
     """
     found = "" if options.field_validation == "Ignore" else applied_error(text)
     if found and options.field_validation == "Strict":
@@ -98,7 +98,7 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
     """The body of a server-side apply without kind and apiVersion, checked but otherwise as it was sent.
 
     Raises:
-        ApiError: 400: not this object; 500: a field that the schema does not have.
+        StatusError: 400: not this object; 500: a field that the schema does not have.
     """
     check_kind(resource, config)
     if not config.get("kind") or not config.get("apiVersion"):
@@ -123,6 +123,6 @@ def applied_configuration(resource: Resource, namespace: str, name: str, config:
         where = f"{namespace}/{name}" if namespace else name
         what = f"failed to create typed patch object ({where}; {resource.api_version}, Kind={resource.kind})"
         if twice is None:
-            raise ApiError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
-        raise ApiError(500, "", f"{what}: {show_path(twice[0])}: duplicate entries for key {show_path(twice[1:])}")
+            raise StatusError(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+        raise StatusError(500, "", f"{what}: {show_path(twice[0])}: duplicate entries for key {show_path(twice[1:])}")
     return resource.strategy.from_version(bare)

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final, ParamSpec, Protocol
 
 from kproxy.api.fielderror import invalid
-from kproxy.apiserver.errors import ApiError, Json, already_exists, bad_request, conflict, not_found, stale
+from kproxy.apiserver.errors import Json, StatusError, already_exists, bad_request, conflict, not_found, stale
 from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.kinds.resources import Resource
@@ -53,7 +53,7 @@ _TRIES: Final = 5
 class _OvertakenError(Exception):
     """Another write came while webhooks were asked; `refusal` is what the client is told in the end."""
 
-    def __init__(self, refusal: ApiError) -> None:
+    def __init__(self, refusal: StatusError) -> None:
         super().__init__(str(refusal))
         self.refusal = refusal
 
@@ -82,10 +82,10 @@ class Access(Protocol):
     """What is asked of the authorizer in the middle of a write; a user of None is the server itself."""
 
     def check_write(self, resource: Resource, value: Json, old: Json | None, user: Any) -> None:
-        """Raises ApiError before a write that the user may not make: RBAC's escalation, a kubelet's limits."""
+        """Raises StatusError before a write that the user may not make: RBAC's escalation, a kubelet's limits."""
 
     def require_create(self, resource: Resource, namespace: str, name: str, user: Any) -> None:
-        """Raises ApiError before an update or apply creates what the user may not create."""
+        """Raises StatusError before an update or apply creates what the user may not create."""
 
 
 class Registry:
@@ -124,7 +124,7 @@ class Registry:
         """The newest version of an object.
 
         Raises:
-            ApiError: 404.
+            StatusError: 404.
         """
         entry = self.table(resource).head(self.key(resource, namespace, name))
         if entry is None:
@@ -406,7 +406,7 @@ class Registry:
         TokenRequest, PodExecOptions. `old` is what was there, of an update; `noted` gets their warnings.
 
         Raises:
-            ApiError: one denies it, or wants to change it.
+            StatusError: one denies it, or wants to change it.
         """
         operation = "CONNECT" if connects else "CREATE" if old is None else "UPDATE"
         options = Options(dry_run, noted=noted)

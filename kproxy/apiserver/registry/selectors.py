@@ -113,7 +113,7 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
     """The requirements of a label selector; () selects everything.
 
     Raises:
-        ApiError: 400 with the API server's message.
+        StatusError: 400 with the API server's message.
     """
     return _known_labels(text) if len(text) <= _KEPT else _Parser(text).parse()
 
@@ -130,7 +130,7 @@ def parse_field_selector(
     field of its own, so a refusal names what there is (k8s.io/apimachinery DefaultMetaV1FieldSelectorConversion).
 
     Raises:
-        ApiError: 400 for a syntax error or a field that this resource is not selected by.
+        StatusError: 400 for a syntax error or a field that this resource is not selected by.
     """
     return (_known_fields if len(text) <= _KEPT else _fields)(text, supported, metadata_only)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from kproxy.apiserver.errors import ApiError, Json, bad_request, unsupported_media_type
+from kproxy.apiserver.errors import Json, StatusError, bad_request, unsupported_media_type
 from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope
 from kproxy.apiserver.schema.quantity import canonical_quantity
 from kproxy.apiserver.schema.strict import Yaml, pairs_of, yaml_errors
@@ -189,7 +189,7 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
     """The value of a body and its text, to look for duplicate keys in; protobuf has none.
 
     Raises:
-        ApiError: 415 for another media type, 400 for text that cannot be parsed.
+        StatusError: 415 for another media type, 400 for text that cannot be parsed.
     """
     media = media_type(content_type) or "application/json"
     try:
@@ -447,7 +447,7 @@ def _go_type(node: Node | None) -> str:
     return "string"
 
 
-class DecodeError(ApiError):
+class DecodeError(StatusError):
     """400 for a body that does not fit its kind. `problem` says why."""
 
     def __init__(self, kind: str, version: str, problem: str, *, expected: str = "") -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kproxy.api.fielderror import FieldError, invalid, too_long
-from kproxy.apiserver.errors import ApiError, Json
+from kproxy.apiserver.errors import Json, StatusError
 from kproxy.apiserver.schema.field_paths import (
     Path,
     Paths,
@@ -259,7 +259,7 @@ def apply(
     return merged
 
 
-def conflict_error(conflicts: list[tuple[Manager, Path]]) -> ApiError:
+def conflict_error(conflicts: list[tuple[Manager, Path]]) -> StatusError:
     """409 with a cause for each field that another manager owns."""
     causes: list[Any] = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager.shown}", "field": show_path(path)}
@@ -274,4 +274,4 @@ def conflict_error(conflicts: list[tuple[Manager, Path]]) -> ApiError:
             lines.append(f"conflicts with {shown}:")
             lines += [f"- {show_path(path)}" for manager, path in conflicts if manager.shown == shown]
         message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-    return ApiError(409, "Conflict", message, {"causes": causes})
+    return StatusError(409, "Conflict", message, {"causes": causes})

@@ -31,8 +31,8 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     """The document after all operations.
 
     Raises:
-        ApiError: 400: it is no list of objects; 413: there are too many operations; 422: one is malformed or cannot be
-            applied, or all copies together are too large.
+        StatusError: 400: it is no list of objects; 413: there are too many operations; 422: one is malformed or cannot
+            be applied, or all copies together are too large.
     """
     if not isinstance(operations, list):
         raise bad_request(f"json: cannot unmarshal {json_kind(operations)} into Go value of type jsonpatch.Patch")
@@ -84,7 +84,7 @@ def apply_strategic_patch(document: Json, patch: Any, node: Node) -> Json:
     """The document after a strategic merge patch; `node` is its type.
 
     Raises:
-        ApiError: 400 for a patch that contradicts itself or the type.
+        StatusError: 400 for a patch that contradicts itself or the type.
     """
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: expected a JSON object")

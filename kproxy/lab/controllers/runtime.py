@@ -23,7 +23,7 @@ import msgspec
 
 from kproxy.apiserver.auth.authentication import User, account_user
 from kproxy.apiserver.controllers.base import Worker
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.kinds.pods import bind
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.registry import Registry
@@ -210,7 +210,7 @@ class Runtime:
                     worker.add_after(key, write.seconds)
                 else:
                     done = await self._make(component, write) or done
-        except ApiError as error:
+        except StatusError as error:
             if error.code not in (404, 409):
                 log.warning("%s %s: %s", component, key, error)
             worker.add_after(key, min(_LONGEST_WAIT, 0.01 * 2.0 ** self._failures[work]))
@@ -220,7 +220,7 @@ class Runtime:
         await (done if done is not None else asyncio.sleep(0))
 
     async def _make(self, component: str, write: Create | Patch | Delete | Bind | Said) -> asyncio.Future[None] | None:
-        """Makes one write; what is done when it is on disk. Raises ApiError."""
+        """Makes one write; what is done when it is on disk. Raises StatusError."""
         if isinstance(write, Said):
             await self._say(component, write)
             return None
@@ -253,7 +253,7 @@ class Runtime:
         try:
             namespace = body["metadata"].get("namespace", "")
             made = await self._registry.create(resource, namespace, body, options, user=user)
-        except ApiError as error:
+        except StatusError as error:
             if write.refused is not None:
                 await self._say(component, write.refused, error=error.message)
             raise
@@ -287,7 +287,7 @@ class Runtime:
                 await self._registry.patch(resource, event.namespace, event.name, event.counted, MERGE_PATCH, options)
             else:
                 await self._registry.create(resource, event.namespace, event.body, options)
-        except ApiError as error:
+        except StatusError as error:
             log.warning("event %s refused: %s", said.reason, error)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kproxy.apiserver import running_apiserver
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.registry.writes import Options
 from kproxy.apiserver.server import ApiServer
 from tests.support.apiserver.mutations import Mutation, known_verdicts, mutations, verdict_of
@@ -30,14 +30,14 @@ _DRY = Options(dry_run=True, field_validation="Strict")
 
 
 async def _verdict(server: ApiServer, sample: dict[str, Any], mutation: Mutation) -> str:
-    """What the server says against a mutation, "" if it takes it; what is no ApiError is raised."""
+    """What the server says against a mutation, "" if it takes it; what is no StatusError is raised."""
     resource = resources()[sample["apiVersion"], sample["kind"]]
     served = server.catalog.find(resource.group, resource.version, resource.plural)
     assert served is not None
     namespace = "default" if resource.namespaced else ""
     try:
         await server.registry.create(served, namespace, mutation.value, _DRY)
-    except ApiError as error:
+    except StatusError as error:
         return str(error) if error.code in (400, 422) else f"{error.code}: {error}"
     return ""
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from kproxy.apiserver.errors import ApiError, Json, bad_request, denied, internal, not_found
+from kproxy.apiserver.errors import Json, StatusError, bad_request, denied, internal, not_found
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 from kproxy.apiserver.registry.coercion import typed
@@ -44,7 +44,7 @@ class Webhooks:
         One that wants it (reinvocationPolicy IfNeeded) is asked once more if a later one has changed the object.
 
         Raises:
-            ApiError: one denies the write, or could not be asked.
+            StatusError: one denies the write, or could not be asked.
         """
         webhooks = self._hooks(self._mutating, write)
         before: set[int] = set()
@@ -65,7 +65,7 @@ class Webhooks:
         """Asks the validating webhooks, all at once.
 
         Raises:
-            ApiError: one denies the write, or could not be asked; of several, the first in order.
+            StatusError: one denies the write, or could not be asked; of several, the first in order.
         """
         asked = [
             self._ask(webhook, write, target, mutating=False)
@@ -111,7 +111,7 @@ class Webhooks:
         """The version of the resource that a webhook wants to see; None: the write is not for it.
 
         Raises:
-            ApiError: 404, the write is for it if its namespace is, which is not there.
+            StatusError: 404, the write is for it if its namespace is, which is not there.
         """
         resource, rules = write.resource, webhook.get("rules") or ()
         target = resource if any(_rule_matches(rule, write, resource) for rule in rules) else None
@@ -155,7 +155,7 @@ def _patched(name: str, write: Write, target: Resource, patch: bytes) -> bool:
     """Applies a webhook's patch to the object of a write; whether that changes it.
 
     Raises:
-        ApiError: 500, the patch does not fit, or there is no object to change.
+        StatusError: 500, the patch does not fit, or there is no object to change.
     """
     shown = write.shown(write.value, target)
     try:
@@ -166,7 +166,7 @@ def _patched(name: str, write: Write, target: Resource, patch: bytes) -> bool:
             raise bad_request(f'admission webhook "{name}" {what}')
         value, _ = typed(target, patched_object(target, shown, operations, JSON_PATCH))
         target.strategy.default(value)
-    except (ApiError, msgspec.DecodeError) as error:
+    except (StatusError, msgspec.DecodeError) as error:
         raise internal(str(error)) from error
     changed = value != write.value
     write.value = value

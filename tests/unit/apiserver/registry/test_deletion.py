@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.kinds.resources import Resource, built_in
 from kproxy.apiserver.registry import deletion
 from kproxy.apiserver.registry.writes import DeleteOptions
@@ -81,7 +81,7 @@ def test_marks_only_shorten_the_grace() -> None:
 def test_preconditions(options: DeleteOptions, message: str) -> None:
     live = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "5"}}
     deletion.check_preconditions(KINDS["Service"], "a", live, DeleteOptions(uid="u", resource_version="5"))
-    with pytest.raises(ApiError, match=message) as caught:
+    with pytest.raises(StatusError, match=message) as caught:
         deletion.check_preconditions(KINDS["Service"], "a", live, options)
     assert caught.value.code == 409
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.registry.selectors import matches_fields, parse_field_selector, parse_label_selector
 from kproxy.informer import matches_labels
 
@@ -45,7 +45,7 @@ def test_labels(selector: str, labels: dict[str, str], matches: bool) -> None:
     "selector", ["a in (", "a in b", "=b", "a=b c", ",", "a,,b", "a in (b", "!", "!a=b", "a b", "a=b=c", "a>x", "-a=b"]
 )
 def test_bad_label_selectors(selector: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         parse_label_selector(selector)
     assert caught.value.code == 400
 
@@ -67,7 +67,7 @@ def test_fields(selector: str, fields: dict[str, str], matches: bool) -> None:
 
 @pytest.mark.parametrize("selector", ["x=y", "metadata.name", "==", "metadata.name>a", "metadata.uid=a"])
 def test_bad_field_selectors(selector: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         parse_field_selector(selector, FIELDS)
     assert caught.value.code == 400
 
@@ -77,7 +77,7 @@ def test_any_text_is_a_selector_or_refused(text: str) -> None:
     for parse in (parse_label_selector, lambda each: parse_field_selector(each, FIELDS)):
         try:
             parse(text)
-        except ApiError as error:
+        except StatusError as error:
             assert error.code == 400  # noqa: PT017
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.schema.decode import (
     Decoder,
     TypeMismatchError,
@@ -83,7 +83,7 @@ def test_deep_json() -> None:
 
 def test_media_types() -> None:
     assert media_type("Application/JSON; charset=utf-8") == "application/json"
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         parse_body(b"{}", "text/plain", "Service")
     assert caught.value.code == 415
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.apiserver.errors import ApiError
+from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.registry.selectors import parse_label_selector
 from kproxy.apiserver.schema.field_paths import duplicate, from_fields_v1, merge, show_path, to_fields_v1
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch
@@ -55,7 +55,7 @@ def test_json_patch(document: Any, patch: Any, result: Any) -> None:
 )
 def test_json_patch_refuses(patch: Any) -> None:
     before = {"foo": ["bar"]}
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         apply_json_patch(before, patch)
     assert (caught.value.code, before) == (422, {"foo": ["bar"]})
 
@@ -73,7 +73,7 @@ def test_json_patch_refuses(patch: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_json_patch(patch: Any, code: int, message: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         apply_json_patch({"foo": ["bar"]}, patch)
     assert (caught.value.code, caught.value.message) == (code, message)
 
@@ -91,7 +91,7 @@ def test_what_is_no_json_patch(patch: Any, code: int, message: str) -> None:
 )  # fmt: skip
 def test_strategic_directives_that_are_none(patch: Any, code: int, message: str) -> None:
     pod = {"metadata": {"finalizers": ["a"]}, "spec": {"containers": _containers("a")}}
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         apply_strategic_patch(pod, patch, POD)
     assert (caught.value.code, caught.value.message) == (code, message)
 
@@ -105,7 +105,7 @@ def test_strategic_keeps_the_keys_that_it_names() -> None:
 def test_copies_are_bounded_together() -> None:
     """Each copy of the whole doubles it: forty of them would be more than any memory holds."""
     patch = [{"op": "copy", "from": "/data", "path": f"/data/k{number}"} for number in range(40)]
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         apply_json_patch({"data": {"a": "b" * 100}}, patch)
     assert caught.value.code == 422
     few = [{"op": "copy", "from": "/data/a", "path": f"/data/k{number}"} for number in range(1000)]
@@ -154,7 +154,7 @@ def test_strategic_directives() -> None:
     assert cleared["spec"]["nodeSelector"] == {"q": "r"}
     patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
     assert apply_strategic_patch(pod, patch, POD)["metadata"]["finalizers"] == ["b"]
-    with pytest.raises(ApiError):
+    with pytest.raises(StatusError):
         apply_strategic_patch(pod, {"spec": {"containers": [{"image": "x"}]}}, POD)
 
 
@@ -202,7 +202,7 @@ def test_label_selectors(selector: str, matches: bool) -> None:
 
 def test_a_missing_merge_key_is_named_as_go_prints_it() -> None:
     patch = {"spec": {"ports": [{"name": "x", "on": True, "none": None, "list": [1, "a"]}]}}
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(StatusError) as caught:
         apply_strategic_patch({"spec": {}}, patch, SERVICE)
     wanted = "map: map[list:[1 a] name:x none:<nil> on:true] does not contain declared merge key: port"
     assert caught.value.message == wanted
