@@ -1,6 +1,6 @@
 """Refusals as Kubernetes words them: metav1.Status.
 
-Every refusal of the API server is an `StatusError`, which is raised anywhere and answered at the edge. The constructors
+Every refusal of the API server is a `StatusError`, which is raised anywhere and answered at the edge. The constructors
 are those of k8s.io/apimachinery/pkg/api/errors, and their wording is compared with the recorded answers in
 tests/reference/kubectl.
 """
