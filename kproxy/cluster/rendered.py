@@ -67,7 +67,13 @@ def render_node(
 def rules_of(rendered: Rendered) -> SideRules:
     """Rendered rules for the engines, on a fresh host."""
     if isinstance(rendered, RenderedTarget | RenderedIpvs):
-        return SideRules.of(Ruleset(rendered.options.family, rendered.saved.tables))
+        rules = SideRules.of(Ruleset(rendered.options.family, rendered.saved.tables))
+        if isinstance(rendered, RenderedTarget):
+            return rules
+        family = rendered.options.family
+        own = frozenset(parse_address(each, family) for each in rendered.made.addresses)
+        sets = read_ipsets(rendered.ipset_text, "rendered sets")
+        return replace(rules, ipvs=Ipvs(family, rendered.servers), own=own, sets=sets)
     from kproxy.render.nftables.save import nft_ruleset
 
     return SideRules((), nft_ruleset(rendered.restore_text))

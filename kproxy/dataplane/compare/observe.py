@@ -47,12 +47,14 @@ def watch_of(setup: Setup, side: HostSide) -> Watch:
         if alias in read
     }
     lists = {name: alias for name, alias in side.lists.items() if alias in read}
-    return Watch(mark, connmark, lists, sets, any(each.pipeline.asks_new_source for each in setup.sides))
+    new_source = any(each.pipeline.asks_new_source for each in setup.sides)
+    return Watch(mark, connmark, lists, sets, new_source, side.rules.own, side.rules.sets)
 
 
 def index_rules(rules: SideRules, family: Family) -> Index:
     """A side's rules ready for traces."""
-    return index_ruleset(rules.iptables, nftables=rules.nftables if rules.nftables.tables else None, family=family)
+    native = rules.nftables if rules.nftables.tables else None
+    return index_ruleset(rules.iptables, nftables=native, family=family, ipvs=rules.ipvs)
 
 
 def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Observed:
@@ -62,7 +64,8 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Obser
         DataplaneError: as `trace`.
     """
     index = assumed_index(rules, situation)
-    exploration = Exploration(PacketPath(index, situation.host), State(situation.packet, situation.connection))
+    start = State(situation.packet, situation.connection, ipvs=None if index.ipvs is None else False)
+    exploration = Exploration(PacketPath(index, situation.host), start)
     held = situation.host.recent or {}
     result: Observed = {}
     for arrival in exploration.paths():
@@ -99,7 +102,7 @@ def assumed_index(rules: Ruleset | Index, situation: Situation) -> Index:
     index = rules if isinstance(rules, Index) else index_ruleset(rules)
     if situation.variant and not index.variant:
         iptables = [IptablesRules(each.ruleset, each.variant or Variant(situation.variant)) for each in index.iptables]
-        index = index_ruleset(iptables, index.note, nftables=index.nftables, family=index.family)
+        index = index_ruleset(iptables, index.note, nftables=index.nftables, family=index.family, ipvs=index.ipvs)
     answers = {question.text: answer for question, answer in situation.assumed}
     return AssumingIndex(index, answers) if answers else index
 

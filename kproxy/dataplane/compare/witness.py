@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kproxy.dataplane.model.conntrack import ORIGINAL, REPLY, Connection, FlowTuple, tuple_of
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Host, Interface, InterfaceAddress, Route
+from kproxy.dataplane.model.ipset import IpSet
 from kproxy.dataplane.model.packet import Packet
 from kproxy.dataplane.symbolic.cases import ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import AFTER, LOOPED, FreeVariable, Listed
@@ -51,6 +52,7 @@ class Watch:
         lists: names on both sides by the lists' own.
         sets: by table and name, the name on both sides and how many seconds elements stay, None for ever.
         new_source: whether chains behind the translation of sources may ask for the new one.
+        own: addresses that this side's host has for virtual servers. members: the ipsets that are known.
     """
 
     mark: int = 0
@@ -58,6 +60,8 @@ class Watch:
     lists: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sets: Mapping[tuple[str, str], tuple[str, int | None]] = field(default_factory=lambda: MappingProxyType({}))
     new_source: bool = False
+    own: frozenset[int] = frozenset()
+    members: Mapping[str, IpSet] = field(default_factory=dict)
 
 
 class Values:
@@ -259,7 +263,11 @@ class _Told:
             return None
         names = {alias: name for name, alias in self.watch.lists.items()}
         return Host(
-            local_addresses=frozenset((family, address) for address, kind in known.items() if kind == LOCAL),
+            local_addresses=frozenset(
+                (family, address)
+                for address in {*self.watch.own, *(each for each, kind in known.items() if kind == LOCAL)}
+            ),
+            sets=self.watch.members,
             interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
             routes=self.routes(),
             sysctls=_SYSCTLS,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.concrete.graph import End, Step
 from kproxy.dataplane.concrete.state import State
-from kproxy.dataplane.model.conntrack import ESTABLISHED, NEW, ORIGINAL, REPLY, Connection
+from kproxy.dataplane.model.conntrack import ESTABLISHED, NEW, ORIGINAL, REPLY, UNTRACKED, Connection
 from kproxy.dataplane.model.host import LOOPBACK_NETWORKS, Host
 from kproxy.dataplane.model.ipvs import CONNTRACK, Destination, Ipvs, Service
 from kproxy.dataplane.model.packet import SYN, TCP, Packet
@@ -45,10 +45,10 @@ def schedule(servers: Ipvs, host: Host, hook: Hook, state: State) -> tuple[list[
         return None
     if not began and packet.protocol == TCP and packet.tcp_flags is not None and not packet.tcp_flags & SYN:
         return None  # no SYN, no new connection (tcp_conn_schedule)
-    if not state.has_connection or host.sysctls.get(CONNTRACK) == 0 or not service.is_masqueraded:
-        why = f"with {CONNTRACK} off" if host.sysctls.get(CONNTRACK) == 0 else "of an untracked packet"
-        why = why if service.is_masqueraded else "to a real server by routing or a tunnel"
-        return [_open(state, hook, f"what comes after IPVS is not modelled {why}")], ""
+    if not service.is_masqueraded:
+        return [_open(state, hook, "what IPVS does by routing or a tunnel is not modelled")], ""
+    if host.sysctls.get(CONNTRACK) == 0:
+        state = state._replace(tracking=UNTRACKED)  # ip_vs_notrack
     if began and not entry.ipvs and entry.original is not None and entry.reply is not None:
         return None  # a connection that IPVS has not: it began before the virtual server
     if began and entry.ipvs and entry.reply is not None and entry.reply.src is not None:
@@ -63,9 +63,11 @@ def schedule(servers: Ipvs, host: Host, hook: Hook, state: State) -> tuple[list[
 
 
 def _to(real: Destination, service: Service, hook: Hook, state: State) -> Scheduled:
-    entry = state.connection.known_as(state.packet)
-    assert entry.reply is not None
-    entry = entry.replace(ipvs=True, reply=entry.reply._replace(src=real.address, sport=real.port))
+    entry = state.connection
+    if state.has_connection:
+        entry = entry.known_as(state.packet)
+        assert entry.reply is not None
+        entry = entry.replace(ipvs=True, reply=entry.reply._replace(src=real.address, sport=real.port))
     state = state._replace(connection=entry, ipvs=True).with_packet(dst=real.address, dport=real.port)
     return Scheduled(real.chance, state, _step(hook, service, state))
 

@@ -21,7 +21,7 @@ from kproxy.dataplane.model.conntrack import ESTABLISHED, RELATED, Connection
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.dataplane.model.host import Host
 from kproxy.dataplane.model.packet import ACK, ARRIVING, ICMP, ICMPV6, LOCAL, SYN, TCP, Packet
-from kproxy.dataplane.model.verdict import ACCEPT, DROP, REJECT
+from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.netfilter.effect import ANSWERS
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
@@ -131,6 +131,11 @@ def trace_reply(
         DataplaneError: see `reply_to` and `trace`.
     """
     packet, entry = reply_to(host, outcome)
+    if outcome.connection is None and any(step.kind == "ipvs" for step in outcome.steps):
+        end = End(
+            INDETERMINATE, "", State(packet, entry), reason="what IPVS does with an untracked answer is not modelled"
+        )
+        return TraceResult(packet, entry, (end_outcome(end, host, Fraction(1), reasons=(end.reason,)),))
     if _is_sent_directly(outcome):
         return _sent_directly(host, packet, entry, outcome)
     if _is_lost(host, outcome):

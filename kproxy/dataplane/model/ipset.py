@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from kproxy.dataplane.model.errors import DataplaneError
 from kproxy.netfilter.address import Network, parse_address
+from kproxy.netfilter.condition import NEVER, All, Any, Condition, In
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.codec import parse_protocol
 
@@ -116,6 +117,15 @@ class IpSet:
             return None
         return best is not None and not best.nomatch
 
+    def condition(self, directions: Sequence[str]) -> Condition | None:
+        """What a match asks that looks up these parts of a packet, `src` or `dst` each; None where it cannot be said:
+        some elements say no."""
+        if any(each.nomatch for each in self.entries):
+            return None
+        if len(directions) < len(self.dimensions):
+            return NEVER
+        return Any(tuple(_asks(each, directions) for each in self.entries))
+
     def _candidates(self, parts: Sequence[int | PortPart | None]) -> Iterator[Entry]:
         """The entries that may hold these parts, which are known."""
         if not self._filed:
@@ -127,6 +137,18 @@ class IpSet:
         values = [(part.port if isinstance(part, PortPart) else part) or 0 for part in parts]
         for shape, filed in self._filed.items():
             yield from filed.get(tuple(value >> size for value, size in zip(values, shape, strict=False)), ())
+
+
+def _asks(entry: Entry, directions: Sequence[str]) -> Condition:
+    parts: list[Condition] = []
+    for part, direction in zip(entry.parts, directions, strict=False):
+        if isinstance(part, _Addresses):
+            parts.append(In(direction, ((part.first, part.last),)))
+            continue
+        protocols = _BITMAP_PROTOCOLS if part.protocol is None else (part.protocol,)
+        parts.append(In("protocol", tuple((each, each) for each in protocols)))
+        parts.append(In("sport" if direction == "src" else "dport", ((part.first, part.last),)))
+    return All(tuple(parts))
 
 
 def _size(part: _Addresses | _Ports) -> int | None:

@@ -104,6 +104,14 @@ class Ipvs:
         return found or self.services.get((protocol, address, 0))
 
     @property
+    def key(self) -> frozenset[object]:
+        """Equal for servers that treat every packet alike."""
+        return frozenset(
+            (key, each.server.scheduler, each.may_refuse, tuple(to[:3] for to in each.destinations))
+            for key, each in self.services.items()
+        )
+
+    @property
     def protocols(self) -> Iterable[int]:
         """Those that have virtual servers."""
         return {protocol for protocol, _, _ in self.services}

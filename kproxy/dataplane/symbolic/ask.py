@@ -28,6 +28,7 @@ _KNOWN: Final[dict[str, Callable[[Variables, Stage], int | None]]] = {
     "ethertype": lambda variables, stage: 0x0800 if variables.family is Family.IPV4 else 0x86DD,
     "transport": lambda variables, stage: 1,
     "sender": lambda variables, stage: 1,
+    "ipvs": lambda variables, stage: int(stage.balanced),
 }
 """Fields that are the same for all packets at a stage, or may be."""
 _KINDS: Final = (1, 2, 3, 5)

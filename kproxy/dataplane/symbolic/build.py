@@ -15,6 +15,7 @@ from kproxy.dataplane.symbolic.conditions import Conditions
 from kproxy.dataplane.symbolic.effects import Effects
 from kproxy.dataplane.symbolic.hooks import NATIVE, Features, PathFunctions
 from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
+from kproxy.dataplane.symbolic.ipvs import destinations_of as destinations_of_servers
 from kproxy.dataplane.symbolic.leaves import Outcomes
 from kproxy.dataplane.symbolic.lists import LISTS, name_state, parts_of_lists, parts_of_sets
 from kproxy.dataplane.symbolic.nat import Translation
@@ -146,7 +147,7 @@ def set_up(
     Raises:
         DataplaneError: a jump to a chain that is not there, or a loop.
     """
-    rules = (SideRules.of(one), SideRules.of(other))
+    rules = (SideRules.of(one).with_members(), SideRules.of(other).with_members())
     found = next((item.family for item in rules if item.family is not None), Family.IPV4) if family is None else family
     state = name_state(*(parts_of_lists(item.rulesets) | parts_of_sets(item.tables(found), found) for item in rules))
     lists = [{name: alias for (table, name), alias in each.items() if table == LISTS} for each in state]
@@ -184,8 +185,10 @@ def set_up(
     for chain in structure.chains:
         read_lists |= {chain.lists[name] for name in sets_asked(chain) if name in chain.lists}
     names |= {pattern_of(name) for side in sides for base in side.pipeline.base_chains() for name in base.devices}
+    for item in rules:
+        destinations |= destinations_of_servers(item.ipvs) if item.ipvs is not None else set()
     destinations.discard(UNCHANGED)
-    variables = Variables(found, Interfaces(names), len(destinations) + 1, marks.shift)
+    variables = Variables(found, Interfaces(names), len(destinations) + 1, marks.shift, rules[0].own | rules[1].own)
     outcomes = Outcomes(variables, marks.watched(variables))
     translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
     effects = Effects(variables, outcomes, translation, frozenset(read_lists))

@@ -32,6 +32,7 @@ class Stage:
         input, output: whether the packet has an input and an output interface here.
         looped: whether this is the way back in.
         source_done: whether the nat chains that translate sources are behind.
+        balanced: whether IPVS has had the packet.
     """
 
     hook: str
@@ -44,6 +45,7 @@ class Stage:
     output: bool
     looped: bool = False
     source_done: bool = False
+    balanced: bool = False
 
 
 class FreeVariable(NamedTuple):

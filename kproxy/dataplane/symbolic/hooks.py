@@ -26,6 +26,7 @@ from kproxy.dataplane.symbolic.chains import Evaluator
 from kproxy.dataplane.symbolic.effects import Effects
 from kproxy.dataplane.symbolic.free_variables import AFTER, BEFORE, FreeVariable, Stage
 from kproxy.dataplane.symbolic.host_rules import HostSide
+from kproxy.dataplane.symbolic.ipvs import Balancing
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nat import Continuation
 from kproxy.dataplane.symbolic.nodes import ZERO, Node
@@ -67,6 +68,7 @@ class _Way:
     Attributes:
         local: the packet is made by this host.
         looped: it has come in again.
+        balanced: IPVS sent it to OUTPUT.
         variant: of iptables, where both are looked at.
     """
 
@@ -75,6 +77,7 @@ class _Way:
     local: bool = False
     looped: bool = False
     variant: Variant | None = None
+    balanced: bool = False
 
 
 class PathFunctions:
@@ -98,6 +101,7 @@ class PathFunctions:
         self._stage = cache(Stage)  # one object for each, since they are compared by identity
         self._continuations: dict[tuple[object, ...], Continuation] = {}
         self._end = outcomes.sure(Outcome(ACCEPT))
+        self._balancings: dict[int, Balancing] = {}
         self._to_multicast = variables.address_under(variables.dst, MULTICAST_NETWORKS[variables.family])
 
     def function(self, side: HostSide, origin: str, state: ConntrackCase) -> Node:
@@ -115,7 +119,21 @@ class PathFunctions:
         if not way.local:
             node = self._segment(raw, Hook.INGRESS, Segment.AFTER_NAT, node)
         node = diagrams.restrict(node, ((variables.untracked, 0), (variables.assigned, 0)))
+        node = self._with_own_addresses(way, node)
         return self._outcomes.forget_marks_of_dropped(node) if state.fresh else node
+
+    def _with_own_addresses(self, way: _Way, node: Node) -> Node:
+        """The function on a host that has addresses for virtual servers, which the other side's host need not have."""
+        variables, diagrams = self._variables, self._diagrams
+        for levels, kind in ((variables.dst, variables.dst_kind), (variables.src, variables.src_kind)):
+            if not way.side.rules.own:
+                return node
+            own = diagrams.any_of([variables.address_is(levels, each) for each in way.side.rules.own])
+            fixed = [(kind, LOCAL)]
+            if way.local and kind == variables.dst_kind:
+                fixed.append((variables.out_interface, LO))
+            node = diagrams.ite(own, diagrams.restrict(node, tuple(sorted(fixed))), node)
+        return node
 
     def _segment(self, way: _Way, hook: Hook, segment: Segment, node: Node) -> Node:
         """The chains of one part of a hook, NAT's apart: from the last to the first."""
@@ -131,7 +149,7 @@ class PathFunctions:
             elif part is segment:
                 parts.append(stage)
         before = hook is Hook.INGRESS or (hook in (Hook.PREROUTING, Hook.OUTPUT) and segment is not Segment.AFTER_NAT)
-        phase = BEFORE if before and not way.looped else AFTER
+        phase = BEFORE if before and not way.looped and not way.balanced else AFTER
 
         def run(base: BaseChain, after: Node) -> Node:
             chain = self._run(way, base, segment, phase, Continuation(_NOWHERE, after))
@@ -200,6 +218,7 @@ class PathFunctions:
             hook in (Hook.OUTPUT, Hook.FORWARD, Hook.POSTROUTING, Hook.EGRESS),
             way.looped,
             way.looped or (segment is Segment.AFTER_NAT and hook in (Hook.INPUT, Hook.POSTROUTING, Hook.EGRESS)),
+            way.balanced,
         )  # fmt: skip
         key = (stage, continuation.accept, continuation.onward, continuation.rerouted, continuation.kept)
         found = self._continuations.get(key)
@@ -221,12 +240,21 @@ class PathFunctions:
     def _destination(self, way: _Way, hook: Hook, onward: Node, rerouted: Node) -> Node:
         """The nat table where it translates destinations."""
         variables, diagrams = self._variables, self._diagrams
+        balancing = self._balancing(way)
         if not way.state.fresh:
             if way.state.tracked:
-                onward = diagrams.ite(self.translated(destination=True), self._elsewhere(rerouted), onward)
+                moved = self.translated(destination=True)
+                if balancing is not None:
+                    moved = diagrams.both(moved, diagrams.negate(balancing.known))
+                onward = diagrams.ite(moved, self._elsewhere(rerouted), onward)
+            elif balancing is not None:
+                return balancing.settled(onward)
             return self._translation.with_destination(onward, 0)
         untranslated = diagrams.restrict(onward, ((variables.dnat, 0),))
-        accept = self._translation.with_destination(untranslated, 0)
+        if balancing is None:
+            accept = self._translation.with_destination(untranslated, 0)
+        else:
+            accept = balancing.settled(untranslated)
         node = self._nat(way, hook, accept, onward, rerouted)
         for key, level in list(variables.free_variables.items()):
             if isinstance(key.where, (In, Under)):
@@ -261,6 +289,38 @@ class PathFunctions:
         node = diagrams.ite(here, inward, onward)
         return diagrams.ite(refused_by_all(variables), self._effects.drop, node)
 
+    def _balancing(self, way: _Way) -> Balancing | None:
+        """What IPVS does on a side; None where there are no virtual servers."""
+        servers = way.side.rules.ipvs
+        if servers is None:
+            return None
+        if id(servers) not in self._balancings:
+            made = Balancing(servers, self._variables, self._outcomes, self._effects)
+            self._balancings[id(servers)] = made
+        return self._balancings[id(servers)]
+
+    def _requests(self, way: _Way, here: Node) -> Node:
+        """The function before IPVS takes requests; they go on by OUTPUT, from its beginning (`concrete.hooks`)."""
+        balancing = self._balancing(way)
+        if balancing is None or way.looped or way.balanced:
+            return here
+        on = replace(way, balanced=True)
+        node = self._postrouting(on, self._end)
+        for segment in (Segment.AFTER_NAT, Segment.BEFORE_NAT, Segment.UNTRACKED):
+            node = self._segment(on, Hook.OUTPUT, segment, node)
+        if self._features.ttl:
+            node = self._effects.decremented(node)
+        if way.local:  # it was routed to this host before
+            node = self._diagrams.permute(node, {self._variables.out_interface: self._variables.translated_out})
+        return balancing.requests(here, node, fresh=way.state.fresh, tracked=way.state.tracked)
+
+    def _answered(self, way: _Way, node: Node) -> Node:
+        """The function before IPVS gives answers the virtual server's address."""
+        balancing = self._balancing(way)
+        if balancing is None or way.looped or not way.state.tracked or way.state.fresh:
+            return node
+        return balancing.answered(node)
+
     def _input(self, way: _Way) -> Node:
         """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
         legacy, *nft = (
@@ -280,6 +340,8 @@ class PathFunctions:
             node = diagrams.ite(self.translated(destination=False), self._other_source(after), same)
         else:
             node = same
+        if hook is Hook.INPUT:
+            node = self._answered(way, self._requests(way, node))
         return self._segment(way, hook, Segment.BEFORE_NAT, node)
 
     def _other_source(self, node: Node) -> Node:
@@ -298,7 +360,8 @@ class PathFunctions:
 
     def _forward(self, way: _Way) -> Node:
         variables, diagrams = self._variables, self._diagrams
-        node = self._segment(way, Hook.FORWARD, Segment.AFTER_NAT, self._postrouting(way, self._end))
+        after = self._answered(way, self._postrouting(way, self._end))
+        node = self._segment(way, Hook.FORWARD, Segment.AFTER_NAT, after)
         if self._features.ttl:
             node = self._effects.decremented(node)
         if self._features.tproxy:
@@ -328,7 +391,7 @@ class PathFunctions:
         straight, rerouted = (self._segment(way, Hook.OUTPUT, Segment.AFTER_NAT, node) for node in (after, again))
         by_lo = diagrams.restrict(straight, ((variables.out_interface, LO),))
         straight = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), by_lo, straight)
-        return straight, rerouted
+        return self._answered(way, self._requests(way, straight)), rerouted
 
     def _loop(self, way: _Way) -> Node:
         """The way back in, by the loopback interface: the nat tables are not walked again."""

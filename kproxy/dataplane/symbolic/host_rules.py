@@ -6,8 +6,10 @@ Theory: docs/symbolic.md, "Normalized rules".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from kproxy.dataplane.model.ipset import IpSet
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.pipeline import (
     BaseChain,
     IptablesRules,
@@ -19,6 +21,7 @@ from kproxy.dataplane.model.pipeline import (
     native_chains,
 )
 from kproxy.dataplane.model.tracking import tracks
+from kproxy.dataplane.symbolic.members import with_members
 from kproxy.dataplane.symbolic.nftables.structure import NftSide, table_name
 from kproxy.dataplane.symbolic.normalize import Side
 from kproxy.netfilter.family import Family
@@ -29,10 +32,19 @@ from kproxy.netfilter.nftables.ruleset import NftRuleset, Table
 
 @dataclass(frozen=True, slots=True)
 class SideRules:
-    """The rules of a host: those of iptables, at most one rule set of each variant, and those of native nftables."""
+    """The rules of a host: those of iptables, at most one rule set of each variant, and those of native nftables.
+
+    Attributes:
+        ipvs: the virtual servers of the family that is compared.
+        own: addresses that the host has for them.
+        sets: the ipsets whose members are known.
+    """
 
     iptables: tuple[IptablesRules, ...] = ()
     nftables: NftRuleset = field(default_factory=NftRuleset)
+    ipvs: Ipvs | None = None
+    own: frozenset[int] = frozenset()
+    sets: Mapping[str, IpSet] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rules: Ruleset | SideRules) -> SideRules:
@@ -46,6 +58,10 @@ class SideRules:
         for each in rules:
             tables += (table for table in each.nftables.tables if table not in tables)
         return cls(tuple(item for each in rules for item in each.iptables), NftRuleset(tuple(tables)))
+
+    def with_members(self) -> SideRules:
+        """The same with known sets as conditions."""
+        return replace(self, iptables=tuple(with_members(each, self.sets) for each in self.iptables))
 
     @property
     def rulesets(self) -> tuple[Ruleset, ...]:
@@ -78,7 +94,9 @@ class HostSide:
         self.native = native
         self._iptables = {item.source: side for item, side in zip(rules.iptables, iptables, strict=True)}
         tracked = tracks(rules.rulesets, rules.nftables.tables, family)
-        self.pipeline: Pipeline = make_pipeline(rules.iptables, native_chains(native.tables), tracked=tracked)
+        self.pipeline: Pipeline = make_pipeline(
+            rules.iptables, native_chains(native.tables), tracked=tracked, ipvs=rules.ipvs is not None
+        )
 
     def chain(self, base: BaseChain) -> tuple[int, str]:
         """The number and the policy of a base chain."""
@@ -97,7 +115,8 @@ class HostSide:
     def key(self, empty: int) -> tuple[object, ...]:
         """Equal for two sides of one structure that treat every packet alike for this reason alone. `empty` is the
         number of the chain of iptables without rules."""
-        return tuple(
+        beside = (self.rules.ipvs and self.rules.ipvs.key, self.rules.own)
+        return beside, *(
             (hook, variant, stage.kind, self._called(stage.chains, empty), stage.orders)
             for hook in HOOKS_IN_ORDER
             for variant in (self.pipeline.variants(hook) if len(self.pipeline.variants(hook)) > 1 else (None,))

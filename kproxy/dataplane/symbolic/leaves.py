@@ -47,6 +47,7 @@ class Outcome(NamedTuple):
         fields: how header fields end, of those that are variables of one level.
         effects: what the packet leaves behind: entries in lists and sets, copies sent elsewhere.
         marks: how the marks that matter end.
+        balanced: IPVS sent it to a real server; only while the function of a hook is made (`symbolic.ipvs`).
     """
 
     verdict: FinalVerdict
@@ -56,6 +57,7 @@ class Outcome(NamedTuple):
     effects: frozenset[str] = frozenset()
     marks: Bits = ()
     fields: Fields = ()
+    balanced: bool = False
 
     @property
     def goes_on(self) -> bool:

@@ -262,6 +262,14 @@ class Translation:
             self._sent_from[destination] = start, self._send(destination, start)
         return self._sent_from[destination][1]
 
+    def number(self, destination: Destination) -> int:
+        """Its place among the translated destinations."""
+        return self._numbers[destination]
+
+    def sent(self, destination: Destination, after: Node) -> Node:
+        """The function for a packet that is sent to a destination, in terms of the packet before."""
+        return self._send(destination, after)
+
     def _send(self, destination: Destination, after: Node) -> Node:
         variables, diagrams = self._variables, self._diagrams
         moved: dict[int, int] = {}

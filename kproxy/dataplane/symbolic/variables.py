@@ -93,13 +93,22 @@ def _stranger(patterns: Sequence[str]) -> str:
 
 class Variables(PacketVariables):
     """The levels for one family, and the diagrams that use them. `levels` has those of each variable by name.
+    `served` are addresses that a host has for virtual servers alone, and else not.
 
     The bits of the two marks take turns, so that a copy of one to the other is a small diagram: `mark_shift` says by
     how many bits copies move them to the left on their way to the connection's mark.
     """
 
-    def __init__(self, family: Family, interfaces: Interfaces, destinations: int, mark_shift: int = 0) -> None:
+    def __init__(
+        self,
+        family: Family,
+        interfaces: Interfaces,
+        destinations: int,
+        mark_shift: int = 0,
+        served: frozenset[int] = frozenset(),
+    ) -> None:
         self.family = family
+        self.served = served
         self.interfaces = interfaces
         self.levels = {}
         self._rows: dict[int, tuple[Sequence[int], int]] = {}
@@ -209,10 +218,13 @@ class Variables(PacketVariables):
         result = diagrams.among(kind, ((UNICAST, BROADCAST if self.family is Family.IPV4 else LOCAL),))
         for first, last, certain in _CERTAIN[self.family]:
             result = diagrams.ite(self.between(level, first, last), diagrams.equals(kind, certain), result)
-        return result
+        served = diagrams.any_of([self.address_is(level, each) for each in self.served])
+        return diagrams.ite(served, diagrams.equals(kind, UNICAST), result)
 
     def certain_kind(self, address: int) -> int | None:
         """The kind of an address if it is certain without knowing the host."""
+        if address in self.served:
+            return UNICAST
         return next((kind for first, last, kind in _CERTAIN[self.family] if first <= address <= last), None)
 
 
