@@ -102,10 +102,8 @@ def host_in_mode(rendered: Rendered, host: Host) -> Host:
     if not isinstance(rendered, RenderedIpvs):
         return host
     family = rendered.options.family
-    own = {(family, parse_address(each, family)) for each in rendered.made.addresses}
     return replace(
-        host,
-        local_addresses=None if host.local_addresses is None else host.local_addresses | own,
+        host.serving((family, parse_address(each, family)) for each in rendered.made.addresses),
         sets={**host.sets, **read_ipsets(rendered.ipset_text, "rendered sets")},
         sysctls={**host.sysctls, CONNTRACK: 1},
     )

@@ -150,7 +150,7 @@ class KnownNetwork:
             served = facts.served_addresses
             if served and own:
                 self._note(f"{facts.name}: the addresses of its virtual servers are taken to be its own")
-            host = dataclasses.replace(host, local_addresses=served.union(own) if own else None)
+            host = dataclasses.replace(host, local_addresses=frozenset(own) if own else None).serving(served)
         if facts.sysctls is None:
             self._note(f"{facts.name}: taken to forward, without reverse-path filter: no sysctl")
             config = facts.proxy_config or self.cluster.proxy_config

@@ -19,6 +19,7 @@ from kproxy.dataplane.concrete.steps import RuleStep, RuleTable
 from kproxy.dataplane.model.pipeline import IptablesRules, Source
 from kproxy.dataplane.model.verdict import ACCEPT, INDETERMINATE
 from kproxy.dataplane.symbolic.build import Setup
+from kproxy.dataplane.symbolic.hooks import SERVED
 from kproxy.dataplane.symbolic.host_rules import HostSide, SideRules
 from kproxy.dataplane.symbolic.nftables.text import positive
 from kproxy.netfilter import condition
@@ -83,6 +84,8 @@ def observe(rules: Ruleset | Index, situation: Situation, watch: Watch) -> Obser
             if name in watch.lists and ages != held.get(name, {}).get(address, ())
         }
         effects |= {text for text, stays in state.told if goes or stays}
+        if goes and end.via == "local" and packet.dst in watch.own:
+            effects.add(SERVED)
         tracked = state.has_connection
         seen: Observation = (end.verdict, end.reject, end.reason if end.verdict == INDETERMINATE else "")
         if goes:

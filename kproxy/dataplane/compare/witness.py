@@ -227,7 +227,7 @@ class _Told:
         kinds += [(address, read.get(variables.translated_src_kind)) for address in new_sources]
         chosen = []  # addresses of the host's own: their interface, whether it is the packet's own, that, and any
         loops = LOCAL in (read.get(variables.dst_kind), read.get(variables.translated_kind))
-        loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL)
+        loops = loops or (src in new_destinations and read.get(variables.src_kind) == LOCAL) or dst in self.watch.own
         asked = self.watch.new_source or (origin == "local" and (loops or KEPT in answers))
         if not moved and asked and any(level in read.values for level in variables.levels["translated_src"]):
             # What MASQUERADE takes, on each device that the packet may leave by; for lo it is another one's.
@@ -262,11 +262,8 @@ class _Told:
         if recent is None:
             return None
         names = {alias: name for name, alias in self.watch.lists.items()}
-        return Host(
-            local_addresses=frozenset(
-                (family, address)
-                for address in {*self.watch.own, *(each for each, kind in known.items() if kind == LOCAL)}
-            ),
+        host = Host(
+            local_addresses=frozenset((family, address) for address, kind in known.items() if kind == LOCAL),
             sets=self.watch.members,
             interfaces={"lo": Interface("lo"), **interfaces} if interfaces else None,
             routes=self.routes(),
@@ -279,6 +276,7 @@ class _Told:
                 if key.kind == "socket" and answer and isinstance(key.where, int)
             ),
         )
+        return host.serving((family, address) for address in self.watch.own) if self.watch.own else host
 
     def routes(self) -> tuple[Route, Route]:
         """The routes to the packet's destination, and to all others."""

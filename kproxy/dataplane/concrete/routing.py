@@ -300,6 +300,6 @@ def is_link_local(address: int) -> bool:
 def _only_address(host: Host, family: Family) -> int | None:
     if host.local_addresses is None:
         return None
-    own = {address for held, address in host.local_addresses if held is family}
+    own = {address for held, address in host.local_addresses - host.served if held is family}
     own = {address for address in own if not LOOPBACK_NETWORKS[family].contains(address)}
     return own.pop() if len(own) == 1 else None

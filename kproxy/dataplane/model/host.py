@@ -8,7 +8,7 @@ tracking and marks. `hostfile.parse_host` reads the YAML form, docs/host-file.md
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -138,6 +138,8 @@ class Host:
     Attributes:
         local_addresses: all addresses of the host in (family, integer) form, those of `interfaces` included; loopback
             addresses need not be named. None: not known.
+        served: those of them that it has for virtual servers of IPVS, on a device that no packet leaves by: no source
+            is chosen among these.
         interfaces: all interfaces by name, or None: not known.
         routes: all routes, those of connected networks included, or None: not known. Then every address that is not
             local counts as reachable, over an interface that is not known.
@@ -165,6 +167,13 @@ class Host:
     elements: Mapping[tuple[str, str], Mapping[Hashable, Hashable]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    served: frozenset[tuple[Family, int]] = frozenset()
+
+    def serving(self, addresses: Iterable[tuple[Family, int]]) -> Host:
+        """The host with addresses for virtual servers, which are its own."""
+        served = self.served.union(addresses)
+        own = None if self.local_addresses is None else self.local_addresses | served
+        return replace(self, local_addresses=own, served=served)
 
     @classmethod
     def simple(cls, local_ips: Iterable[str] | None = None, *, route_localnet: bool = False) -> Host:

@@ -84,10 +84,12 @@ def shows_route_localnet(ruleset: Ruleset) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedAddresses:
-    """What kube-proxy's rules give away: `services` are elsewhere, `own` are the host's."""
+    """What kube-proxy's rules give away: `services` are elsewhere, `own` are the host's, and `served` those of virtual
+    servers, which the host has."""
 
     services: frozenset[int]
     own: frozenset[int]
+    served: frozenset[int] = frozenset()
 
 
 def named_addresses(
@@ -96,7 +98,8 @@ def named_addresses(
     """Read from kube-proxy's rules, and from its sets and maps, whose addresses they name. Those of virtual servers are
     the host's own: kube-proxy gives them to a device."""
     services: set[int] = set()
-    own = {address for each in servers for _, address, _ in each.services}
+    own: set[int] = set()
+    served = frozenset(address for each in servers for _, address, _ in each.services)
     for ruleset in rulesets:
         for _, chain, _, rule in ruleset.rules():
             if not chain.name.startswith(_OURS) or rule.destination is None or rule.destination.negated:
@@ -110,7 +113,7 @@ def named_addresses(
             for name in _SERVICE_SETS:
                 services |= _addresses(table, name)
             own |= _addresses(table, _NODE_PORT_SET)
-    return NamedAddresses(frozenset(services), frozenset(own))
+    return NamedAddresses(frozenset(services), frozenset(own), served)
 
 
 _NFT_TABLE: Final = "kube-proxy"
@@ -133,13 +136,14 @@ def surroundings_of_rules(named: NamedAddresses, packet: Packet, *, route_localn
     if packet.origin == LOCAL and packet.src is not None:
         own.add(packet.src)
     dst = packet.dst
-    known = dst is None or dst in own or LOOPBACK_NETWORKS[family].contains(dst)
+    known = dst is None or dst in own or dst in named.served or LOOPBACK_NETWORKS[family].contains(dst)
     assumptions = ("no address of the host is given: those that the rules lead to are taken to be elsewhere",)
     texts = sorted(format_address(address, family) for address in own)
-    hosts = [Host.simple(texts, route_localnet=route_localnet)]
+    served = [(family, address) for address in named.served]
+    hosts = [Host.simple(texts, route_localnet=route_localnet).serving(served)]
     if dst is None or known or dst in named.services:
         return Surroundings(hosts[0], tuple(hosts), assumptions)
     address = format_address(dst, family)
-    hosts.append(Host.simple([*texts, address], route_localnet=route_localnet))
+    hosts.append(Host.simple([*texts, address], route_localnet=route_localnet).serving(served))
     host = Host.simple(None, route_localnet=route_localnet)
     return Surroundings(host, tuple(hosts), assumptions, f"whether {address} is an address of this host (--local-ip)")

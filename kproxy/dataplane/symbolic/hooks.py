@@ -37,6 +37,8 @@ from kproxy.netfilter.hooks import CONNTRACK_HOOKS, NAT_PRIORITIES, ChainType, H
 
 MULTICAST: Final = FreeVariable("multicast", "multicast is for this host, not to be passed on")
 """The evaluator does not follow multicast; here it goes either way, so that a difference on it is not missed."""
+SERVED: Final = "delivered to this host, which has the address for virtual servers"
+"""What becomes of a packet to an address that only one side's host may have."""
 NFT: Final = FreeVariable("variant", "these are rules of iptables-nft, not of iptables-legacy")
 NATIVE: Final = "nftables"
 """Stands for all native tables where tables of iptables are named."""
@@ -128,7 +130,7 @@ class PathFunctions:
         for levels, kind in ((variables.dst, variables.dst_kind), (variables.src, variables.src_kind)):
             if not way.side.rules.own:
                 return node
-            own = diagrams.any_of([variables.address_is(levels, each) for each in way.side.rules.own])
+            own = self._own(way, levels)
             fixed = [(kind, LOCAL)]
             if way.local and kind == variables.dst_kind:
                 fixed.append((variables.out_interface, LO))
@@ -289,6 +291,14 @@ class PathFunctions:
         node = diagrams.ite(here, inward, onward)
         return diagrams.ite(refused_by_all(variables), self._effects.drop, node)
 
+    def _delivered(self, way: _Way) -> Node:
+        """The end of what this host gets: at an address that it has for virtual servers that tells it from others."""
+        own = self._own(way, self._variables.dst)
+        return self._diagrams.ite(own, self._outcomes.tell(self._end, SERVED), self._end)
+
+    def _own(self, way: _Way, level: int) -> Node:
+        return self._diagrams.any_of([self._variables.address_is(level, each) for each in way.side.rules.own])
+
     def _balancing(self, way: _Way) -> Balancing | None:
         """What IPVS does on a side; None where there are no virtual servers."""
         servers = way.side.rules.ipvs
@@ -324,7 +334,7 @@ class PathFunctions:
     def _input(self, way: _Way) -> Node:
         """The chains of INPUT. Which of nat and security comes first depends on the variant of iptables."""
         legacy, *nft = (
-            self._with_source(replace(way, variant=variant), Hook.INPUT, self._end)
+            self._with_source(replace(way, variant=variant), Hook.INPUT, self._delivered(way))
             for variant in way.side.pipeline.variants(Hook.INPUT)
         )
         return self._diagrams.ite(self._variables.free(NFT), nft[0], legacy) if nft else legacy
@@ -391,11 +401,13 @@ class PathFunctions:
         straight, rerouted = (self._segment(way, Hook.OUTPUT, Segment.AFTER_NAT, node) for node in (after, again))
         by_lo = diagrams.restrict(straight, ((variables.out_interface, LO),))
         straight = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), by_lo, straight)
+        if way.state.fresh:
+            rerouted = self._requests(way, rerouted)
         return self._answered(way, self._requests(way, straight)), rerouted
 
     def _loop(self, way: _Way) -> Node:
         """The way back in, by the loopback interface: the nat tables are not walked again."""
-        node, way = self._end, replace(way, looped=True)
+        node, way = self._delivered(way), replace(way, looped=True)
         for hook in (Hook.INPUT, Hook.PREROUTING):
             for segment in (Segment.AFTER_NAT, Segment.BEFORE_NAT, Segment.UNTRACKED):
                 node = self._segment(way, hook, segment, node)

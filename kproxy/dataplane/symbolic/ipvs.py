@@ -1,7 +1,7 @@
 """What IPVS does to a whole function of packets: given the function for a packet that goes on, the one before IPVS.
 
 Semantics are those of `concrete.ipvs`. A packet to a virtual server leaves its hook for another one, so its function
-has a translated destination of its own beside that of the packets that IPVS lets pass: outcomes of such packets are marked
+has a translated destination of its own beside that of packets that IPVS lets pass: outcomes of such packets are marked
 (`Outcome.balanced`) until the hook's function is put together (`settled`).
 """
 

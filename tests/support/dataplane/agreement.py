@@ -4,6 +4,7 @@ same."""
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -12,6 +13,7 @@ from kproxy.dataplane.compare.consistency import correlated, tuples_fit
 from kproxy.dataplane.compare.observe import Observation, index_rules, observe, watch_of
 from kproxy.dataplane.compare.outcome_words import Distribution, distribution_at
 from kproxy.dataplane.compare.witness import Values, situation_of
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.symbolic.build import Setup, set_up
 from kproxy.dataplane.symbolic.cases import CONNTRACK_CASES, LO, ORIGINS, ConntrackCase
 from kproxy.dataplane.symbolic.free_variables import FreeVariable
@@ -19,11 +21,15 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.dataplane.symbolic.nat import KEPT, KEPT_DESTINATION
 from kproxy.dataplane.symbolic.nodes import TRUE, Node
 from kproxy.netfilter import Family
-from kproxy.netfilter.address import parse_address
+from kproxy.netfilter.address import format_address, parse_address
+from kproxy.netfilter.ipvs.server import RealServer, VirtualServer
 from tests.support.dataplane.compare_rules import ADDRESSES, Generator, mutate, ruleset
 
 SNAT = (parse_address("10.0.0.9", Family.IPV4),)
 """What SNAT rules of the generator rewrite to."""
+
+VIRTUAL = "8.8.8.8"
+"""The address of virtual servers, to which no rule of the generator translates."""
 
 FIELDS = (("length", (40, 60, 80)), ("ttl", (63, 64, 65)), ("tos", (0x00, 0x10, 0x11, 0x30)),
           ("tcp_flags", (0x02, 0x42, 0xC2)))  # fmt: skip
@@ -44,7 +50,7 @@ def random_values(
 
     dst = address(variables.dst, *ADDRESSES, "8.8.8.8")
     src = address(variables.src, *ADDRESSES[:2], "8.8.4.4", "127.0.0.1")
-    address(variables.translated_dst, "10.0.0.1", "10.96.0.1", "9.9.9.9")
+    address(variables.translated_dst, "10.0.0.1", "9.9.9.9" if variables.served else "10.96.0.1", "9.9.9.9")
     new_src = address(variables.translated_src, "10.0.0.2", "9.9.9.9")
     for level, ports in (
         (variables.dport, (80, 81, 5)), (variables.translated_dport, (80, 5)), (variables.sport, (1000,)),
@@ -52,10 +58,10 @@ def random_values(
     ):  # fmt: skip
         values.update(variables.values_of(level, random.choice(ports)))
     values[variables.protocol] = random.choice((6, 17))
-    values[variables.dst_kind] = 1 if dst == "127.0.0.1" else random.randrange(2)
-    values[variables.src_kind] = (
-        values[variables.dst_kind] if src == dst else 1 if src == "127.0.0.1" else random.randrange(2)
-    )
+    served = {format_address(each, Family.IPV4) for each in variables.served}
+    sure = {"127.0.0.1": 1, **dict.fromkeys(served, 0)}
+    values[variables.dst_kind] = sure.get(dst, random.randrange(2))
+    values[variables.src_kind] = values[variables.dst_kind] if src == dst else sure.get(src, random.randrange(2))
     values[variables.translated_kind] = random.randrange(2)
     values[variables.translated_src_kind] = values[variables.src_kind] if new_src == src else random.randrange(2)
     names = len(variables.interfaces.names)
@@ -133,6 +139,31 @@ def check(seed: int, points: int, *, fields: bool = False) -> int:
     rules = Generator(random, fields=fields).rules()
     sides = (SideRules.of(ruleset(rules)), SideRules.of(ruleset(mutate(random, rules))))
     return check_sides(random, sides, points, f"seed {seed}", fields=fields)
+
+
+def check_ipvs(seed: int, points: int) -> int:
+    """A random rule set on two hosts: one with random virtual servers, the other with others or with none."""
+    random = Random(seed)
+    rules = SideRules.of(ruleset(Generator(random, fields=True).rules()))
+    sides = tuple(replace(rules, ipvs=found, own=_addresses(found)) for found in (_servers(random), _servers(random)))
+    other = rules if random.random() < 0.3 else sides[1]
+    return check_sides(random, (sides[0], other), points, f"ipvs seed {seed}", fields=True)
+
+
+def _servers(random: Random) -> Ipvs:
+    found = {}
+    for _ in range(random.randint(1, 3)):
+        address, port = VIRTUAL, random.choice((80, 81))
+        key = VirtualServer(random.choice(("tcp", "udp")), address, port, random.choice(("rr", "wrr")))
+        found[key] = [
+            RealServer(real, random.choice((80, 5)), random.randint(0, 3))
+            for real in random.sample(("10.0.0.1", "10.0.0.2", "9.9.9.9"), random.randint(0, 2))
+        ]
+    return Ipvs(Family.IPV4, found)
+
+
+def _addresses(servers: Ipvs) -> frozenset[int]:
+    return frozenset(address for _, address, _ in servers.services)
 
 
 def check_sides(
