@@ -335,7 +335,8 @@ def read_rules(paths: Sequence[str], assumed: Assumed = NOTHING) -> HostRules:
     from kproxy.cluster.rules import HostRules, read_dumps
 
     with working(f"reading {', '.join(map(text_label, paths))}"):
-        return HostRules(read_dumps(paths)[0], assumed=assumed)
+        files, sets = read_dumps(paths)
+        return HostRules(files, assumed=assumed, sets=sets)
 
 
 def _listed(kinds: Collection[Kind]) -> str:

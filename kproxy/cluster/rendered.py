@@ -138,7 +138,7 @@ class RenderedNode:
         return self.assumed.left(each for each in found if each.is_met_by(family))
 
     def unseen_by_packet(self, family: Family) -> tuple[Unseen, ...]:
-        """The same for questions about one packet, which goes through the virtual servers."""
+        """The same for who follows packets through the virtual servers."""
         return tuple(each for each in self.unseen(family) if each.what != IPVS)
 
     def rendered(self, family: Family, favoured: str = "") -> Rendered:
@@ -158,6 +158,6 @@ class RenderedNode:
         if self.lacking.node_addresses and any(what == NODE_ADDRESSES for _, what in same):
             config = msgspec.structs.replace(self.config, node_port_addresses=EVERYWHERE)
             node = replace(self, lacking=replace(self.lacking, node_addresses={}), config=config)
-        found = opened_side(rules_of(node.rendered(family)), family, self.unseen(family), same)
+        found = opened_side(rules_of(node.rendered(family)), family, self.unseen_by_packet(family), same)
         opened = open_services(found.iptables, family, self.cluster, node.lacking, on_any_host=True)
         return replace(found, iptables=opened)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.signs import signs_of
@@ -49,6 +49,9 @@ from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
 from kproxy.netfilter.ipvs.read import Listed, is_servers, read_servers
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
+
+if TYPE_CHECKING:
+    from kproxy.dataplane.symbolic.host_rules import SideRules
 
 _OBJECTS: Final = "table|chain|rule|set|map|element|flowtable|counter|quota|limit|ct|secmark|synproxy|ruleset"
 _NFT: Final = re.compile(
@@ -187,7 +190,8 @@ class HostRules:
 
     Args:
         live, collected: see `evidence.signs.signs_of`. Rules that kproxy rendered count as live: they are all there is.
-        assumed: what `--assume` says of unseen things. sets: the ipsets whose members are known.
+        assumed: what `--assume` says of unseen things. sets: the ipsets whose members are known, or their
+            names.
         more: what something else than the rules points to.
         host: what to call the host; its files if not given.
 
@@ -202,7 +206,7 @@ class HostRules:
         live: bool = False,
         collected: bool = False,
         assumed: Assumed = NOTHING,
-        sets: Collection[str] = (),
+        sets: Mapping[str, IpSet] | Collection[str] = (),
         more: Sequence[Unseen] = (),
         host: str = "",
     ) -> None:
@@ -212,6 +216,7 @@ class HostRules:
         self._indexes: dict[Family, Index] = {}
         self._live, self._collected, self._host = live, collected, host
         self._assumed, self._sets, self._more = assumed, frozenset(sets), tuple(more)
+        self._members = sets if isinstance(sets, Mapping) else {}
         for each in files:
             if each.iptables is not None:
                 _check_iptables(each.iptables.ruleset, each.label, each.text, alone=len(files) == 1)
@@ -304,13 +309,13 @@ class HostRules:
     @cached_property
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not seen of the host's rules, in both families, but for what is assumed. IPVS is among it whenever
-        there is a sign of it: comparisons of all packets do not model it."""
+        there is a sign of it, for who has the rules alone; `side` and `index` have virtual servers, too."""
         known = {f"{IPSET} {name}" for name in self._sets}
         found = [*signs_of(self, live=self._live, collected=self._collected), *self._more]
         for family in Family:
             if self.ipvs(family) is None:
                 continue
-            found.append(suspect(self.host, family, IPVS, "there are virtual servers, which are not compared"))
+            found.append(suspect(self.host, family, IPVS, "there are virtual servers"))
             if not self.given(family):
                 why = "there are virtual servers, and no dump of the rules of iptables beside them"
                 found.append(suspect(self.host, family, VARIANTS[Variant.NFT], why))
@@ -324,6 +329,30 @@ class HostRules:
         if any(each.by_mark for each in listed):
             found.append(suspect(self.host, None, IPVS, "there are virtual servers of firewall marks"))
         return self._assumed.left(found)
+
+    def unseen_by_side(self, family: Family) -> tuple[Unseen, ...]:
+        """The same for comparisons of all packets, by `side`."""
+        whole = self.ipvs(family) is None or self._served(family) is not None
+        found = self.unseen_by_packet if whole else self.unseen
+        return tuple(each for each in found if each.is_met_by(family))
+
+    def side(self, family: Family) -> SideRules:
+        """The rules that packets of a family meet, for comparisons; what was not seen is not opened there."""
+        from kproxy.dataplane.symbolic.host_rules import SideRules  # questions about one packet do without
+
+        native, own = self.nftables or NftRuleset(), self._served(family)
+        servers = None if own is None else self.ipvs(family)
+        return SideRules(self.iptables(family), native, servers, own or frozenset(), self._members)
+
+    def _served(self, family: Family) -> frozenset[int] | None:
+        """The addresses that the host has for virtual servers, by kube-proxy's set of them; None if it is not known."""
+        names = ("KUBE-IPVS-IPS", "KUBE-6-IPVS-IPS")
+        found = self._members.get(names[family is Family.IPV6])
+        servers = self.ipvs(family)
+        if found is None or servers is None:
+            return None
+        addresses = {address for _, address, _ in servers.services}
+        return frozenset(each for each in addresses if found.contains(family, (each,)))
 
     def ipvs(self, family: Family) -> Ipvs | None:
         """The virtual servers of a family; None if there are none, or no file shows them."""

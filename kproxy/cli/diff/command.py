@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cli.connection import Connection, connection_options, with_options
 from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
@@ -52,9 +52,9 @@ MOST: Final = 20
 @click.option("--config", metavar="FILE", help="With manifests or a cluster: KubeProxyConfiguration of both sides.")
 @click.option("--config-a", metavar="FILE", help="That of A.")
 @click.option("--config-b", metavar="FILE", help="That of B.")
-@mode_option()
-@click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of A.")
-@click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES]), help="The proxy mode of B.")
+@mode_option(ipvs=True)
+@click.option("--mode-a", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES, MODE_IPVS]), help="The proxy mode of A.")
+@click.option("--mode-b", type=click.Choice([MODE_IPTABLES, MODE_NFTABLES, MODE_IPVS]), help="The proxy mode of B.")
 @feature_option()
 @both_families
 @click.option(

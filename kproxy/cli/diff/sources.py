@@ -132,8 +132,8 @@ class SideInput:
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
-            return tuple(each for each in self._files.unseen if each.is_met_by(family))
-        return self._rendered.unseen(family)
+            return self._files.unseen_by_side(family)
+        return self._rendered.unseen_by_packet(family)
 
     @cached_property
     def _rendered(self) -> RenderedNode:
@@ -153,8 +153,7 @@ class SideInput:
             InputError: there are none, or they cannot be read.
         """
         if self._files is not None:
-            found = SideRules(self._files.iptables(family), self._files.nftables or NftRuleset())
-            return opened_side(found, family, self.unseen(family), same)
+            return opened_side(self._files.side(family), family, self.unseen(family), same)
         self.mode = self._config.mode
         with working(f"rendering {self._name.label}"):
             return self._rendered.rules(family, same)
