@@ -43,7 +43,7 @@ def told(found: Comparison) -> set[tuple[str, str]]:
     return {(each.one, each.other) for each in found.differences}
 
 
-@pytest.mark.parametrize("seed", spread(range(400), 12, 40))
+@pytest.mark.parametrize("seed", spread(range(0, 400, 8), 12, 38))
 def test_both_engines_agree(seed: int) -> None:
     check_ipvs(seed, 3)
 
