@@ -56,8 +56,13 @@ class Balancing:
         onward = diagrams.ite(loopback, self._effects.drop, onward)
         whole = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), here, onward)
         whole = diagrams.restrict(whole, ((variables.dnat, 0),))
-        if fresh or not tracked:
+        if not tracked:
             return self._scheduled(here, whole)
+        if fresh:
+            # A destination that rules have translated before is not followed through IPVS.
+            unknown = self._outcomes.sure(Outcome(INDETERMINATE, _UNMODELLED))
+            moved = diagrams.ite(self._taken(begins=True), unknown, here)
+            return diagrams.ite(diagrams.equals(variables.dnat, 1), moved, self._scheduled(here, whole))
         moved = {variables.dst + chunk: variables.translated_dst + chunk for chunk in range(variables.chunks)}
         moved |= {variables.dport + chunk: variables.translated_dport + chunk for chunk in (0, 1)}
         moved[variables.dst_kind] = variables.translated_kind
@@ -112,12 +117,7 @@ class Balancing:
         for key, service in self._servers.services.items():
             condition = self._is(key, levels, True)
             parts.append(diagrams.ite(condition, self._to_servers(service, whole), ZERO))
-        taken = self._taken(begins=True)
-        balanced = self._outcomes.add_all([*parts, diagrams.ite(taken, ZERO, here)])
-        # A destination that rules have translated before is not followed through IPVS.
-        unknown = self._outcomes.sure(Outcome(INDETERMINATE, _UNMODELLED))
-        moved = diagrams.ite(taken, unknown, here)
-        return diagrams.ite(diagrams.equals(variables.dnat, 1), moved, balanced)
+        return self._outcomes.add_all([*parts, diagrams.ite(self._taken(begins=True), ZERO, here)])
 
     def _to_servers(self, service: Service, whole: Node) -> Node:
         family = self._variables.family

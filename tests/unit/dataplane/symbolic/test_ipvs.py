@@ -43,7 +43,11 @@ def told(found: Comparison) -> set[tuple[str, str]]:
     return {(each.one, each.other) for each in found.differences}
 
 
-@pytest.mark.parametrize("seed", spread(range(0, 400, 8), 12, 38))
+UNTRACKED_BY_RULES = (1062, 1260)
+"""Here rules keep packets of known connections from being tracked; what the connection says does not count then."""
+
+
+@pytest.mark.parametrize("seed", [*spread(range(0, 400, 8), 12, 38), *UNTRACKED_BY_RULES])
 def test_both_engines_agree(seed: int) -> None:
     check_ipvs(seed, 3)
 
