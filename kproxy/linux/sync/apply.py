@@ -17,7 +17,7 @@ from kproxy.linux.sync.cleanup import cleanup_other_mode
 from kproxy.linux.sync.flow_cleaner import NO_ADDRESSES
 from kproxy.linux.sync.partial_failure import family_failure, interrupted_after_rules
 from kproxy.linux.sync.prepare import PreparedNode, prepare_node
-from kproxy.linux.sync.report import NOTHING, CleanedTables, FamilyReport, Progress, StepTime, Stopwatch
+from kproxy.linux.sync.report import APPLIED, NOTHING, CleanedTables, FamilyReport, Progress, StepTime, Stopwatch
 from kproxy.services.names import IPFamily
 
 
@@ -160,7 +160,7 @@ def _apply_family(
 
 
 def _written(reports: list[FamilyReport]) -> list[str]:
-    return [report.family for report in reports if report.transactions]
+    return [report.family for report in reports if report.result == APPLIED]
 
 
 def _clean_conntrack(

@@ -14,19 +14,20 @@ import msgspec
 
 from kproxy.cluster.stale_flows import Addresses
 from kproxy.linux.errors import (
+    INTERRUPTS,
     ApplyFailedError,
     FeatureMissingError,
     KernelState,
     LinuxError,
     ToolFailedError,
     ToolMissingError,
+    failure_message,
 )
-from kproxy.linux.iptables.canonical import canonicalizer
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
 from kproxy.linux.sync.backend import Host, NodeRequest
-from kproxy.linux.sync.desired import DesiredRules
+from kproxy.linux.sync.desired import DesiredRules, jump_lines
 from kproxy.linux.sync.iptables_host import HostFamily, PreparedFamily
 from kproxy.linux.sync.report import APPLIED, NOTHING, WOULD_CHANGE, FamilyReport, Progress
 from kproxy.linux.sysctl import read_sysctl, write_sysctl
@@ -95,16 +96,24 @@ class PreparedIpvs(PreparedFamily, frozen=True, kw_only=True):
     ) -> tuple[FamilyReport, Callable[[], Addresses]]:
         steps = self._steps(read_beside(namespace, self.rendered))
         settings = self._settings(namespace)
-        if not dry_run:
-            for name, value in settings.items():
-                write_sysctl(namespace, name, value)
-            _carry_out(namespace, self.family, steps.sets, steps.addresses)
-        report, before = super().reconcile(namespace, dry_run=dry_run, progress=progress)
+        try:
+            if not dry_run:
+                for name, value in settings.items():
+                    write_sysctl(namespace, name, value)
+                _carry_out(namespace, self.family, steps.sets, steps.addresses)
+            report, before = super().reconcile(namespace, dry_run=dry_run, progress=progress)
+        except (LinuxError, *INTERRUPTS) as error:
+            if dry_run or not (settings or steps.sets or steps.addresses):
+                raise
+            rules = error.state.value if isinstance(error, ApplyFailedError) else KernelState.UNCHANGED.value
+            detail = f"the rules are {rules}, sets, addresses and sysctls may have been added to"
+            raise ApplyFailedError(failure_message(error), KernelState.PARTLY_APPLIED, detail) from error
         if not dry_run:
             try:
                 self._finish(namespace, steps)
-            except LinuxError as error:
-                raise ApplyFailedError(str(error), KernelState.PARTLY_APPLIED, "the rules are as wanted") from error
+            except (LinuxError, *INTERRUPTS) as error:
+                detail = "the rules are as wanted"
+                raise ApplyFailedError(failure_message(error), KernelState.PARTLY_APPLIED, detail) from error
         if steps.count or settings:
             counts = (f"{len(steps.servers)} of virtual servers", f"{len(steps.sets + steps.old_sets)} of sets")
             more = f"{len(steps.addresses + steps.old_addresses)} of addresses"
@@ -220,12 +229,8 @@ def _desired_rules(rendered: RenderedIpvs) -> DesiredRules:
     chains = {(table, chain): "" for table, names in CHAINS.items() for chain in names}
     for line in rendered.lines:
         chains[line.table, line.chain] += f"-A {line.chain} {line.arguments}\n"
-    jumps: dict[tuple[str, str], list[str]] = {}
-    for jump in reversed(JUMP_RULES):  # each is prepended, so the last one comes first
-        rules = canonicalizer(family).rules(jump.source, f"{jump.text}\n")
-        jumps.setdefault((jump.table, jump.source), []).extend(rules)
-    found = {ref: tuple(rules) for ref, rules in jumps.items()}
-    return DesiredRules(family, chains, {}, found, rendered.rule_origins)
+    jumps = jump_lines(family, lambda line: line, JUMP_RULES)
+    return DesiredRules(family, chains, {}, jumps, rendered.rule_origins)
 
 
 def _carry_out(namespace: Namespace, family: IPFamily, sets: tuple[str, ...], addresses: tuple[str, ...]) -> None:
