@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kproxy.cluster.evidence.opened import open_rules
-from kproxy.cluster.evidence.signs import signs_of
+from kproxy.cluster.evidence.signs import cut_listing, set_names, signs_of
 from kproxy.cluster.evidence.unseen import (
     IPSET,
     IPVS,
@@ -214,6 +214,7 @@ class HostRules:
         self.label = ", ".join(each.label for each in files)
         self.hidden: list[tuple[Family, str]] = []
         self._indexes: dict[Family, Index] = {}
+        self._servers: dict[Family, Ipvs] = {}
         self._live, self._collected, self._host = live, collected, host
         self._assumed, self._sets, self._more = assumed, frozenset(sets), tuple(more)
         self._members = sets if isinstance(sets, Mapping) else {}
@@ -328,6 +329,11 @@ class HostRules:
         found = [each for each in self.unseen if not listed or each.what != IPVS]
         if any(each.by_mark for each in listed):
             found.append(suspect(self.host, None, IPVS, "there are virtual servers of firewall marks"))
+        for family in Family if listed and not self._live else ():
+            named = {name for rules in self.given(family) for name in set_names(rules.ruleset)}
+            asked = {name: each for name, each in self._members.items() if name in named}
+            if lost := cut_listing(family, self.ipvs(family) or Ipvs(family, {}), asked):
+                found.append(suspect(self.host, family, IPVS, lost))
         return self._assumed.left(found)
 
     def unseen_by_side(self, family: Family) -> tuple[Unseen, ...]:
@@ -356,7 +362,10 @@ class HostRules:
 
     def ipvs(self, family: Family) -> Ipvs | None:
         """The virtual servers of a family; None if there are none, or no file shows them."""
-        found = Ipvs(family, {key: real for each in self.files if each.ipvs for key, real in each.ipvs.servers.items()})
+        if family not in self._servers:
+            listed = {key: real for each in self.files if each.ipvs for key, real in each.ipvs.servers.items()}
+            self._servers[family] = Ipvs(family, listed)
+        found = self._servers[family]
         return found if found.services else None
 
     @property

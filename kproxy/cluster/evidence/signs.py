@@ -17,6 +17,7 @@ from kproxy.cluster.evidence import unseen
 from kproxy.cluster.evidence.unseen import NFTABLES, VARIANTS, Unseen, not_looked_at, suspect
 from kproxy.dataplane.model.pipeline import OWN_TABLES, TABLE_FAMILIES, IptablesRules
 from kproxy.netfilter import BUILTIN_CHAINS, Family, Ruleset
+from kproxy.netfilter.address import format_address
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.iptables import matches, targets
 from kproxy.netfilter.iptables.rule import Rule
@@ -29,6 +30,8 @@ from kproxy.render.nftables import names
 from kproxy.render.nftables.base import JUMPS
 
 if TYPE_CHECKING:
+    from kproxy.dataplane.model.ipset import IpSet
+    from kproxy.dataplane.model.ipvs import Ipvs
     from kproxy.netfilter.nftables.element import Elements
     from kproxy.netfilter.nftables.references import References
     from kproxy.netfilter.nftables.ruleset import NftRuleset
@@ -513,6 +516,24 @@ def _ipvs(host: str, family: Family, ruleset: Ruleset) -> Iterator[Unseen]:
     signs += ["-m ipvs" for match in asked if isinstance(match, matches.OpaqueMatch) and match.name == "ipvs"]
     if signs:
         yield ipvs(host, family, f"the rules have {signs[0]}, as on a node whose kube-proxy is in IPVS mode")
+
+
+def cut_listing(family: Family, listed: Ipvs, sets: Mapping[str, IpSet]) -> str:
+    """The first member of kube-proxy's sets that no virtual server is for, in words; "" for none. kube-proxy writes
+    both, so the listing lacks lines then. Sets of ports alone tell nothing, nor does the set of local endpoints, which
+    has endpoints that are not ready.
+    """
+    there = {(address,) for _, address, _ in listed.services} | {
+        (address, port) for _, address, port in listed.services
+    }
+    for name, found in sets.items():
+        of_servers = _IPVS_SET.fullmatch(name) and "LOOP-BACK" not in name and found.dimensions[0] == "ip"
+        if of_servers and found.family is family:
+            lost = next((each.begins[:2] for each in found.entries if each.begins[:2] not in there), None)
+            if lost is not None:
+                what = ", port ".join((format_address(lost[0], family), *map(str, lost[1:])))
+                return f"set {name} has {what}, and no virtual server was read for it"
+    return ""
 
 
 def ipvs(host: str, family: Family | None, sign: str) -> Unseen:

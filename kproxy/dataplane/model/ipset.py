@@ -56,6 +56,11 @@ class Entry:
     nomatch: bool = False
 
     @property
+    def begins(self) -> tuple[int, ...]:
+        """The first address or port of each dimension: the only one, of what is no network and no range."""
+        return tuple(part.first for part in self.parts)
+
+    @property
     def width(self) -> tuple[int, ...]:
         """How narrow its networks are: prefix lengths, of which the first counts most (mtype_test_cidrs)."""
         return tuple(part.width for part in self.parts if isinstance(part, _Addresses))

@@ -54,6 +54,22 @@ def test_the_listing_alone_leaves_open_what_rules_do(kproxy: Run, dumps: list[st
     assert "nft iptables" in done.stdout
 
 
+@pytest.mark.parametrize("lines", [1, 3], ids=["title", "headings"])
+def test_a_listing_that_was_cut_refuses_nothing(kproxy: Run, dumps: list[str], tmp_path: Path, lines: int) -> None:
+    """kube-proxy's sets name a virtual server that was not read."""
+    (tmp_path / "ipvsadm").write_text("".join(LISTING.splitlines(keepends=True)[:lines]))
+    done = kproxy("trace", *dumps, "--from", "10.244.0.9", "--to", "10.96.0.10:80")
+    assert "INDETERMINATE" in done.stdout
+    assert "set KUBE-CLUSTER-IP has 10.96.0.10, port 80, and no virtual server was read for it" in done.stdout
+
+
+def test_a_listing_that_lacks_its_end_refuses_nothing(kproxy: Run, dumps: list[str], tmp_path: Path) -> None:
+    (tmp_path / "ipset").write_text(f"{SETS}add KUBE-IPVS-IPS 10.96.0.20\n")
+    done = kproxy("trace", *dumps, "--from", "10.244.0.9", "--to", "10.96.0.20:80")
+    assert "INDETERMINATE" in done.stdout
+    assert "set KUBE-IPVS-IPS has 10.96.0.20, and no virtual server was read for it" in done.stdout
+
+
 def test_virtual_servers_of_marks_stay_open(kproxy: Run, dumps: list[str], tmp_path: Path) -> None:
     (tmp_path / "ipvsadm").write_text(f"{LISTING}FWM  5 rr\n  -> 10.244.0.5:0 Masq 1 0 0\n")
     done = kproxy("trace", *dumps, "--from", "10.244.0.9", "--to", "10.96.0.10:80")

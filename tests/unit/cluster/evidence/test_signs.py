@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fractions import Fraction
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
+from kproxy.cluster.evidence.signs import cut_listing
 from kproxy.cluster.evidence.unseen import Assumed, is_thing, suspected
-from kproxy.cluster.rules import HostRules, read_rule_file
+from kproxy.cluster.rules import HostRules, read_ipsets, read_rule_file
 from kproxy.dataplane import Host, make_packet, trace, trace_reply
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.netfilter import Family
+from kproxy.netfilter.ipvs.read import read_servers
 from kproxy.render.iptables.base import JUMP_RULES, JumpRule
 from kproxy.render.nftables.base import JUMPS
 from tests.support.evidence import (
@@ -29,6 +33,7 @@ from tests.support.evidence import (
     WHOLE,
 )
 from tests.support.paths import ROOT
+from tests.support.recorded import IPVS_CLUSTERS
 
 DNS = ("10.244.1.21:4000", "10.96.0.10:53", "udp")
 OWN = Host.simple(["172.30.0.11"])
@@ -395,3 +400,15 @@ def test_one_thing_is_told_once(table: str) -> None:
     assert [each.suspected for each in found] == [True]
     assert "only nft can show it" in found[0].why
     assert len({(each.family, each.what) for each in unseen}) == len(unseen)
+
+
+@pytest.mark.parametrize("case", IPVS_CLUSTERS, ids=lambda case: case.name)
+def test_a_cut_listing_is_told_from_a_whole_one(case: Path) -> None:
+    """Of what the real kube-proxy made: whole, nothing is missing; without its first cluster IP, that is named."""
+    _, listing, sets, _ = re.split(r"^# .*\n", (case / "kube-proxy.v4.ipvs").read_text(), flags=re.MULTILINE)
+    found, servers = read_ipsets(sets, "sets"), read_servers(listing, "servers").servers
+    assert cut_listing(Family.IPV4, Ipvs(Family.IPV4, servers), found) == ""
+    for member in found["KUBE-CLUSTER-IP"].entries[:1]:
+        address, port = member.begins
+        left = {each: real for each, real in servers.items() if int(ip_address(each.address)) != address}
+        assert f"port {port}, and no virtual server" in cut_listing(Family.IPV4, Ipvs(Family.IPV4, left), found)
