@@ -13,8 +13,7 @@ from kproxy.api import Manifests
 from kproxy.api.kubeproxyconfig.types import MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cluster.evidence.manifests import EVERYWHERE, Lacking, open_services
 from kproxy.cluster.evidence.opened import open_rules, opened_side
-from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, NOTHING, Assumed, Unseen
+from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, NOTHING, Assumed, Unseen
 from kproxy.cluster.rules import read_ipsets
 from kproxy.dataplane import Host, Index, index_ruleset
 from kproxy.dataplane.model.ipvs import CONNTRACK, Ipvs
@@ -93,18 +92,17 @@ def note_of(rendered: Rendered) -> Note:
 def index_of(rendered: Rendered, rules: SideRules, family: Family) -> Index:
     """All rules of a node for the packet model: `rules` are those of `rendered`, or begin with them."""
     native = rules.nftables if rules.nftables.tables else None
-    servers = Ipvs(family, rendered.servers) if isinstance(rendered, RenderedIpvs) else None
-    return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family, ipvs=servers)
+    return index_ruleset(rules.iptables, note_of(rendered), nftables=native, family=family, ipvs=rules.ipvs)
 
 
-def host_in_mode(rendered: Rendered, host: Host) -> Host:
-    """The host as kube-proxy's mode makes it, rules aside: IPVS mode gives it addresses, sets and a sysctl."""
-    if not isinstance(rendered, RenderedIpvs):
+def host_in_mode(rules: SideRules, host: Host) -> Host:
+    """The host as kube-proxy's mode makes it beside its rules: IPVS mode gives it addresses, sets and a sysctl."""
+    if rules.ipvs is None:
         return host
-    family = rendered.options.family
+    family = rules.ipvs.family
     return replace(
-        host.serving((family, parse_address(each, family)) for each in rendered.made.addresses),
-        sets={**host.sets, **read_ipsets(rendered.ipset_text, "rendered sets")},
+        host.serving((family, address) for address in rules.own),
+        sets={**host.sets, **rules.sets},
         sysctls={**host.sysctls, CONNTRACK: 1},
     )
 
@@ -134,21 +132,16 @@ class RenderedNode:
 
     def unseen(self, family: Family) -> tuple[Unseen, ...]:
         """What was not seen of the objects that decide the rules of a family."""
-        found = (*ipvs_of_mode(self.label, self.config.mode), *self.lacking.unseen(self.label))
-        return self.assumed.left(each for each in found if each.is_met_by(family))
-
-    def unseen_by_packet(self, family: Family) -> tuple[Unseen, ...]:
-        """The same for who follows packets through the virtual servers."""
-        return tuple(each for each in self.unseen(family) if each.what != IPVS)
+        return self.assumed.left(each for each in self.lacking.unseen(self.label) if each.is_met_by(family))
 
     def rendered(self, family: Family, favoured: str = "") -> Rendered:
         """The rules of a family, with what they come from. `favoured`: see `RenderOptions`."""
         return render_node(self.target, family, self.cluster, self.config, self.features, favoured)
 
-    def index(self, family: Family, rendered: Rendered, more: Sequence[Unseen] = ()) -> Index:
-        """The rules of a family, as they were rendered, for questions about one packet. `more` was not seen either."""
-        rules = rules_of(rendered)
-        opened = open_rules(rules.iptables, family, (*self.unseen_by_packet(family), *more), rules.nftables)
+    def index(self, family: Family, rendered: Rendered, rules: SideRules, more: Sequence[Unseen] = ()) -> Index:
+        """The rules of a family, `rules_of` what was rendered, for questions about one packet. `more` was not seen
+        either."""
+        opened = open_rules(rules.iptables, family, (*self.unseen(family), *more), rules.nftables)
         opened = open_services(opened, family, self.cluster, self.lacking)
         return index_of(rendered, replace(rules, iptables=opened), family)
 
@@ -158,6 +151,6 @@ class RenderedNode:
         if self.lacking.node_addresses and any(what == NODE_ADDRESSES for _, what in same):
             config = msgspec.structs.replace(self.config, node_port_addresses=EVERYWHERE)
             node = replace(self, lacking=replace(self.lacking, node_addresses={}), config=config)
-        found = opened_side(rules_of(node.rendered(family)), family, self.unseen_by_packet(family), same)
+        found = opened_side(rules_of(node.rendered(family)), family, self.unseen(family), same)
         opened = open_services(found.iptables, family, self.cluster, node.lacking, on_any_host=True)
         return replace(found, iptables=opened)

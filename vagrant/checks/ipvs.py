@@ -27,6 +27,7 @@ from kproxy.cluster.inputs import read_cluster
 from kproxy.cluster.rendered import host_in_mode, index_of, rules_of
 from kproxy.dataplane import Connection, Host, Index, Interface, InterfaceAddress, Packet, Route, make_packet, trace
 from kproxy.dataplane.model.host import local_addresses_of
+from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.errors import KproxyError
 from kproxy.family import join_host_port
 from kproxy.linux.namespace import Namespace
@@ -62,6 +63,7 @@ class Loaded:
     """One family of a node in IPVS mode, and what there is to send packets to."""
 
     rendered: RenderedIpvs
+    rules: SideRules
     family: Family
     host: Host
     pods: str
@@ -69,7 +71,7 @@ class Loaded:
 
     @property
     def index(self) -> Index:
-        return index_of(self.rendered, rules_of(self.rendered), self.family)
+        return index_of(self.rendered, self.rules, self.family)
 
     @property
     def texts(self) -> list[RuleText]:
@@ -92,7 +94,8 @@ def loaded(scenario: Scenario, family: Family) -> Loaded | None:
     is_ours = [text for text in scenario.node.pod_cidrs if (":" in text) is family.is_ipv6]
     pods = (is_ours or [PODS[family]])[0]
     own = tuple(each for each in node_addresses(scenario.node) if (":" in each) is family.is_ipv6)
-    return Loaded(rendered, family, _host(rendered, family, pods, own), pods, own)
+    rules = rules_of(rendered)
+    return Loaded(rendered, rules, family, _host(rules, family, pods, own), pods, own)
 
 
 def _read(scenario: Scenario) -> tuple[Manifests, KubeProxyConfiguration]:
@@ -100,7 +103,7 @@ def _read(scenario: Scenario) -> tuple[Manifests, KubeProxyConfiguration]:
     return cluster, msgspec.structs.replace(scenario.config, mode=MODE_IPVS)
 
 
-def _host(rendered: RenderedIpvs, family: Family, pods: str, own: Sequence[str]) -> Host:
+def _host(rules: SideRules, family: Family, pods: str, own: Sequence[str]) -> Host:
     """The node: pods behind cni0, everybody else behind eth0."""
     inside = Network.parse(pods, family)
     length = inside.prefix_length or 0
@@ -115,7 +118,7 @@ def _host(rendered: RenderedIpvs, family: Family, pods: str, own: Sequence[str])
         local_addresses_of(interfaces.values()), interfaces,
         (Route(inside, "cni0"), Route(Network(family, 0, 0), "eth0")), (), sysctls,
     )  # fmt: skip
-    return host_in_mode(rendered, host)
+    return host_in_mode(rules, host)
 
 
 def differences(each: Loaded, namespace: Namespace) -> Iterator[str]:

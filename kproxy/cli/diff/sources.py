@@ -133,7 +133,7 @@ class SideInput:
         """What was not seen of the rules that packets of a family meet. Raises InputError: they cannot be read."""
         if self._files is not None:
             return self._files.unseen_by_side(family)
-        return self._rendered.unseen_by_packet(family)
+        return self._rendered.unseen(family)
 
     @cached_property
     def _rendered(self) -> RenderedNode:

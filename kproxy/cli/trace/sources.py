@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kproxy.api import Manifests
     from kproxy.cluster.rendered import RenderedNode
     from kproxy.cluster.snapshot.cluster import Cluster
-    from kproxy.render import Rendered
+    from kproxy.dataplane.symbolic.host_rules import SideRules
 
 
 class Source(Protocol):
@@ -127,9 +127,9 @@ class FileSource:
             files, sets = read_dumps(self._paths)
             for path in self._ipsets:
                 sets |= read_ipsets(read_text(path, rules=True), text_label(path))
-            names = {*sets, *(() if self._host is None else self._host.sets)}
+            known = {**({} if self._host is None else self._host.sets), **sets}
             more = ipvs_of_devices(label, None if self._host is None else self._host.interfaces)
-            return HostRules(files, assumed=self._assumed, sets=names, more=more), sets
+            return HostRules(files, assumed=self._assumed, sets=known, more=more), sets
 
     @property
     def _rules(self) -> HostRules:
@@ -169,7 +169,7 @@ class ManifestSource:
         self._host = host
         self._local_ips = tuple(local_ips)
         self._indexes: dict[tuple[Family, str], Index] = {}
-        self._rendered: dict[Family, Rendered] = {}
+        self._rules: dict[Family, SideRules] = {}
         self._claims: dict[Family, Mapping[ServiceAddress, tuple[ServicePort, ...]]] = {}
         names = None if host is None or node.config.mode == MODE_IPVS else host.interfaces
         self._devices = ipvs_of_devices(node.label, names)
@@ -184,10 +184,12 @@ class ManifestSource:
     def index_of(self, family: Family, favoured: str) -> Index:
         """The rules of a family in which a Service, `namespace/name`, gets what several claim."""
         if (family, favoured) not in self._indexes:
+            from kproxy.cluster.rendered import rules_of  # dumps do without
+
             with working("rendering"):
                 rendered = self._node.rendered(family, favoured)
-                self._indexes[family, favoured] = self._node.index(family, rendered, self._devices)
-                self._rendered[family] = rendered
+                rules = self._rules[family] = rules_of(rendered)
+                self._indexes[family, favoured] = self._node.index(family, rendered, rules, self._devices)
         return self._indexes[family, favoured]
 
     def claim(self, question: Question) -> Claim | None:
@@ -211,9 +213,9 @@ class ManifestSource:
             return found
         from kproxy.cluster.rendered import host_in_mode  # dumps do without
 
-        rendered = self._rendered[question.packet.family]
-        fitting = tuple(host_in_mode(rendered, each) for each in found.fitting)
-        return dataclasses.replace(found, host=host_in_mode(rendered, found.host), fitting=fitting)
+        rules = self._rules[question.packet.family]
+        fitting = tuple(host_in_mode(rules, each) for each in found.fitting)
+        return dataclasses.replace(found, host=host_in_mode(rules, found.host), fitting=fitting)
 
     def _around(self, question: Question) -> Surroundings:
         family, node = question.packet.family, self._node.target.node
@@ -231,7 +233,7 @@ class ManifestSource:
 
     def unseen(self, question: Question) -> tuple[Unseen, ...]:
         family = question.packet.family
-        found = [*self._node.unseen_by_packet(family), *(each for each in self._devices if each.is_met_by(family))]
+        found = [*self._node.unseen(family), *(each for each in self._devices if each.is_met_by(family))]
         if self._host is None:
             found += [not_looked_at(self._node.label, None, what) for what in (ROUTES, POLICY_ROUTING, SYSCTLS)]
         return self._node.assumed.left(found)

@@ -170,8 +170,8 @@ class Host:
     served: frozenset[tuple[Family, int]] = frozenset()
 
     def serving(self, addresses: Iterable[tuple[Family, int]]) -> Host:
-        """The host with addresses for virtual servers, which are its own."""
-        served = self.served.union(addresses)
+        """The host with addresses for virtual servers, which are its own; those that it has anyway are no such."""
+        served = self.served.union(addresses) - (self.local_addresses or frozenset())
         own = None if self.local_addresses is None else self.local_addresses | served
         return replace(self, local_addresses=own, served=served)
 

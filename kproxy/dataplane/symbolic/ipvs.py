@@ -61,8 +61,8 @@ class Balancing:
         if fresh:
             # A destination that rules have translated before is not followed through IPVS.
             unknown = self._outcomes.sure(Outcome(INDETERMINATE, _UNMODELLED))
-            moved = diagrams.ite(self._taken(begins=True), unknown, here)
-            return diagrams.ite(diagrams.equals(variables.dnat, 1), moved, self._scheduled(here, whole))
+            translated = diagrams.ite(self._taken(begins=True), unknown, here)
+            return diagrams.ite(diagrams.equals(variables.dnat, 1), translated, self._scheduled(here, whole))
         moved = {variables.dst + chunk: variables.translated_dst + chunk for chunk in range(variables.chunks)}
         moved |= {variables.dport + chunk: variables.translated_dport + chunk for chunk in (0, 1)}
         moved[variables.dst_kind] = variables.translated_kind
@@ -137,6 +137,6 @@ class Balancing:
 
     def _to(self, destination: Destination, whole: Node) -> Node:
         translation = self._effects.translation
-        sent = translation.sent(destination, whole)
+        sent = translation.send(destination, whole)
         marked = self._outcomes.map_outcomes(sent, "balanced", lambda each: each._replace(balanced=True))
         return translation.with_destination(marked, translation.number(destination))

@@ -238,7 +238,7 @@ class Translation:
             stays = continuation.kept
         else:
             same = Destination(KEEP, destination.port)
-            other_port = self._send(same, continuation.onward)
+            other_port = self.send(same, continuation.onward)
             stays = self._with_exact_destination(other_port, same if destination.address == UNKNOWN else destination)
             here = variables.port_in(variables.dport, Range(destination.port, destination.port))
             stays = diagrams.ite(here, continuation.kept, stays)
@@ -259,18 +259,15 @@ class Translation:
         """The function for a packet that is sent on to a destination, in terms of the packet before."""
         start = continuation.rerouted if destination.address != KEEP else continuation.onward
         if start != self._sent_from.get(destination, (-1, ZERO))[0]:
-            self._sent_from[destination] = start, self._send(destination, start)
+            self._sent_from[destination] = start, self.send(destination, start)
         return self._sent_from[destination][1]
 
     def number(self, destination: Destination) -> int:
         """Its place among the translated destinations."""
         return self._numbers[destination]
 
-    def sent(self, destination: Destination, after: Node) -> Node:
+    def send(self, destination: Destination, after: Node) -> Node:
         """The function for a packet that is sent to a destination, in terms of the packet before."""
-        return self._send(destination, after)
-
-    def _send(self, destination: Destination, after: Node) -> Node:
         variables, diagrams = self._variables, self._diagrams
         moved: dict[int, int] = {}
         fixed: Fixed = ()

@@ -42,6 +42,7 @@ from kproxy.netfilter import Family
 from kproxy.netfilter.iptables.save import collector_paused
 from kproxy.render import Features, Rendered, Target, render_state
 from kproxy.render.explain import objects_of
+from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.origin import RenderedObject, RenderedRule
 
 
@@ -162,7 +163,7 @@ class Rendering:
         """All rules of the node, for the model. Nodes with the same rules, and no others known, share them."""
         with collector_paused():
             rendered = self.rendered(host, family)
-            if host.host_rules is not None:
+            if host.host_rules is not None or isinstance(rendered, RenderedIpvs):  # its rules do not tell its servers
                 return self._index(rendered, host, family)
             key = hashlib.blake2b(rendered.restore_text.encode()).digest()
             return self._shared.get(key, lambda: (self._index(rendered, host, family), True))

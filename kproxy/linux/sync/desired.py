@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from kproxy.linux.iptables.canonical import ChainRef, canonicalizer
 from kproxy.linux.iptables.features import LineRewriter
 from kproxy.render import RenderedTarget
-from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES
+from kproxy.render.iptables.base import CANARY_TABLES, JUMP_RULES, JumpRule
 from kproxy.render.iptables.chains import CANARY, FILTER, FIREWALL, NAT
 from kproxy.render.origin import Origin
 from kproxy.services.names import IPFamily, ServicePortName
@@ -72,7 +72,7 @@ def desired_rules(
     if rewrite is None:
         return DesiredRules(family, chains, owners, _jumps(family), origins)
     texts = {ref: rewrite_text(text, rewrite) for ref, text in chains.items()}
-    return DesiredRules(family, texts, owners, _jump_rules(family, rewrite), origins)
+    return DesiredRules(family, texts, owners, jump_lines(family, rewrite), origins)
 
 
 def rewrite_text(text: str, rewrite: LineRewriter) -> str:
@@ -96,14 +96,17 @@ def _kept_origins(
 
 @cache
 def _jumps(family: IPFamily) -> Mapping[ChainRef, tuple[str, ...]]:
-    return _jump_rules(family, lambda line: line)
+    return jump_lines(family, lambda line: line)
 
 
-def _jump_rules(family: IPFamily, rewrite: LineRewriter) -> Mapping[ChainRef, tuple[str, ...]]:
-    jumps: dict[ChainRef, list[str]] = {}
-    for jump in reversed(JUMP_RULES):  # each is prepended, so the last one comes first
+def jump_lines(
+    family: IPFamily, rewrite: LineRewriter, jumps: Sequence[JumpRule] = JUMP_RULES
+) -> Mapping[ChainRef, tuple[str, ...]]:
+    """The jump rules of each built-in chain as iptables-save prints them, the first one first."""
+    found: dict[ChainRef, list[str]] = {}
+    for jump in reversed(jumps):  # each is prepended, so the last one comes first
         line = rewrite(jump.text)
         if line is not None:
             rules = canonicalizer(family).rules(jump.source, f"{line}\n")
-            jumps.setdefault((jump.table, jump.source), []).extend(rules)
-    return {ref: tuple(rules) for ref, rules in jumps.items()}
+            found.setdefault((jump.table, jump.source), []).extend(rules)
+    return {ref: tuple(rules) for ref, rules in found.items()}
