@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from kproxy.linux.errors import ApplyFailedError, KernelState, ToolFailedError
 from kproxy.linux.iptables.binaries import Iptables
+from kproxy.linux.iptables.executor import IptablesExecutor
 from kproxy.linux.namespace import Namespace
 from kproxy.linux.process import Finished
 from kproxy.linux.sync import ipvs_host
@@ -53,7 +55,7 @@ def attempt(*, dry_run: bool = False) -> None:
         desired = ipvs_host._desired_rules(rendered)
         prepared = PreparedIpvs(
             family=family, state=rendered.state, options=rendered.options, host=host,
-            executor=MemoryExecutor(family), desired=desired, rendered=rendered,
+            executor=cast(IptablesExecutor, MemoryExecutor(family)), desired=desired, rendered=rendered,
         )  # fmt: skip
         prepared.reconcile(here, dry_run=dry_run)
 
