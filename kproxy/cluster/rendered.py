@@ -32,6 +32,7 @@ from kproxy.render import (
 from kproxy.render.iptables.base import BASE_CHAINS
 from kproxy.render.iptables.chains import CANARY, SERVICE_PORT_CHAIN_PREFIXES
 from kproxy.render.ipvs.node import RenderedIpvs
+from kproxy.render.ipvs.rules import CHAINS as IPVS_CHAINS
 from kproxy.services.tracker import ServiceState
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def is_ours(table: str, chain: str) -> bool:
     """Whether a chain of iptables is kube-proxy's, by its name."""
     if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
         return True
-    return chain == CANARY or chain in BASE_CHAINS.get(table, ())
+    return chain == CANARY or chain in BASE_CHAINS.get(table, ()) or chain in IPVS_CHAINS.get(table, ())
 
 
 def nftables_text(state: ServiceState, options: RenderOptions) -> str:

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.cluster.migrate.switch import Switch
+
 NODE = "n1"
+TO_NFTABLES = Switch(MODE_IPTABLES, MODE_NFTABLES)
+TO_IPTABLES = Switch(MODE_NFTABLES, MODE_IPTABLES)
 QUIET: Mapping[str, Any] = {
     "clusterCIDR": "10.244.0.0/16,fd00:10:244::/56",
     "conntrack": {"tcpBeLiberal": True},

@@ -9,16 +9,14 @@ from itertools import chain
 from pathlib import Path
 
 import click
-import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import both_families, rendering_options
 from kproxy.cli.output import output_option, working, write_files, write_result
 from kproxy.cli.sources import OBJECTS, ONLY_NAMESPACE, Sources, read_rules, sources
-from kproxy.cluster.evidence.signs import ipvs_of_mode
-from kproxy.cluster.evidence.unseen import IPVS, NODE_ADDRESSES, Assumed
+from kproxy.cluster.evidence.unseen import NODE_ADDRESSES, Assumed
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind
 from kproxy.extras import require
@@ -32,8 +30,12 @@ from kproxy.services import IPFamily
 @rendering_options(mode=False)
 @click.option("--all-nodes", is_flag=True, help="Every Node; equal findings are one.")
 @click.option(
+    "--from", "before", type=click.Choice([MODE_IPVS, MODE_IPTABLES, MODE_NFTABLES]),
+    help="The mode to switch from.  [default: that of --config; the other one, if that is --to]",
+)  # fmt: skip
+@click.option(
     "--to", type=click.Choice([MODE_NFTABLES, MODE_IPTABLES]), default=MODE_NFTABLES, show_default=True,
-    help="The mode to switch to, from the other one.",
+    help="The mode to switch to.",
 )  # fmt: skip
 @click.option(
     "--host", "host_path", metavar="FILE",
@@ -48,6 +50,7 @@ def command(
     sources: Sources,
     how: RenderChoices,
     all_nodes: bool,
+    before: str | None,
     to: str,
     host_path: str | None,
     assumed: Assumed,
@@ -70,6 +73,7 @@ def command(
       kproxy migrate cluster.yaml --config kube-proxy.yaml
       kproxy migrate cluster/ --config kube-proxy.yaml --all-nodes
       kproxy migrate cluster.yaml@worker-1 --to iptables
+      kproxy migrate cluster.yaml --from ipvs --all-nodes
       kproxy migrate cluster:prod --all-nodes
       kproxy migrate cluster.yaml@n1 v4.save host.nft
       kproxy migrate cluster.yaml@n1 v4.save --host n1.yaml
@@ -78,6 +82,8 @@ def command(
       kproxy migrate cluster.yaml -o json | jq -r .findings[].reason
     """
     node, rule_files = sources.node, sources.dumps
+    if before == to:
+        raise click.UsageError(f"--from and --to are both {to}")
     if node is not None and all_nodes:
         raise click.UsageError("--node and --all-nodes exclude each other")
     if rule_files and all_nodes:
@@ -100,8 +106,6 @@ def command(
     families = families or tuple(Family)
     dump = read_rules(rule_files, assumed) if rule_files else None
     unseen = [] if dump is None else [each for each in dump.unseen if any(map(each.is_met_by, families))]
-    unseen += assumed.left(each for target in targets for each in ipvs_of_mode(target.node_name, config.mode))
-    ipvs = [msgspec.structs.replace(each, family="") for each in unseen if each.what == IPVS][:1]
     missing = read.lacking(assumed)
     lacking = missing.unseen(read.label)
 
@@ -110,13 +114,16 @@ def command(
     from kproxy.cluster.migrate.analysis import Analysis, analyse
     from kproxy.cluster.migrate.foreign import ForeignRules
     from kproxy.cluster.migrate.report import build_report
+    from kproxy.cluster.migrate.switch import Switch
     from kproxy.cluster.node import NodeFacts
     from kproxy.linux.nftables.preflight import MIN_KERNEL, needed
 
     needs, least = (needed(), MIN_KERNEL) if to == MODE_NFTABLES else ((), None)
 
     alike = {family: Alike(missing.known(cluster, family), family) for family in families}
-    to_nftables, confirm = to == MODE_NFTABLES, None
+    switch, confirm = Switch.of(before or "", to, config.mode), None
+    if verify and switch.from_ipvs:
+        raise click.UsageError("--verify: this makes namespaces, and kproxy applies IPVS mode to whole hosts only")
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
@@ -130,11 +137,11 @@ def command(
                         family,
                         how.features,
                         host=host,
-                        lacking=(*ipvs, *lacking),
+                        lacking=lacking,
                         assumed=assumed,
                     )
                     foreign = None if dump is None or not dump.tells(family) else ForeignRules.of(dump, family)
-                    yield analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike[family])
+                    yield analyse(facts, switch, foreign=foreign, alike=alike[family])
 
     with contextlib.ExitStack() as stack:
         if verify:
@@ -142,10 +149,10 @@ def command(
             from kproxy.linux.privilege import check_privileges
 
             check_privileges()
-            confirm = stack.enter_context(Verifier(to_nftables=to_nftables)).confirm
+            confirm = stack.enter_context(Verifier(to_nftables=switch.to_nftables)).confirm
         found = tuple(analyses())
         with working("sending packets through the kernel") if verify else contextlib.nullcontext():
-            report = build_report(found, to_nftables=to_nftables, confirm=confirm, needs=needs, least_kernel=least)
+            report = build_report(found, switch, confirm=confirm, needs=needs, least_kernel=least)
     addresses = (gap for each in found for gap in each.facts.unseen if gap.what == NODE_ADDRESSES)
     unseen += (*lacking, *dict.fromkeys(addresses))
     if html is not None:

@@ -17,11 +17,13 @@ from itertools import islice
 from typing import Final
 
 from kproxy.cluster.equivalence.services import Alike
-from kproxy.cluster.evidence.unseen import IPVS, Unseen
+from kproxy.cluster.evidence.unseen import Unseen
 from kproxy.cluster.migrate.foreign import ForeignRules, are_met
+from kproxy.cluster.migrate.from_ipvs import FOREIGN_SERVERS
 from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reasons import FOREIGN, OTHER, REASONS, Reason
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
+from kproxy.cluster.migrate.switch import Switch, ipvs_rules
 from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, doubts, marks_differ, shows, sources_differ
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import ACCEPT
@@ -30,6 +32,7 @@ from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
+from kproxy.netfilter.address import parse_address
 
 _MOST: Final = 60
 _MOST_OF_EACH: Final = 3
@@ -63,9 +66,9 @@ class Found:
 class Modes:
     """Both modes' rules on a node: `alone`, and `beside` those of other programs, in front of packets."""
 
-    def __init__(self, facts: NodeFacts, foreign: ForeignRules | None) -> None:
+    def __init__(self, facts: NodeFacts, foreign: ForeignRules | None, switch: Switch) -> None:
         self._facts, self._foreign = facts, foreign
-        self._rules = iptables_rules(facts), nftables_rules(facts)
+        self._rules = switch.rules(facts)
 
     @cached_property
     def alone(self) -> Judge:
@@ -88,6 +91,7 @@ class Analysis:
     `is_of_fewer`: whether the Services were compared that stand for all."""
 
     facts: NodeFacts
+    switch: Switch
     found: tuple[Found, ...]
     undecided: tuple[Undecided, ...] = ()
     tried: int = 0
@@ -110,13 +114,13 @@ class Analysis:
 
     @cached_property
     def _modes(self) -> Modes:
-        return Modes(self.facts, self.foreign)
+        return Modes(self.facts, self.foreign, self.switch)
 
 
 def analyse(
     facts: NodeFacts,
+    switch: Switch,
     *,
-    to_nftables: bool,
     foreign: ForeignRules | None = None,
     alike: Alike | None = None,
     tell: Tell = lambda _what: None,
@@ -128,21 +132,22 @@ def analyse(
         alike: which Services stand for all; without, each Service is compared.
         tell: gets what is being done, in a few words.
     """
-    if any(gap.what == IPVS for gap in facts.unseen):
-        return Analysis(facts, ())  # IPVS is not modelled
     fewer = None if alike is None else alike.facts(facts, () if foreign is None else (foreign.named,))
     if fewer is not None:
-        short, is_all = _analysed(fewer, foreign, to_nftables, tell)
+        short, is_all = _analysed(fewer, foreign, switch, tell)
         if is_all:  # what has no reason is said of each Service in the comparison's own words
             return replace(short, facts=facts, is_of_fewer=True)
-    return _analysed(facts, foreign, to_nftables, tell)[0]
+    return _analysed(facts, foreign, switch, tell)[0]
 
 
-def _analysed(facts: NodeFacts, foreign: ForeignRules | None, to_nftables: bool, tell: Tell) -> tuple[Analysis, bool]:
+def _analysed(facts: NodeFacts, foreign: ForeignRules | None, switch: Switch, tell: Tell) -> tuple[Analysis, bool]:
     """Compares the modes with each Service; also whether the known reasons are all."""
     tell("rendering both modes")
-    modes = Modes(facts, foreign)
+    modes = Modes(facts, foreign, switch)
     tell("sending packets")
+    if switch.from_ipvs:
+        return _from_ipvs(facts, foreign, switch, modes, tell)
+    to_nftables = switch.to_nftables
     plain, routed = (Packets(facts, to_nftables=to_nftables, routed=each) for each in (False, foreign is not None))
     found: list[Found] = []
     for reason in REASONS:
@@ -169,13 +174,51 @@ def _analysed(facts: NodeFacts, foreign: ForeignRules | None, to_nftables: bool,
         found.append(Found(OTHER, Witness(each.situations, (first, second)), each))
     is_all = not left.differences and not left.undecided
     if foreign is None:
-        return Analysis(facts, tuple(found), left.undecided), is_all
+        return Analysis(facts, switch, tuple(found), left.undecided), is_all
     if foreign.kubelet:
         found = [each for each in found if each.id != "localnet-guard"]
     known = {each.id for each in found}
     more, doubted, tried = _with_others(facts, foreign, routed, modes)
     found += [each for each in more if each.id not in known]
-    return Analysis(facts, tuple(found), left.undecided + doubted, tried, foreign), is_all
+    return Analysis(facts, switch, tuple(found), left.undecided + doubted, tried, foreign), is_all
+
+
+def _from_ipvs(
+    facts: NodeFacts, foreign: ForeignRules | None, switch: Switch, modes: Modes, tell: Tell
+) -> tuple[Analysis, bool]:
+    """What the settings show, and the comparison of all packets with settings made alike: each difference is of the
+    first reason that shows it."""
+    packets = Packets(facts, to_nftables=switch.to_nftables)
+    others = () if foreign is None else foreign.servers_beside(ipvs_rules(facts).ipvs)
+    found: dict[str, Found] = {}
+    for reason in switch.reasons:
+        texts = others if reason is FOREIGN_SERVERS else ()
+        witness = modes.alone.find(reason.packets(packets), reason.differs)
+        if witness is not None or texts or (reason.is_of_settings and reason.applies(facts)):
+            found[reason.id] = Found(reason, witness, rules=texts)
+    sides = switch.rules(switch.settled(facts))
+    left = compare(*sides, family=facts.family, host=facts.host, progress=tell, examine=None)
+    unknown: list[Found] = []
+    for each in sorted(left.differences, key=lambda each: _strangeness(facts, each)):
+        first, second = each.traces
+        known = next((row for row in switch.reasons if row.shows and row.shows(facts, each)), OTHER)
+        told = Found(known, Witness(each.situations, (first, second)), each if known is OTHER else None)
+        if known is OTHER:
+            unknown.append(told)
+        elif found.setdefault(known.id, told).witness is None:
+            found[known.id] = told
+    undecided = left.undecided
+    if foreign is not None and not foreign.is_empty:
+        undecided += (Undecided("the rules of other programs", "a switch from IPVS mode is compared without them"),)
+    return Analysis(facts, switch, (*found.values(), *unknown), undecided, foreign=foreign), not unknown
+
+
+def _strangeness(facts: NodeFacts, difference: Difference) -> tuple[object, ...]:
+    """The less, the likelier the node meets a difference's witness: it has the node's own addresses and no unusual
+    conditions."""
+    own = {address for kind, address in difference.witness.host.local_addresses or () if kind is facts.family}
+    missing = sum(parse_address(text, facts.family) not in own for text in facts.own_addresses)
+    return missing, difference.rank, len(difference.witness.assumed)
 
 
 def _with_others(

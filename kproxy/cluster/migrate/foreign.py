@@ -18,6 +18,7 @@ from kproxy.cluster.evidence.unseen import Unseen, suspected
 from kproxy.cluster.rendered import is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
+from kproxy.dataplane.model.ipvs import Ipvs
 from kproxy.dataplane.model.pipeline import TABLE_FAMILIES, IptablesRules
 from kproxy.dataplane.symbolic.build import Marks, fields_asked
 from kproxy.dataplane.symbolic.host_rules import SideRules
@@ -35,10 +36,11 @@ from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.netfilter.nftables.text import print_nft
 from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.iptables.chains import FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
+from kproxy.render.ipvs.rules import JUMP_RULES as IPVS_JUMP_RULES
 from kproxy.render.nftables.names import TABLE
 
 _KUBELET: Final = "KUBE-KUBELET-CANARY"
-_OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
+_OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in (*JUMP_RULES, *IPVS_JUMP_RULES))
 _IS_NEW: Final = "-m conntrack --ctstate NEW"
 _MOST_INTERFACES: Final = 8
 
@@ -70,7 +72,7 @@ class ForeignRules:
     """Other programs' rules for packets of one family. `dump`: of iptables, by variant, all that was there; `main`: the
     place of the one that kube-proxy's rules go into; `nftables`: without kube-proxy's tables; `kube`: rules that name
     kube-proxy's chains; `kubelet`: whether a kubelet keeps the guard of 127.0.0.0/8; `unseen`: what the dump points
-    to."""
+    to; `ipvs`: all virtual servers, kube-proxy's and others."""
 
     family: Family
     dump: tuple[IptablesRules, ...]
@@ -79,6 +81,7 @@ class ForeignRules:
     kube: tuple[NamedRule, ...]
     kubelet: bool
     unseen: tuple[Unseen, ...] = ()
+    ipvs: Ipvs | None = None
 
     @classmethod
     def of(cls, rules: HostRules, family: Family) -> ForeignRules:
@@ -98,7 +101,7 @@ class ForeignRules:
         kube = tuple(rule for item in dumped for rule in _namers(item.ruleset))
         unseen = tuple(each for each in suspected(rules.unseen) if each.is_met_by(family))
         kubelet = any(_has_kubelet(item.ruleset) for item in dumped)
-        return cls(family, dumped, next(with_kube, 0), NftRuleset(others), kube, kubelet, unseen)
+        return cls(family, dumped, next(with_kube, 0), NftRuleset(others), kube, kubelet, unseen, rules.ipvs(family))
 
     @property
     def opened(self) -> ForeignRules:
@@ -116,6 +119,12 @@ class ForeignRules:
         return not self.kube and not (
             self.nftables.has_effect or any(item.ruleset.has_effect for item in self.iptables)
         )
+
+    def servers_beside(self, own: Ipvs | None) -> tuple[str, ...]:
+        """The virtual servers that kube-proxy does not make, as ipvsadm names them."""
+        known = {} if own is None else own.services
+        listed = {} if self.ipvs is None else self.ipvs.services
+        return tuple(each.server.name for key, each in listed.items() if key not in known)
 
     @property
     def text(self) -> str:

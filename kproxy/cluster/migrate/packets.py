@@ -18,7 +18,7 @@ from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.concrete.routing import Query, RouteResult, lookup
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, FlowTuple
 from kproxy.dataplane.model.host import SHORT_SYSCTLS, Interface, InterfaceAddress, Route
-from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SYN
+from kproxy.dataplane.model.packet import ACK, ARRIVING, LOCAL, SYN, make_packet
 from kproxy.netfilter import Family
 from kproxy.netfilter.address import Network, format_address, parse_address
 from kproxy.render.iptables.chains import endpoint_chain_name
@@ -192,6 +192,12 @@ class Packets:
             used = {door.port for door in self._facts.cluster_ip_doors if door.address == address}
             free = next(port for port in (9999, *range(10000, 11000)) if port not in used)
             yield self.from_pod(ServiceAddress(address, "tcp", free))
+
+    def pings(self) -> Iterator[Candidate]:
+        """From a pod to addresses of Services."""
+        external = (door.address for port in self._facts.service_ports for door in _external(port))
+        for address in (*self._facts.cluster_ips[:_MOST], *islice(external, _MOST)):
+            yield self._candidate(make_packet(self.pod, address, "icmp", in_interface=self.pod_interface))
 
     def unallocated(self) -> Iterator[Candidate]:
         """To addresses of ServiceCIDRs that no Service has."""

@@ -23,6 +23,7 @@ from kproxy.cluster.migrate.witness import (
     sources_differ,
 )
 from kproxy.cluster.node import NodeFacts
+from kproxy.dataplane.compare.difference import Difference
 
 Effort = Literal["act", "look", "after", "none"]
 """What there is to do: change something, or see that nobody needs it, before the switch; look whether it concerns one
@@ -59,9 +60,12 @@ class Reason:
     Attributes:
         case: the title where it shows on a node.
         packets: candidates for a witness. services, addresses: what it concerns.
-        iptables, nftables: what happens in each mode; a function where that depends on the node.
+        first, second: what happens in the first of the two modes (iptables; IPVS of a switch from it) and in the
+            second; a function where that depends on the node.
+        shows: which differences that the comparison finds are of this reason.
         to_nftables, to_iptables: what to do about a switch to that mode; the same for both if only one is given.
         differs: which differences between two traces are of this reason. applies: whether a node can have it.
+        is_of_settings: whether no packet shows it, and `applies` alone says that it holds.
         firewall: whether witnesses are sent through a host whose own rules accept nothing.
     """
 
@@ -71,13 +75,15 @@ class Reason:
     packets: Callable[[Packets], Iterable[Candidate]] = lambda _packets: ()
     services: Services = nobody
     addresses: Names = lambda _facts: ()
-    iptables: str | Words
-    nftables: str | Words
+    first: str | Words
+    second: str | Words
     to_nftables: Advice
     to_iptables: Advice | None = None
     differs: Differs = ends_differ
+    shows: Callable[[NodeFacts, Difference], bool] | None = None
     applies: Callable[[NodeFacts], bool] = lambda _facts: True
     firewall: bool = False
+    is_of_settings: bool = False
 
     def advice(self, *, to_nftables: bool) -> Advice:
         """What to do about a switch."""
@@ -88,24 +94,24 @@ FOREIGN: Final = (
     Reason(
         id="foreign-kube-chains",
         title="Rules of others that name kube-proxy's chains",
-        iptables="These rules jump to chains of kube-proxy's iptables mode.",
-        nftables="The chains are not there: kube-proxy removes what it can; what still jumps to them fails to load.",
+        first="These rules jump to chains of kube-proxy's iptables mode.",
+        second="The chains are not there: kube-proxy removes what it can; what still jumps to them fails to load.",
         to_nftables=Advice("act", "Take these rules out, or write them for nftables, before the switch."),
         to_iptables=Advice("look", "See that these rules still mean what they say: their chains are back."),
     ),
     Reason(
         id="foreign-mark",
         title="Rules of others that use the masquerade mark",
-        iptables="The bit that asks for masquerading is also asked for, or set, by these rules.",
-        nftables="They meet a packet's mark at other moments: nftables mode masquerades at its own priority.",
+        first="The bit that asks for masquerading is also asked for, or set, by these rules.",
+        second="They meet a packet's mark at other moments: nftables mode masquerades at its own priority.",
         to_nftables=Advice("act", "Choose another bit, here or there: nftables.masqueradeBit."),
         to_iptables=Advice("act", "Choose another bit, here or there: iptables.masqueradeBit."),
     ),
     Reason(
         id="foreign-hook-order",
         title="Rules of others that come before or after kube-proxy's",
-        iptables="kube-proxy's rules come first in iptables' chains, but for what others have put before them.",
-        nftables="They stand in chains of their own, called by their priorities, before or after those of others.",
+        first="kube-proxy's rules come first in iptables' chains, but for what others have put before them.",
+        second="They stand in chains of their own, called by their priorities, before or after those of others.",
         to_nftables=Advice("look", "See what these rules do then: they meet the packet in another order."),
     ),
 )
@@ -116,8 +122,8 @@ _REMOTE_HAIRPIN: Final = Reason(
     title="A pod that reaches itself through another node",
     packets=Packets.remote_hairpin,
     services=lambda facts: (port for port in affected.with_remote_endpoints(facts) if port.externally_accessible),
-    iptables="An endpoint of any node whose packet is sent back to itself is masqueraded.",
-    nftables="Only an endpoint of this node is; another's comes back with its own address, and the pod drops it.",
+    first="An endpoint of any node whose packet is sent back to itself is masqueraded.",
+    second="Only an endpoint of this node is; another's comes back with its own address, and the pod drops it.",
     to_nftables=Advice(
         "look",
         "See whether a Pod calls its own Service so; the ClusterIP works.",
@@ -137,8 +143,8 @@ REASONS: Final = (
             f"{door.address or 'node port '}{':' if door.address else ''}{door.port}/{door.protocol}"
             for door in facts.shared_doors
         ),
-        iptables="The Service whose name comes first, by namespace and name, gets the traffic.",
-        nftables="kube-proxy writes them in random order, and the last one gets it: it can change with every restart.",
+        first="The Service whose name comes first, by namespace and name, gets the traffic.",
+        second="kube-proxy writes them in random order, and the last one gets it: it can change with every restart.",
         to_nftables=Advice("act", "Give each Service an address or port of its own."),
     ),
     Reason(
@@ -147,11 +153,11 @@ REASONS: Final = (
         packets=Packets.node_port_addresses,
         services=affected.moving_node_ports,
         addresses=affected.moving_node_ports_and_addresses,
-        iptables=lambda facts: (
+        first=lambda facts: (
             f"Node ports answer {affected.answers_at(facts, facts.iptables)}; those without endpoints are refused at "
             "every address."
         ),
-        nftables=lambda facts: (
+        second=lambda facts: (
             "Those without endpoints are refused at every address, broadcast addresses too."
             if facts.node_port_addresses(facts.nftables) is None
             else f"They answer {affected.answers_at(facts, facts.nftables)}; elsewhere packets go to its programs."
@@ -169,8 +175,8 @@ REASONS: Final = (
         title="masqueradeAll is another setting in each mode",
         packets=Packets.masqueraded,
         services=affected.answering,
-        iptables=lambda facts: affected.masquerade_all_words(facts.iptables),
-        nftables=lambda facts: affected.masquerade_all_words(facts.nftables),
+        first=lambda facts: affected.masquerade_all_words(facts.iptables),
+        second=lambda facts: affected.masquerade_all_words(facts.nftables),
         to_nftables=Advice("act", "Set it for the new mode as for the old one.", config=affected.masquerade_all_config),
         differs=sources_differ,
         applies=lambda facts: facts.iptables.masquerade_all != facts.nftables.masquerade_all,
@@ -183,11 +189,11 @@ REASONS: Final = (
         addresses=lambda facts: (
             f"{port.health_check_node_port}/tcp" for port in facts.service_ports if port.health_check_node_port
         ),
-        iptables=(
+        first=(
             "kube-proxy accepts marked traffic and that of connections in FORWARD, and its health-check node ports in "
             "INPUT, before a host firewall."
         ),
-        nftables="An accept of kube-proxy's own table lets nothing past the rules and policies of others.",
+        second="An accept of kube-proxy's own table lets nothing past the rules and policies of others.",
         to_nftables=Advice(
             "act",
             "Have the host's firewall accept node ports and the Pods' traffic.",
@@ -204,12 +210,12 @@ REASONS: Final = (
         packets=Packets.localhost_node_ports,
         services=affected.localhost_node_ports,
         addresses=affected.node_ports_of(affected.localhost_node_ports),
-        iptables=lambda facts: (
+        first=lambda facts: (
             "Node ports answer on 127.0.0.1, for programs on the node itself."
             if facts.iptables.localhost_node_ports
             else "Node ports without endpoints are refused on the loopback address, too."
         ),
-        nftables="They do not: such a packet goes to what listens there on the node itself, if anything does.",
+        second="They do not: such a packet goes to what listens there on the node itself, if anything does.",
         to_nftables=Advice(
             "act",
             "Have programs on nodes use the node's address or a ClusterIP.",
@@ -222,8 +228,8 @@ REASONS: Final = (
         title="Session affinity starts anew",
         packets=Packets.remembered,
         services=affected.with_affinity,
-        iptables="Which endpoint a client had is remembered by lists of the match recent.",
-        nftables="It is remembered by sets. Neither mode reads the other's memory; connections that stand go on.",
+        first="Which endpoint a client had is remembered by lists of the match recent.",
+        second="It is remembered by sets. Neither mode reads the other's memory; connections that stand go on.",
         to_nftables=Advice("look", "Switch when new endpoints for all clients hurt least."),
     ),
     _REMOTE_HAIRPIN,
@@ -243,8 +249,8 @@ REASONS: Final = (
         title="Source ports are chosen at random",
         packets=Packets.masqueraded,
         services=affected.answering,
-        iptables="MASQUERADE without --random-fully: the host's iptables does not know it.",
-        nftables="masquerade fully-random: the port on the wire is a random one.",
+        first="MASQUERADE without --random-fully: the host's iptables does not know it.",
+        second="masquerade fully-random: the port on the wire is a random one.",
         to_nftables=nothing("Nothing to do, unless something counts on source ports being kept."),
         differs=fates_differ,
         applies=lambda facts: not facts.iptables.features.random_fully,
@@ -255,8 +261,8 @@ REASONS: Final = (
         packets=Packets.source_ranges,
         services=lambda facts: (port for _, _, port in facts.restricted),
         addresses=lambda facts: (f"{door.address}:{door.port}/{door.protocol}" for door, _, _ in facts.restricted),
-        iptables="Sources are checked after translation, and only where there are endpoints.",
-        nftables="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
+        first="Sources are checked after translation, and only where there are endpoints.",
+        second="They are checked first: what is not allowed is dropped, should there be endpoints or not.",
         to_nftables=nothing("Nothing to do: clients that are not allowed time out where they were refused."),
         to_iptables=nothing("Nothing to do: clients that are not allowed are refused where they timed out."),
     ),
@@ -267,8 +273,8 @@ REASONS: Final = (
         packets=Packets.refused,
         services=lambda facts: affected.refused_outside(facts) or affected.refused(facts),
         addresses=affected.refused_addresses,
-        iptables=affected.refused_iptables,
-        nftables="It is refused; with the policy Local it is dropped.",
+        first=affected.refused_iptables,
+        second="It is refused; with the policy Local it is dropped.",
         to_nftables=Advice(
             "look",
             "Give these Services endpoints, if programs on nodes ask them.",
@@ -284,8 +290,8 @@ REASONS: Final = (
         packets=Packets.cluster_ip_ports,
         services=lambda facts: facts.service_ports,
         addresses=lambda facts: facts.cluster_ips,
-        iptables="The packet is passed on untranslated: most often it is lost, and the client waits.",
-        nftables="It is rejected: the client gets an error at once.",
+        first="The packet is passed on untranslated: most often it is lost, and the client waits.",
+        second="It is rejected: the client gets an error at once.",
         to_nftables=nothing(
             "Nothing to do, but for what pings or tests ClusterIPs, and monitoring that counts time-outs."
         ),
@@ -297,8 +303,8 @@ REASONS: Final = (
         packets=Packets.unallocated,
         addresses=lambda facts: facts.nftables.service_cidrs,
         applies=lambda facts: bool(facts.nftables.service_cidrs),
-        iptables="The packet is passed on by the node's routes, out of the cluster perhaps.",
-        nftables="It is dropped.",
+        first="The packet is passed on by the node's routes, out of the cluster perhaps.",
+        second="It is dropped.",
         to_nftables=Advice("look", "See that nothing else uses addresses of the ServiceCIDRs."),
         to_iptables=nothing(""),
     ),
@@ -306,8 +312,8 @@ REASONS: Final = (
         id="invalid-packets",
         title="Packets that conntrack cannot place",
         packets=Packets.invalid,
-        iptables="Forwarded packets in state INVALID are dropped (conntrack.tcpBeLiberal is false).",
-        nftables="They are passed on with a pod's address as source; a client may answer with a reset.",
+        first="Forwarded packets in state INVALID are dropped (conntrack.tcpBeLiberal is false).",
+        second="They are passed on with a pod's address as source; a client may answer with a reset.",
         to_nftables=Advice(
             "look",
             "See whether connections get reset; conntrack can place such packets.",
@@ -322,11 +328,11 @@ REASONS: Final = (
         title="The masquerade mark",
         packets=Packets.marked,
         services=lambda facts: () if affected.mark_bits_differ(facts) else affected.refused(facts),
-        iptables=lambda facts: (
+        first=lambda facts: (
             f"The packet mark 0x{facts.iptables.masquerade_mark:x} asks for masquerading (iptables.masqueradeBit), and "
             "what arrives with it passes FORWARD before Services without endpoints are refused."
         ),
-        nftables=lambda facts: (
+        second=lambda facts: (
             f"The packet mark 0x{facts.nftables.masquerade_mark:x} asks for it (nftables.masqueradeBit; the section "
             "iptables does not count), and what arrives with it is refused as any other packet."
         ),
@@ -340,8 +346,8 @@ REASONS: Final = (
         title="The guard of 127.0.0.0/8",
         packets=Packets.localnet,
         addresses=lambda facts: ("127.0.0.0/8",),
-        iptables="kube-proxy sets route_localnet to 1, and drops what comes from elsewhere to 127.0.0.0/8.",
-        nftables="It does neither. The setting stays as it is until a restart, and nothing guards these addresses.",
+        first="kube-proxy sets route_localnet to 1, and drops what comes from elsewhere to 127.0.0.0/8.",
+        second="It does neither. The setting stays as it is until a restart, and nothing guards these addresses.",
         to_nftables=Advice(
             "after",
             "Switch route_localnet off, unless another program needs it.",
@@ -355,8 +361,8 @@ REASONS: Final = (
 OTHER: Final = Reason(
     id="other",
     title="Something else",
-    iptables="",
-    nftables="",
+    first="",
+    second="",
     to_nftables=Advice("act", "No known difference of the modes: see what becomes of the packet."),
 )
 """What the comparison finds beyond these, in its own words."""

@@ -11,11 +11,12 @@ from typing import Final, get_args
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
-from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, IPVS, NODE_ADDRESSES, NODE_PORTS
+from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NODE_ADDRESSES, NODE_PORTS
 from kproxy.cluster.migrate.affected_services import nobody
 from kproxy.cluster.migrate.analysis import Analysis, Found
+from kproxy.cluster.migrate.from_ipvs import IPVS_REASONS
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Effort, said
+from kproxy.cluster.migrate.switch import Switch
 from kproxy.cluster.migrate.witness import fates_differ, is_fully_random
 from kproxy.cluster.node import AddressKind, NodeFacts
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, format_endpoint
@@ -26,7 +27,7 @@ from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
 from kproxy.netfilter.iptables.codec import UINT32
 
-_ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *REASONS))}
+_ORDER: Final = {reason.id: place for place, reason in enumerate((*FOREIGN, *IPVS_REASONS, *REASONS))}
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither the configuration nor what is known of ServiceCIDRs and these hosts brings it about."
@@ -34,14 +35,12 @@ NO_OTHER_RULES: Final = "These nodes have no rules of other programs."
 OTHER_RULES: Final = "Neither other programs' rules in the nodes' dumps show it, nor packets that were tried with them."
 
 _OF_DUMP: Final = frozenset({reason.id for reason in (*FOREIGN, *REASONS) if reason.firewall or reason in FOREIGN})
-_OF_SERVICES: Final = frozenset(reason.id for reason in REASONS if reason.services is not nobody)
+_OF_SERVICES: Final = frozenset(reason.id for reason in (*IPVS_REASONS, *REASONS) if reason.services is not nobody)
 _HIDDEN: Final = {
-    IPVS: frozenset[str](),
     **dict.fromkeys((CLUSTER_IPS, ENDPOINTS, NODE_PORTS), _OF_SERVICES),
     NODE_ADDRESSES: frozenset({"node-port-addresses"}),
 }
-"""The known differences that an unseen thing may hide; one of a node's rules hides `_OF_DUMP`. Beside IPVS nothing is
-looked for."""
+"""The known differences that an unseen thing may hide; one of a node's rules hides `_OF_DUMP`."""
 
 
 class FateRecord(msgspec.Struct, frozen=True):
@@ -164,13 +163,13 @@ class MigrateReport(msgspec.Struct, frozen=True, rename={"from_": "from"}):
     def hidden(self) -> tuple[str, ...]:
         """The titles of the known differences that what was not seen may hide, and nothing shows."""
         names = {each for row in self.undecided for each in row.hides} - {each.reason for each in self.findings}
-        return _unique(reason.title for reason in (*FOREIGN, *REASONS) if reason.id in names)
+        return _unique(reason.title for reason in (*FOREIGN, *IPVS_REASONS, *REASONS) if reason.id in names)
 
 
 def build_report(
     analyses: Sequence[Analysis],
+    switch: Switch,
     *,
-    to_nftables: bool,
     confirm: Confirm | None = None,
     needs: Sequence[str] = (),
     least_kernel: tuple[int, int] | None = None,
@@ -183,18 +182,14 @@ def build_report(
     groups: dict[tuple[object, ...], list[_Told]] = {}
     for analysis in analyses:
         for found in analysis.found:
-            change = _change(analysis.facts, found, to_nftables)
+            change = _change(analysis.facts, found, switch)
             key = (change.reason, change.today, change.then, change.addresses if found.difference else ())
             groups.setdefault(key, []).append((analysis, found, change))
-    findings = sorted((_merged(group, to_nftables, confirm) for group in groups.values()), key=_place)
+    findings = sorted((_merged(group, switch, confirm) for group in groups.values()), key=_place)
     undecided = tuple(each for analysis in analyses for each in _undecided(analysis))
-    before, then = (MODE_IPTABLES, MODE_NFTABLES) if to_nftables else (MODE_NFTABLES, MODE_IPTABLES)
-    if any(gap.what == IPVS for analysis in analyses for gap in analysis.unseen):
-        before = MODE_IPVS
     services = {port.name.service for analysis in analyses for port in analysis.facts.service_ports}
     return MigrateReport(
-        before,
-        then,
+        *switch,
         nodes=_unique(analysis.facts.target.node_name for analysis in analyses),
         families=_unique(analysis.facts.family.value for analysis in analyses),
         services=len(services),
@@ -219,7 +214,7 @@ def _undecided(analysis: Analysis) -> Iterator[NotDecided]:
 def _hidden(analysis: Analysis, what: str) -> tuple[str, ...]:
     """The identifiers of the known differences that may be there on a node and do not show: a thing was not seen."""
     shown = {each.id for each in analysis.found}
-    known = (*(FOREIGN if analysis.foreign is not None else ()), *REASONS)
+    known = (*(FOREIGN if analysis.foreign is not None else ()), *analysis.switch.reasons)
     found = (reason.id for reason in known if reason.id not in shown and reason.applies(analysis.facts))
     return tuple(dict.fromkeys(name for name in found if name in _HIDDEN.get(what, _OF_DUMP)))
 
@@ -228,12 +223,12 @@ def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Ab
     """All that were looked for and are not in `found`, in the report's order; those that only a dump shows, where there
     is one."""
     gaps = [(each, gap.what) for each in analyses for gap in each.unseen]
-    if not analyses or any(what == IPVS for _, what in gaps):
+    if not analyses:
         return
     dumped = any(each.foreign is not None for each in analyses)
     others = OTHER_RULES if any(each.tried for each in analyses) else NO_OTHER_RULES
     told = {*found, *(reason for each, what in gaps for reason in _hidden(each, what))}
-    for reason in (*REASONS, *(FOREIGN if dumped else ())):
+    for reason in (*analyses[0].switch.reasons, *(FOREIGN if dumped else ())):
         if reason.id not in told:
             told.add(reason.id)
             why = others if dumped and reason.id in _OF_DUMP else NO_PACKET
@@ -257,13 +252,13 @@ def _place(finding: ModeChange) -> tuple[int, int]:
 _Told = tuple[Analysis, Found, ModeChange]
 
 
-def _merged(group: Sequence[_Told], to_nftables: bool, confirm: Confirm | None) -> ModeChange:
+def _merged(group: Sequence[_Told], switch: Switch, confirm: Confirm | None) -> ModeChange:
     """One of some that read alike, the first that a node can meet, for all of them."""
     analysis, found, first = next(
         (each for each in group if each[2].witness is None or not each[2].witness.hypothetical), group[0]
     )
     if analysis.is_of_fewer:
-        first = _change(analysis.facts, analysis.shown(found), to_nftables)
+        first = _change(analysis.facts, analysis.shown(found), switch)
     witness = first.witness
     if witness is not None and confirm is not None:
         witness = msgspec.structs.replace(witness, kernel=confirm(analysis.facts, found))
@@ -282,15 +277,16 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _change(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
+def _change(facts: NodeFacts, found: Found, switch: Switch) -> ModeChange:
     reason, difference = found.reason, found.difference
-    advice = reason.advice(to_nftables=to_nftables)
-    words = (said(reason.iptables, facts), said(reason.nftables, facts))
+    advice = reason.advice(to_nftables=switch.to_nftables)
+    words = (said(reason.first, facts), said(reason.second, facts))
     addresses = [*reason.addresses(facts), *found.rules]
     if difference is not None:
-        words = (f"iptables mode {difference.one}", f"nftables mode {difference.other}")
+        one, other = switch.modes
+        words = (f"{one} mode {difference.one}", f"{other} mode {difference.other}")
         addresses = [f"{', '.join(difference.destinations)} from {difference.sources}"]
-    today, then = words if to_nftables else words[::-1]
+    today, then = switch.in_time(words)
     return ModeChange(
         reason.id,
         said(reason.case or reason.title, facts),
@@ -301,25 +297,25 @@ def _change(facts: NodeFacts, found: Found, to_nftables: bool) -> ModeChange:
         today,
         then,
         (advice.sentence or advice.do, *(() if found.with_dump else advice.without_dump)),
-        witness_record(facts, found, to_nftables),
+        witness_record(facts, found, switch),
         advice.effort,
         advice.do,
-        advice.config if isinstance(advice.config, str) else advice.config(facts, to_nftables),
+        advice.config if isinstance(advice.config, str) else advice.config(facts, switch.to_nftables),
     )
 
 
 # witnesses
 
 
-def witness_record(facts: NodeFacts, found: Found, to_nftables: bool) -> WitnessRecord | None:
+def witness_record(facts: NodeFacts, found: Found, switch: Switch) -> WitnessRecord | None:
     """The witness of a finding, if it has one."""
     if found.witness is None:
         return None
     candidate, traces = found.witness
     by_device = len({devices for each in traces for outcome in each.outcomes if (devices := _devices(outcome))}) > 1
     by_marks = not fates_differ(*traces)
-    today, then = traces if to_nftables else traces[::-1]
-    situation = candidate[0] if to_nftables else candidate[1]
+    today, then = switch.in_time(traces)
+    situation = switch.in_time(candidate)[0]
     packet, family = situation.packet, situation.packet.family
     own = sorted(address for kind, address in situation.host.local_addresses or () if kind is family)
     own_texts = tuple(format_address(address, family) for address in own)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.cluster.rendered import host_in_mode
 from kproxy.dataplane import ACCEPT, Outcome, TraceResult, trace
 from kproxy.dataplane.compare.observe import index_rules
 from kproxy.dataplane.compare.outcome_words import summed
@@ -21,12 +22,12 @@ _DENOMINATOR: Final = 10_000
 
 
 Candidate = tuple[Situation, Situation]
-"""A packet that may show a difference: what it meets in iptables mode, and in nftables mode. The two situations differ
-only in what a host of that mode remembers."""
+"""A packet that may show a difference: what it meets in the first mode, and in the second. The two situations differ
+only in what a host of that mode has and remembers."""
 
 
 class Witness(NamedTuple):
-    """A candidate with what becomes of it in iptables mode, and in nftables mode."""
+    """A candidate with what becomes of it in the first mode, and in the second."""
 
     candidate: Candidate
     traces: tuple[TraceResult, TraceResult]
@@ -36,13 +37,13 @@ class Judge:
     """Sends candidates through both modes' rules."""
 
     def __init__(self, rules: tuple[SideRules, SideRules], family: Family) -> None:
-        self._indexes = [index_rules(each, family) for each in rules]
+        self._rules = [(each, index_rules(each, family)) for each in rules]
 
     def traced(self, candidate: Candidate) -> Witness:
         """The candidate, whether the modes treat it differently or not."""
         first, second = (
-            trace(index, situation.host, situation.packet, situation.connection)
-            for index, situation in zip(self._indexes, candidate, strict=True)
+            trace(index, host_in_mode(rules, situation.host), situation.packet, situation.connection)
+            for (rules, index), situation in zip(self._rules, candidate, strict=True)
         )
         return Witness(candidate, (first, second))
 

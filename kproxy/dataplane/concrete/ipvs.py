@@ -19,6 +19,7 @@ from kproxy.dataplane.model.verdict import INDETERMINATE, REJECT
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Hook
 
+NO_LOOPBACK: Final = "IPVS sends nothing from a loopback address to another host"
 _REFUSAL: Final = {Family.IPV4: "icmp-port-unreachable", Family.IPV6: "icmp6-port-unreachable"}
 _ANY_REAL: Final = "which real server the connection has is not known"
 _OF_SCHEDULER: Final = "which real server the scheduler {} takes is not known"
@@ -83,7 +84,7 @@ def _open(state: State, hook: Hook, why: str) -> Scheduled:
 def not_sent(packet: Packet) -> str:
     """Why IPVS does not send a packet to another host (crosses_local_route_boundary, decrement_ttl); "" if it does."""
     if packet.src is not None and LOOPBACK_NETWORKS[packet.family].contains(packet.src):
-        return "IPVS sends nothing from a loopback address to another host"
+        return NO_LOOPBACK
     return "the TTL is used up" if packet.ttl is not None and packet.ttl <= 1 else ""
 
 

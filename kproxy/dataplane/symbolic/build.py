@@ -141,8 +141,9 @@ def set_up(
 ) -> Setup:
     """Prepare to compare two sides, for packets of one family: the one that rules tell, or IPv4.
 
-    iptables and nftables round a chance of one in three differently, by less than 2^-31. Where rules of both are
-    compared, chances are taken as the simple fractions that they stand for, unless the comparison is to be `exact`.
+    iptables and nftables round a chance of one in three differently, by less than 2^-31, and IPVS has it exactly. Where
+    rules of two of them are compared, chances are taken as the simple fractions that they stand for, unless the
+    comparison is to be `exact`.
 
     Raises:
         DataplaneError: a jump to a chain that is not there, or a loop.
@@ -193,7 +194,8 @@ def set_up(
     translation = Translation(variables, outcomes, (UNCHANGED, *sorted(destinations)))
     effects = Effects(variables, outcomes, translation, frozenset(read_lists))
     conditions = Conditions(variables)
-    mixed = not exact and any(item.iptables for item in rules) and any(item.nftables.tables for item in rules)
+    both = any(item.iptables for item in rules) and any(item.nftables.tables for item in rules)
+    mixed = not exact and (both or len({item.ipvs is None for item in rules}) > 1)
     evaluator = Evaluator(
         structure, variables, outcomes, Comparisons(conditions, simple_chances=mixed), effects,
         {alias: time for side in sides for alias, time in side.state_sets.values() if time is not None},

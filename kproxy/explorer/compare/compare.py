@@ -17,6 +17,7 @@ from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
 from kproxy.cluster.migrate.report import MigrateReport, ModeChange, NotDecided, build_report
+from kproxy.cluster.migrate.switch import Switch
 from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.explorer.answers.map import draw_map
 from kproxy.explorer.compare.findings import (
@@ -284,7 +285,7 @@ def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
 def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: str, work: Work) -> MigrateReport:
     """Why nodes treat packets differently in the other mode. Raises Refusal: nobody waits any more."""
     hosts = model.cluster.hosts
-    to_nftables = to == MODE_NFTABLES
+    switch = Switch.of("", to, model.rendering.mode_of(hosts[names[0]]))
     alike = {family: Alike(model.rendering.lacking.known(model.manifests, family), family) for family in families}
 
     def analysed(host: HostFacts, family: Family) -> Analysis:
@@ -294,7 +295,7 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
         known = alike[family].cluster  # all Services, or those of which nothing lacks
         whole = known is model.manifests
         facts = model.rendering.facts(host, family) if whole else model.rendering.facts_of(known, host, family)
-        return analyse(facts, to_nftables=to_nftables, foreign=foreign, alike=alike[family], tell=work.check)
+        return analyse(facts, switch, foreign=foreign, alike=alike[family], tell=work.check)
 
     analyses, left_out = [], []
     for name in names:
@@ -304,8 +305,8 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
                 left_out.append(NotDecided(name, family.value, ALL_PACKETS, TIME_OVER))
             else:
                 analyses.append(found)
-    needs, least = (needed(), MIN_KERNEL) if to_nftables else ((), None)
-    report = build_report(analyses, to_nftables=to_nftables, needs=needs, least_kernel=least)
+    needs, least = (needed(), MIN_KERNEL) if switch.to_nftables else ((), None)
+    report = build_report(analyses, switch, needs=needs, least_kernel=least)
     if left_out:
         report = msgspec.structs.replace(report, changes=True, undecided=(*left_out, *report.undecided))
     return report

@@ -16,6 +16,7 @@ from kproxy.netfilter import Family
 from kproxy.render import Features, Target
 from tests.support.cluster.alike_services import NODES, random_cluster
 from tests.support.cluster.foreign_rules import random_rules
+from tests.support.migrate import TO_NFTABLES
 
 
 def _report(
@@ -26,8 +27,8 @@ def _report(
     for name in NODES:
         node = next(each for each in cluster.nodes if each.metadata.name == name)
         facts = NodeFacts.of(cluster, config, Target(name, node), family, Features())
-        analyses.append(analyse(facts, to_nftables=True, alike=standing, foreign=foreign))
-    return build_report(analyses, to_nftables=True), [each.is_of_fewer for each in analyses]
+        analyses.append(analyse(facts, TO_NFTABLES, alike=standing, foreign=foreign))
+    return build_report(analyses, TO_NFTABLES), [each.is_of_fewer for each in analyses]
 
 
 @pytest.mark.parametrize("family", list(Family))

@@ -14,10 +14,11 @@ from kproxy.cluster.migrate import analysis
 from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Reason
 from kproxy.cluster.migrate.report import build_report
+from kproxy.cluster.migrate.switch import Switch
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
-from tests.support.migrate import QUIET, endpoints, node, service, service_cidr, write
+from tests.support.migrate import QUIET, TO_IPTABLES, TO_NFTABLES, endpoints, node, service, service_cidr, write
 
 CLUSTER_IP = {"cluster-ip-ports"}
 NODE_PORT = CLUSTER_IP | {"node-port-addresses", "host-firewall"}
@@ -34,7 +35,7 @@ def run(
     family: Family = Family.IPV4,
     *,
     features: Features | None = None,
-    to_nftables: bool = True,
+    switch: Switch = TO_NFTABLES,
     addresses: Sequence[str] | None = None,
 ) -> Analysis:
     cluster_path, config_path = write(directory, objects, config)
@@ -42,7 +43,7 @@ def run(
     cluster = read_cluster([str(cluster_path)], lambda _note: None)
     target = select_target(cluster.nodes, loaded)
     facts = NodeFacts.of(cluster, loaded, target, family, features or Features(), addresses)
-    return analyse(facts, to_nftables=to_nftables)
+    return analyse(facts, switch)
 
 
 def found(done: Analysis) -> set[str]:
@@ -169,15 +170,15 @@ def test_what_no_reason_knows_is_other(tmp_path: Path, monkeypatch: pytest.Monke
         witnesses = [each.witness for each in others if each.witness is not None]
         assert len(witnesses) == len(others)
         assert all(first.outcomes != second.outcomes for _, (first, second) in witnesses)
-        report = build_report([done], to_nftables=True)
+        report = build_report([done], TO_NFTABLES)
         assert missing not in {each.reason for each in report.findings}
         assert report.findings[0].reason == "other"
 
 
 def test_the_way_back_turns_today_and_then(tmp_path: Path) -> None:
     objects = [node(), service(sessionAffinity="ClientIP"), endpoints(addresses=("10.244.0.5", "10.244.0.6"))]
-    there = build_report([run(tmp_path, objects)], to_nftables=True)
-    back = build_report([run(tmp_path, objects, to_nftables=False)], to_nftables=False)
+    there = build_report([run(tmp_path, objects)], TO_NFTABLES)
+    back = build_report([run(tmp_path, objects, switch=TO_IPTABLES)], TO_IPTABLES)
     assert (back.from_, back.to) == (there.to, there.from_)
     assert [each.reason for each in back.findings] == [each.reason for each in there.findings]
     assert [(each.then, each.today) for each in back.findings] == [(each.today, each.then) for each in there.findings]
@@ -205,7 +206,7 @@ def test_what_is_to_be_done_first_comes_first(tmp_path: Path) -> None:
         endpoints(),
         endpoints("far", node_name="n2"),
     ]
-    found = build_report([run(tmp_path, objects, {"clusterCIDR": "10.244.0.0/16"})], to_nftables=True).findings
+    found = build_report([run(tmp_path, objects, {"clusterCIDR": "10.244.0.0/16"})], TO_NFTABLES).findings
     efforts = [each.effort for each in found]
     assert efforts == sorted(efforts, key=["act", "look", "after", "none"].index)
     assert set(efforts) == {"act", "look", "after", "none"}
@@ -230,7 +231,7 @@ def test_nodes_whose_kernel_is_too_old_are_named(
     one = node("n1")
     one["status"]["nodeInfo"] = {"kernelVersion": version, "architecture": "amd64"}
     done = run(tmp_path, [one, service(), endpoints()])
-    report = build_report([done], to_nftables=True, needs=("Linux 5.13 or later",), least_kernel=(5, 13))
+    report = build_report([done], TO_NFTABLES, needs=("Linux 5.13 or later",), least_kernel=(5, 13))
     assert [(each.node, each.version, each.fits) for each in report.kernels] == kernels
     text = "\n".join(report_lines(report))
     assert ("is too old" in text) == any(not fits for *_, fits in kernels)
@@ -242,11 +243,11 @@ def test_configuration_to_copy_gives_a_mode_what_the_other_one_has(tmp_path: Pat
     """What it says is taken over, and then nothing is left to say."""
     objects = [node(), service(), endpoints()]
     own = {"masqueradeAll": True, "masqueradeBit": 7}
-    to_nftables = mine == "iptables"
+    switch = TO_NFTABLES if mine == "iptables" else TO_IPTABLES
 
     def reasons(*modes: str) -> Mapping[str, str]:
         config = quiet(**{mode: {**QUIET.get(mode, {}), **own} for mode in modes})
-        done = build_report([run(tmp_path, objects, config, to_nftables=to_nftables)], to_nftables=to_nftables)
+        done = build_report([run(tmp_path, objects, config, switch=switch)], switch)
         return {each.reason: each.config for each in done.findings}
 
     said = reasons(mine)
@@ -270,7 +271,7 @@ def test_addresses_that_a_node_is_known_to_have_come_first(
     objects = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
     done = run(tmp_path, objects, quiet(clusterCIDR="10.244.0.0/16"), addresses=addresses)
     (witness,) = [
-        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == "node-port-addresses"
+        each.witness for each in build_report([done], TO_NFTABLES).findings if each.reason == "node-port-addresses"
     ]
     assert witness is not None
     assert (witness.dst, witness.setting, witness.hypothetical) == (destination, setting, hypothetical)
@@ -284,7 +285,7 @@ def test_what_one_node_can_meet_is_not_hypothetical(tmp_path: Path) -> None:
     config = quiet(clusterCIDR="10.244.0.0/16")
     done = [run(tmp_path, objects, config, addresses=own) for own in (("192.168.0.2",), ("192.168.0.2", "172.16.0.9"))]
     for analyses in (done, done[::-1]):
-        found = build_report(analyses, to_nftables=True).findings
+        found = build_report(analyses, TO_NFTABLES).findings
         (witness,) = [each.witness for each in found if each.reason == "node-port-addresses"]
         assert witness is not None
         assert (witness.dst, witness.hypothetical) == ("172.16.0.9:30080", False)
@@ -297,7 +298,7 @@ def test_packets_of_findings_are_as_they_are_met(tmp_path: Path) -> None:
         service("b", "10.96.0.2"),
     ]
     config = {"clusterCIDR": "10.244.0.0/16"}
-    report = build_report([run(tmp_path, [node(), *services, there, here], config)], to_nftables=True)
+    report = build_report([run(tmp_path, [node(), *services, there, here], config)], TO_NFTABLES)
     found = {each.reason: each.witness for each in report.findings}
     hairpin, unplaced = found["remote-hairpin"], found["invalid-packets"]
     assert hairpin is not None
@@ -322,7 +323,7 @@ def test_a_pod_that_reaches_itself_is_shown_by_the_service_with_the_fewest_endpo
     slices = [endpoints("a", many, "n2"), endpoints("b", ("10.244.1.5", "10.244.2.5"), "n2")]
     done = run(tmp_path, [node(), *services, *slices], {"clusterCIDR": "10.244.0.0/16"})
     (hairpin,) = [
-        each.witness for each in build_report([done], to_nftables=True).findings if each.reason == "remote-hairpin"
+        each.witness for each in build_report([done], TO_NFTABLES).findings if each.reason == "remote-hairpin"
     ]
     assert hairpin is not None
     assert (hairpin.src, hairpin.dst) == ("10.244.1.5:40000", "192.168.0.2:30080")

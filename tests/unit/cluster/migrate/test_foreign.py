@@ -21,7 +21,7 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Family, Jump, Rule
 from kproxy.render import Features, RenderedTarget, select_target
 from kproxy.render.iptables.save import saved_ruleset
-from tests.support.migrate import QUIET, endpoints, node, service, write
+from tests.support.migrate import QUIET, TO_NFTABLES, endpoints, node, service, write
 
 NODE_PORT = [node(), service(type="NodePort", port={"nodePort": 30080}), endpoints()]
 OURS = {"cluster-ip-ports", "node-port-addresses"}
@@ -51,7 +51,7 @@ def run(directory: Path, *texts: str, quiet: bool = True, host: Host | None = No
     facts = NodeFacts.of(cluster, config, select_target(cluster.nodes, config), Family.IPV4, Features(), host=host)
     files = [read_rule_file(text, f"dump {number}") for number, text in enumerate(texts)]
     rules = HostRules(files, assumed=Assumed(complete=True))
-    done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
+    done = analyse(facts, TO_NFTABLES, foreign=ForeignRules.of(rules, Family.IPV4))
     assert done.undecided == ()
     return facts, list(done.found)
 
@@ -107,7 +107,7 @@ def test_a_mark_that_routes_is_shown_by_where_packets_leave(tmp_path: Path) -> N
     facts, found = run(tmp_path, KUBE % CNI_MARK, host=host)
     (order,) = [each for each in found if each.id == "foreign-hook-order"]
     assert order.witness is not None
-    record = witness_record(facts, order, True)
+    record = witness_record(facts, order, TO_NFTABLES)
     assert record is not None
     assert record.in_ == "eni0"
     assert all(each.text.endswith(", by eni0") for each in record.today)
@@ -199,7 +199,7 @@ def test_a_kubelet_keeps_the_guard(tmp_path: Path) -> None:
 
 def test_the_firewall_of_a_dump_is_the_node_s(tmp_path: Path) -> None:
     facts, found = run(tmp_path, FILTER % ("DROP", ""))
-    report = build_report([Analysis(facts, tuple(found))], to_nftables=True)
+    report = build_report([Analysis(facts, TO_NFTABLES, tuple(found))], TO_NFTABLES)
     (firewall,) = [each for each in report.findings if each.reason == "host-firewall"]
     assert firewall.witness is not None
     assert "dump" in firewall.witness.setting
@@ -211,11 +211,11 @@ def test_what_the_dump_leaves_open_is_said(tmp_path: Path) -> None:
     facts, found = run(tmp_path, FILTER % ("ACCEPT", "-A INPUT -i lo -j ACCEPT"))
     assert {each.id for each in found} == OURS
     rules = HostRules([read_rule_file(FILTER % ("ACCEPT", rule), "dump")])
-    done = analyse(facts, to_nftables=True, foreign=ForeignRules.of(rules, Family.IPV4))
+    done = analyse(facts, TO_NFTABLES, foreign=ForeignRules.of(rules, Family.IPV4))
     assert done.undecided
     assert all(each.where.endswith("of the packets tried") for each in done.undecided)
     assert any("bad" in each.reason for each in done.undecided)
-    report = build_report([done], to_nftables=True)
+    report = build_report([done], TO_NFTABLES)
     assert report.undecided[0].where == "ipset bad"
     assert "host-firewall" in report.undecided[0].hides
     assert report.changes
@@ -230,7 +230,7 @@ def test_marks_that_may_differ_are_shown(tmp_path: Path) -> None:
     (order,) = [each for each in found if each.id == "foreign-hook-order"]
     assert order.rules == (f"nat PREROUTING 2: {CNI_MARK}",)
     assert order.witness is not None
-    record = witness_record(facts, order, True)
+    record = witness_record(facts, order, TO_NFTABLES)
     assert record is not None
     assert all(each.text.endswith(", mark 0x0") for each in record.today)
     assert all(each.text.endswith(", mark 0x0, or with 0x80 in it") for each in record.then)

@@ -11,6 +11,7 @@ from kproxy.cluster.migrate.analysis import analyse
 from kproxy.cluster.node import NodeFacts
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
+from tests.support.migrate import TO_NFTABLES
 from tests.support.migrate_expected import Expected
 from tests.support.recorded import CLUSTERS, load_nftables
 
@@ -23,7 +24,7 @@ def check(case: Path, config_name: str, family: Family) -> None:
     manifests, _ = load_nftables(case)
     config = load_config(str(case / config_name)).config
     facts = NodeFacts.of(manifests, config, select_target(manifests.nodes, config), family, Features())
-    done = analyse(facts, to_nftables=True)
+    done = analyse(facts, TO_NFTABLES)
     assert {each.id for each in done.found} == Expected(files, case / config_name, family.version).reasons()
     assert done.undecided == ()
 

@@ -23,7 +23,7 @@ from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
-from tests.support.migrate import endpoints, node, service, write
+from tests.support.migrate import TO_NFTABLES, endpoints, node, service, write
 
 OPEN_HOST = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\nCOMMIT\n"
 ALONE = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n"
@@ -41,7 +41,7 @@ def report(directory: Path, dump: str = "", *lacking: Unseen) -> MigrateReport:
     )
     rules = HostRules([read_rule_file(dump, "dump")], assumed=Assumed(complete=True)) if dump else None
     foreign = ForeignRules.of(rules, Family.IPV4) if rules is not None else None
-    return build_report([analyse(facts, to_nftables=True, foreign=foreign)], to_nftables=True)
+    return build_report([analyse(facts, TO_NFTABLES, foreign=foreign)], TO_NFTABLES)
 
 
 @pytest.mark.parametrize("dump", ["", ALONE, OPEN_HOST, FIREWALL, KUBELET + OPEN_HOST])
