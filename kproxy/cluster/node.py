@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -132,8 +133,9 @@ class NodeFacts:
         return frozenset(ServiceAddress.of(port.cluster_ip, port) for port in self.service_ports)
 
     def addressed(self, address: str, number: int | None, protocol: str) -> tuple[str, AddressKind]:
-        """The Service, `namespace/name`, that an address and port are of; of an address it may be any of its ports."""
-        for port in self.service_ports:
+        """The Service, `namespace/name`, that an address and port are of; of an address, if none has the port, any."""
+        exact = (port for port in self.service_ports if (port.port, port.protocol) == (number, protocol))
+        for port in chain(exact, self.service_ports):
             if address == port.cluster_ip:
                 return port.name.service, "ClusterIP"
             if address in port.external_ips:

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.audit.checks import observe_all, observe_node
 from kproxy.cluster.audit.finding_kinds import KINDS, Severity
+from kproxy.cluster.audit.ipvs import observe_ipvs
 from kproxy.cluster.audit.judge import Judge, Known
 from kproxy.cluster.audit.node import AuditedCluster, AuditedNode
 from kproxy.cluster.audit.report import FORMAT_VERSION, AuditReport, Gap, Observation, gaps, group
@@ -163,6 +164,13 @@ def _part(shared: AuditedCluster, some: range, tell: Tell) -> Part:
         if node.name in node.cluster.lost_nodes:
             continue
         found += observe_node(node)
+        if node.mode == MODE_IPVS:
+            found += [each for family in node.families for each in observe_ipvs(node, family)]
+            if node.host.ipvs is not None:
+                judged.append(node.name)
+            then = "what kube-proxy has made is compared, and no packet is sent through rules of other programs"
+            undecided.append((node.name, Gap("mode ipvs", then)))
+            continue
         if node.mode not in (MODE_IPTABLES, MODE_NFTABLES):
             then = "its rules are not judged: iptables and nftables mode are known"
             undecided.append((node.name, Gap(f"mode {node.mode}", then)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kproxy.api import Node
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.report import Observation
 from kproxy.cluster.facts.kubeproxy import metric
@@ -116,8 +116,10 @@ def _leftovers(node: AuditedNode) -> Iterator[Observation]:
     details: list[str] = []
     if node.mode == MODE_NFTABLES:
         details = [f"{name}: rules of iptables mode, and the mode is nftables" for name in names]
-    elif node.mode == MODE_IPTABLES and node.has_table:
-        details = [f"nft: table {TABLE}, and the mode is iptables"]
+    elif node.has_table:
+        details = [f"nft: table {TABLE}, and the mode is {node.mode}"]
+    if node.mode != MODE_IPVS and node.host.ipvs is not None and node.host.ipvs.servers:
+        details.append(f"ipvs: {len(node.host.ipvs.servers)} virtual servers, and the mode is {node.mode}")
     for v6 in (False, True) if node.mode != MODE_NFTABLES else ():
         mine = [name for name in names if name.startswith("ip6") is v6]
         details += [f"{other}: rules of kube-proxy, as in {mine[0]}" for other in mine[1:2]]

@@ -75,6 +75,21 @@ _ROWS: Final = (
     Kind("refusal-missing", _WARNING, "Traffic of a Service that should be refused is let through", _RESTART),
     Kind("share-uneven", _WARNING, "Endpoints do not get equal shares", _RESTART),
     Kind(
+        "ipvs-server", _WARNING, "A virtual server has another scheduler, timeout or flag than kube-proxy gives it",
+        _RESTART,
+    ),
+    Kind(
+        "ipvs-foreign", _WARNING, "IPVS has a virtual server that no Service asks for",
+        "kube-proxy removes it with its next sync. If another program needs it, spare it by excludeCIDRs; else {mend}.",
+    ),
+    Kind("ipvs-address", _ERROR, "kube-ipvs0 has other addresses than the Services", f"{{mend}}. {_RESTART}"),
+    Kind("ipvs-set", _ERROR, "An ipset of kube-proxy has other members than it should", _RESTART_OR_FIND),
+    Kind("ipvs-rule", _ERROR, "kube-proxy's iptables rules of IPVS mode are not as it writes them", _RESTART_OR_FIND),
+    Kind(
+        "ipvs-conntrack", _ERROR, "IPVS keeps its connections from conntrack: masquerading fails",
+        "{mend}; kube-proxy sets it when it starts, and something has reset it.",
+    ),
+    Kind(
         "leftover-rules", _WARNING, "Rules of kube-proxy are left from another mode or variant",
         "`kube-proxy --cleanup` (or `kproxy cleanup`) on the node, then restart kube-proxy.",
     ),

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kproxy.api import Manifests, Node
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES, KubeProxyConfiguration
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.cluster.equivalence.interval_partition import IntervalPartition, interval_of
 from kproxy.cluster.evidence.opened import open_rules
@@ -40,6 +40,7 @@ from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 from kproxy.render import Features, Target
 from kproxy.render.iptables.chains import SERVICES
+from kproxy.render.ipvs.renderer import DEVICE
 from kproxy.render.nftables.names import TABLE
 from kproxy.services.claims import ServiceAddress, doors_of
 from kproxy.services.endpoints import endpoints_of_service, service_key_of
@@ -291,11 +292,17 @@ class AuditedNode:
                 Target(self.name, self.node),
                 family,
                 Features(),
-                self.host.addresses(family) or None,
+                self._addresses(family) or None,
                 state=self.shared.states[family].of(self.name),
             )
             for family in Family
         }
+
+    def _addresses(self, family: Family) -> list[str]:
+        """The host's, but those that kube-proxy itself gives it in IPVS mode."""
+        given = {own.value for item in self.host.interfaces or () if item.name == DEVICE for own in item.addresses}
+        found = self.host.addresses(family)
+        return [each for each in found if self.mode != MODE_IPVS or parse_address(each, family) not in given]
 
     @cached_property
     def families(self) -> list[Family]:

@@ -135,16 +135,16 @@ def test_a_connection_mark_is_open_unless_it_is_given(kproxy: Run, files: Path) 
     assert all(each["what"] != "connection mark" for each in new["unseen"])
 
 
-def test_migrate_does_not_know_ipvs_yet(kproxy: Run, files: Path) -> None:
+def test_migrate_takes_no_ipvs_node_for_another(kproxy: Run, files: Path) -> None:
     cluster = ("-f", files / "cluster.yaml", "--config", files / "config.yaml")
     switch = kproxy("migrate", *cluster, "-o", "json")
-    assert switch.returncode == 2
+    assert switch.returncode == 1
     report = json.loads(switch.stdout)
-    assert (report["from"], report["findings"]) == ("ipvs", [])
-    assert "From ipvs to nftables mode" in kproxy("migrate", *cluster).stdout
-    assert "ipvs" in {each["what"] for each in report["unseen"] if each["suspected"]}
+    assert report["from"] == "ipvs"
+    assert "ipvs-leftovers" in {each["reason"] for each in report["findings"]}
     dump = kproxy("migrate", "-f", files / "cluster.yaml", "--rules", files / "ipvs.save", "-4")
-    assert dump.returncode == 2
+    assert (dump.returncode, dump.stdout) == (2, "")
+    assert "give --from" in dump.stderr
 
 
 GIT = """apiVersion: v1

@@ -221,15 +221,18 @@ def test_manifests_from_git_rule_nothing_of_services_out(kproxy: Run, tmp_path: 
     assert run(service(), endpoints())[1]["undecided"] == [], "no node port, so that addresses do not count"
 
 
-def test_ipvs_is_said_to_be_undecided(kproxy: Run, tmp_path: Path) -> None:
+def test_the_configured_mode_is_the_one_that_is_left(kproxy: Run, tmp_path: Path) -> None:
     cluster, config = write(tmp_path, [node(), service(), endpoints()], {"mode": "ipvs"})
-    done = kproxy("migrate", "-f", cluster, "--config", config)
-    assert done.returncode == 2
-    head, _, told, _, _, why = done.stdout.splitlines()[:6]
-    assert head == f"From ipvs to nftables mode on {NODE}, IPv4 and IPv6, 1 Service"
-    assert told == "It cannot be told what changes."
-    assert "mode: ipvs" in why
-    assert "Ruled out" not in done.stdout
+    for given in ((), ("--from", "ipvs")):
+        done = kproxy("migrate", "-f", cluster, "--config", config, *given)
+        assert done.returncode == 1
+        assert done.stdout.startswith(f"From ipvs to nftables mode on {NODE}, IPv4 and IPv6, 1 Service\n")
+        assert "ipvs-leftovers" in done.stdout
+    done = kproxy("migrate", "-f", cluster, "--config", config, "--from", "nftables", "--to", "nftables")
+    assert (done.returncode, done.stdout) == (2, "")
+    done = kproxy("migrate", "-f", cluster, "--config", config, "--verify")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "IPVS" in done.stderr
 
 
 def test_bad_input(kproxy: Run, tmp_path: Path) -> None:

@@ -310,10 +310,10 @@ def test_without_objects_nothing_is_made_up(kind: str) -> None:
 
 def test_a_mode_that_is_not_known_is_not_judged() -> None:
     files = audited.cluster()
-    put("kube-proxy/configz", audited.configz("ipvs"), "3")(files)
+    put("kube-proxy/configz", audited.configz("kernelspace"), "3")(files)
     report = judged(files)
     assert report.judged == ("n1", "n2")
-    assert [(gap.what, gap.nodes) for gap in report.undecided] == [("mode ipvs", ("n3",))]
+    assert [(gap.what, gap.nodes) for gap in report.undecided] == [("mode kernelspace", ("n3",))]
     assert [each.kind for each in report.findings] == ["modes-mixed"]
 
 

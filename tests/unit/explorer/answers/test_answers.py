@@ -309,18 +309,16 @@ def test_what_manifests_lack_is_open(tmp_path: Path, mode: str) -> None:
     assert (switched["hidden"], changed["undecided"], bool(changed["findings"])) == ([], [], True)
 
 
-def test_what_changes_in_ipvs_mode_is_open(tmp_path: Path) -> None:
+def test_a_switch_from_ipvs_mode_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     objects = [node(), service(), endpoints()]
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     with serving(Explorer(source_of(path, mode="ipvs"))) as page:
         switched = page.post("api/compare", {"kind": "migrate"})
         changed = page.post("api/whatif", {"edits": EDITS})
-    assert (switched["report"]["from"], switched["report"]["findings"], switched["report"]["absent"]) == (
-        "ipvs",
-        [],
-        [],
-    )
-    assert {each["where"] for each in switched["report"]["undecided"]} == {"ipvs"}
+    assert switched["report"]["from"] == "ipvs"
+    found = {each["reason"] for each in switched["report"]["findings"]}
+    assert "ipvs-leftovers" in found
+    assert "other" not in found
     assert (changed["alike"], changed["findings"]) == (False, [])
     assert "ipvs" in {each["where"] for each in changed["undecided"]}
