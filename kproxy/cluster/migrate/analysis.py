@@ -24,11 +24,21 @@ from kproxy.cluster.migrate.packets import Packets
 from kproxy.cluster.migrate.reasons import FOREIGN, OTHER, REASONS, Reason
 from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
 from kproxy.cluster.migrate.switch import Switch, ipvs_rules
-from kproxy.cluster.migrate.witness import Candidate, Judge, Witness, doubts, marks_differ, shows, sources_differ
+from kproxy.cluster.migrate.witness import (
+    Candidate,
+    Judge,
+    Witness,
+    doubts,
+    fates_differ,
+    marks_differ,
+    shows,
+    sources_differ,
+)
 from kproxy.cluster.node import NodeFacts
 from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Undecided, compare
 from kproxy.dataplane.compare.difference import Difference
+from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
@@ -199,10 +209,15 @@ def _from_ipvs(
     sides = switch.rules(switch.settled(facts))
     left = compare(*sides, family=facts.family, host=facts.host, progress=tell, examine=None)
     unknown: list[Found] = []
+    judge = Judge(sides, facts.family)
     for each in sorted(left.differences, key=lambda each: _strangeness(facts, each)):
         first, second = each.traces
         known = next((row for row in switch.reasons if row.shows and row.shows(facts, each)), OTHER)
         told = Found(known, Witness(each.situations, (first, second)), each if known is OTHER else None)
+        if known.shows is not None and known.id not in found:
+            usual = _on_node(facts, judge, each)
+            if usual is not None and known.shows(facts, usual):
+                told = replace(told, witness=Witness(usual.situations, (usual.traces[0], usual.traces[1])))
         if known is OTHER:
             unknown.append(told)
         elif found.setdefault(known.id, told).witness is None:
@@ -213,12 +228,32 @@ def _from_ipvs(
     return Analysis(facts, switch, (*found.values(), *unknown), undecided, foreign=foreign), not unknown
 
 
+def _on_node(facts: NodeFacts, judge: Judge, difference: Difference) -> Difference | None:
+    """The difference with a witness that meets a host with the node's addresses, if that shows it, too."""
+    own = frozenset((facts.family, parse_address(text, facts.family)) for text in facts.own_addresses)
+
+    def there(situation: Situation) -> Situation:
+        host = situation.host
+        return replace(situation, host=replace(host, local_addresses=(host.local_addresses or frozenset()) | own))
+
+    first, second = map(there, difference.situations)
+    traced = judge.traced((first, second))
+    return (
+        replace(difference, situations=(first, second), traces=traced.traces) if shows(traced, fates_differ) else None
+    )
+
+
 def _strangeness(facts: NodeFacts, difference: Difference) -> tuple[object, ...]:
     """The less, the likelier the node meets a difference's witness: it has the node's own addresses and no unusual
     conditions."""
     own = {address for kind, address in difference.witness.host.local_addresses or () if kind is facts.family}
     missing = sum(parse_address(text, facts.family) not in own for text in facts.own_addresses)
-    return missing, difference.rank, len(difference.witness.assumed)
+    return (
+        difference.witness.packet.source.startswith("127."),
+        missing,
+        difference.rank,
+        len(difference.witness.assumed),
+    )
 
 
 def _with_others(

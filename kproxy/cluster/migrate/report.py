@@ -352,7 +352,9 @@ def witness_record(facts: NodeFacts, found: Found, switch: Switch) -> WitnessRec
 
 def _of_addresses(facts: NodeFacts, own: Sequence[str]) -> tuple[str, bool]:
     """What a witness presumes of a node's addresses, in words, and whether the node is known not to be so."""
-    known = facts.known_addresses
+    ports = facts.service_ports
+    served = {ip for port in ports for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_vips)}
+    own, known = [text for text in own if text not in served], facts.known_addresses  # IPVS mode gives the node those
     if gone := [text for text in facts.own_addresses if text not in own]:
         return f"if the node does not have {', '.join(gone)}", False
     more = ", ".join(text for text in own if text not in known)
