@@ -165,8 +165,8 @@ def _part(shared: AuditedCluster, some: range, tell: Tell) -> Part:
             continue
         found += observe_node(node)
         if node.mode == MODE_IPVS:
-            found += [each for family in node.families for each in observe_ipvs(node, family)]
-            if node.host.ipvs is not None:
+            if node.host.ipvs is not None:  # else IPVS is among what was not seen
+                found += [each for family in node.families for each in observe_ipvs(node, family)]
                 judged.append(node.name)
             then = "what kube-proxy has made is compared, and no packet is sent through rules of other programs"
             undecided.append((node.name, Gap("mode ipvs", then)))
