@@ -128,6 +128,12 @@ class NodeFacts:
         return tuple(dict.fromkeys(port.cluster_ip for port in self.service_ports))
 
     @cached_property
+    def service_addresses(self) -> tuple[str, ...]:
+        """All external and load-balancer IPs, then all ClusterIPs, each once."""
+        external = (ip for port in self.service_ports for ip in (*port.external_ips, *port.load_balancer_vips))
+        return tuple(dict.fromkeys(chain(external, self.cluster_ips)))
+
+    @cached_property
     def cluster_ip_doors(self) -> frozenset[ServiceAddress]:
         """Every port of a ClusterIP that a Service has."""
         return frozenset(ServiceAddress.of(port.cluster_ip, port) for port in self.service_ports)

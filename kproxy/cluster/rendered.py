@@ -40,10 +40,15 @@ if TYPE_CHECKING:
 
 
 def is_ours(table: str, chain: str) -> bool:
-    """Whether a chain of iptables is kube-proxy's, by its name."""
+    """Whether a chain of iptables is kube-proxy's of iptables mode, by its name."""
     if table == "nat" and chain.startswith(SERVICE_PORT_CHAIN_PREFIXES):
         return True
-    return chain == CANARY or chain in BASE_CHAINS.get(table, ()) or chain in IPVS_CHAINS.get(table, ())
+    return chain == CANARY or chain in BASE_CHAINS.get(table, ())
+
+
+def is_of_ipvs(table: str, chain: str) -> bool:
+    """Whether a chain of iptables is kube-proxy's of IPVS mode, by its name."""
+    return chain in IPVS_CHAINS.get(table, ())
 
 
 def nftables_text(state: ServiceState, options: RenderOptions) -> str:

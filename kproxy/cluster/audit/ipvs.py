@@ -12,9 +12,10 @@ from typing import Final
 
 from kproxy.cluster.audit.node import AuditedNode
 from kproxy.cluster.audit.report import Observation
-from kproxy.cluster.rendered import is_ours
+from kproxy.cluster.rendered import is_of_ipvs
 from kproxy.cluster.rules import read_ipsets
 from kproxy.dataplane.model.ipvs import CONNTRACK
+from kproxy.family import join_host_port
 from kproxy.netfilter import Chain, Family, Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.iptables.matches import CommentMatch
@@ -23,6 +24,7 @@ from kproxy.netfilter.ipvs.server import UNTOLD, RealServer, VirtualServer
 from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.ipvs.renderer import DEVICE
 from kproxy.services.claims import ServiceAddress
+from kproxy.services.names import family_of
 
 _Key = tuple[str, str, int]
 _SHOWN: Final = 3
@@ -50,9 +52,7 @@ def _servers(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterato
     if listed is None:
         return
     there = {
-        _key(server): (server, real)
-        for server, real in listed.servers.items()
-        if ipaddress.ip_address(server.address).version == family.version
+        _key(server): (server, real) for server, real in listed.servers.items() if family_of(server.address) is family
     }
     expected = {_key(server): (server, real) for server, real in wanted.servers.items()}
     if expected and not there:
@@ -69,12 +69,12 @@ def _servers(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterato
             detail = f"`{found.line}` where kube-proxy makes `{server.line}`"
             yield Observation("ipvs-server", node.name, detail, detail, service)
         yield from _real_servers(node, server, service, real, has)
-    for key in there.keys() - expected.keys():
+    for key in sorted(there.keys() - expected.keys()):
         server = there[key][0]
-        if not any(
-            ipaddress.ip_address(server.address) in ipaddress.ip_network(cidr, strict=False)
-            for cidr in node.config.ipvs.exclude_cidrs
-        ):
+        is_node_port = ServiceAddress("", server.protocol, server.port) in node.doors
+        if is_node_port and node.host.interfaces is None:
+            continue  # kube-proxy serves node ports at all addresses of the node, which are not known
+        if not wanted.spares(server):
             detail = f"{server.name} is no Service's, and excludeCIDRs does not spare it"
             yield Observation("ipvs-foreign", node.name, detail, detail, mend=f"ipvsadm -D {server.name}")
 
@@ -95,15 +95,15 @@ def _real_servers(
     wanted = {(each.address, each.port): each for each in expected}
     has = {(each.address, each.port): each for each in there}
     for place, each in wanted.items():
-        text = f"{each.address}:{each.port}"
+        text = join_host_port(*place)
         if place not in has or (each.weight > 0 and has[place].weight == 0):
             how = "has the weight 0" if place in has else "is missing"
             yield Observation("endpoint-missing", node.name, text, f"{server.name}: real server {text} {how}", service)
         elif has[place].weight not in (UNTOLD, each.weight):
             detail = f"{server.name}: {text} has the weight {has[place].weight}, not {each.weight}"
             yield Observation("share-uneven", node.name, detail, detail, service)
-    for place in has.keys() - wanted.keys():
-        text = f"{place[0]}:{place[1]}"
+    for place in sorted(has.keys() - wanted.keys()):
+        text = join_host_port(*place)
         if has[place].weight != 0:  # one of weight 0 waits for its connections to end
             detail = f"{server.name}: real server {text} is no endpoint"
             yield Observation("endpoint-stale", node.name, text, detail, service)
@@ -146,25 +146,21 @@ def _rules(node: AuditedNode, family: Family, wanted: RenderedIpvs) -> Iterator[
     dumps = node.dumps(family)
     if not dumps:
         return
-    lost: list[list[str]] = []
+    needed = _texts(wanted.saved)
+    wrong: list[list[str]] = []
     for dump in dumps:
         has = _texts(dump.rules.ruleset)
-        needed = _texts(wanted.saved)
-        missing = [
-            f"{table} lacks {rule}"
-            for key, rules in needed.items()
-            for table, rule in ((key[0], each) for each in rules)
-            if rule not in has.get(key, ())
-        ]
+        lost = [(key[0], each) for key, rules in needed.items() for each in rules if each not in has.get(key, ())]
         more = [
-            f"{table} {rule}, which is not kube-proxy's"
-            for (table, chain), rules in has.items()
-            if is_ours(table, chain) and (table, chain) in needed
-            for rule in rules
-            if rule not in needed[table, chain]
+            (key[0], each)
+            for key, rules in has.items()
+            if is_of_ipvs(*key)
+            for each in rules
+            if each not in needed.get(key, ())
         ]
-        lost.append([*missing, *more])
-    for detail in min(lost, key=len):
+        wrong.append([f"{table} lacks {rule}" for table, rule in lost])
+        wrong[-1] += [f"{table} {rule}, which is not kube-proxy's" for table, rule in more]
+    for detail in min(wrong, key=len):
         yield Observation("ipvs-rule", node.name, detail, detail)
 
 

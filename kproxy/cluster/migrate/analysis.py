@@ -39,6 +39,7 @@ from kproxy.dataplane import ACCEPT
 from kproxy.dataplane.compare.compare import Undecided, compare
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.compare.witness import Situation
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS
 from kproxy.dataplane.model.unseen import thing_of_reason
 from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
@@ -109,6 +110,14 @@ class Analysis:
     is_of_fewer: bool = False
 
     @property
+    def looked_for(self) -> tuple[Reason, ...]:
+        """The reasons that would have been found."""
+        if not self.switch.from_ipvs:
+            return (*self.switch.reasons, *(FOREIGN if self.foreign is not None else ()))
+        is_listed = self.foreign is not None and self.foreign.ipvs is not None
+        return tuple(each for each in self.switch.reasons if is_listed or each is not FOREIGN_SERVERS)
+
+    @property
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not seen, of the cluster or the node, and may hide how the modes differ."""
         return (*self.facts.unseen, *(() if self.foreign is None else self.foreign.unseen))
@@ -119,7 +128,8 @@ class Analysis:
         if not self.is_of_fewer or found.witness is None:
             return found
         judge = self._modes.beside if found.reason.firewall or found.with_dump else self._modes.alone
-        witness = judge.witness(found.witness.candidate, found.reason.differs)
+        differs = fates_differ if self.switch.from_ipvs else found.reason.differs
+        witness = judge.witness(found.witness.candidate, differs)
         return found if witness is None else replace(found, witness=witness)
 
     @cached_property
@@ -179,9 +189,7 @@ def _analysed(facts: NodeFacts, foreign: ForeignRules | None, switch: Switch, te
         progress=tell,
         examine=None,
     )
-    for each in left.differences:
-        first, second = each.traces
-        found.append(Found(OTHER, Witness(each.situations, (first, second)), each))
+    found += [Found(OTHER, _witness(each), each) for each in left.differences]
     is_all = not left.differences and not left.undecided
     if foreign is None:
         return Analysis(facts, switch, tuple(found), left.undecided), is_all
@@ -199,33 +207,34 @@ def _from_ipvs(
     """What the settings show, and the comparison of all packets with settings made alike: each difference is of the
     first reason that shows it."""
     packets = Packets(facts, to_nftables=switch.to_nftables)
-    others = () if foreign is None else foreign.servers_beside(ipvs_rules(facts).ipvs)
     found: dict[str, Found] = {}
-    for reason in switch.reasons:
-        texts = others if reason is FOREIGN_SERVERS else ()
+    for reason in (each for each in switch.reasons if each.applies(facts)):
         witness = modes.alone.find(reason.packets(packets), reason.differs)
-        if witness is not None or texts or (reason.is_of_settings and reason.applies(facts)):
-            found[reason.id] = Found(reason, witness, rules=texts)
+        if witness is not None or reason.is_of_settings:
+            found[reason.id] = Found(reason, witness)
+    if foreign is not None and (others := foreign.servers_beside(facts, ipvs_rules(facts).ipvs)):
+        found[FOREIGN_SERVERS.id] = Found(FOREIGN_SERVERS, None, rules=others)
     sides = switch.rules(switch.settled(facts))
     left = compare(*sides, family=facts.family, host=facts.host, progress=tell, examine=None)
     unknown: list[Found] = []
     judge = Judge(sides, facts.family)
     for each in sorted(left.differences, key=lambda each: _strangeness(facts, each)):
-        first, second = each.traces
-        known = next((row for row in switch.reasons if row.shows and row.shows(facts, each)), OTHER)
-        told = Found(known, Witness(each.situations, (first, second)), each if known is OTHER else None)
-        if known.shows is not None and known.id not in found:
+        known = next((row for row in switch.reasons if row.shows and row.shows(facts, each)), None)
+        if known is None:
+            unknown.append(Found(OTHER, _witness(each), each))
+        elif known.id not in found:
             usual = _on_node(facts, judge, each)
-            if usual is not None and known.shows(facts, usual):
-                told = replace(told, witness=Witness(usual.situations, (usual.traces[0], usual.traces[1])))
-        if known is OTHER:
-            unknown.append(told)
-        elif found.setdefault(known.id, told).witness is None:
-            found[known.id] = told
+            is_shown = usual is not None and known.shows is not None and known.shows(facts, usual)
+            found[known.id] = Found(known, _witness(usual if usual is not None and is_shown else each))
     undecided = left.undecided
-    if foreign is not None and not foreign.is_empty:
+    if foreign is not None and not foreign.is_empty_beside_ipvs:
         undecided += (Undecided("the rules of other programs", "a switch from IPVS mode is compared without them"),)
     return Analysis(facts, switch, (*found.values(), *unknown), undecided, foreign=foreign), not unknown
+
+
+def _witness(difference: Difference) -> Witness:
+    first, second = difference.traces
+    return Witness(difference.situations, (first, second))
 
 
 def _on_node(facts: NodeFacts, judge: Judge, difference: Difference) -> Difference | None:
@@ -238,9 +247,8 @@ def _on_node(facts: NodeFacts, judge: Judge, difference: Difference) -> Differen
 
     first, second = map(there, difference.situations)
     traced = judge.traced((first, second))
-    return (
-        replace(difference, situations=(first, second), traces=traced.traces) if shows(traced, fates_differ) else None
-    )
+    found = replace(difference, situations=(first, second), traces=traced.traces)
+    return found if shows(traced, fates_differ) else None
 
 
 def _strangeness(facts: NodeFacts, difference: Difference) -> tuple[object, ...]:
@@ -248,12 +256,9 @@ def _strangeness(facts: NodeFacts, difference: Difference) -> tuple[object, ...]
     conditions."""
     own = {address for kind, address in difference.witness.host.local_addresses or () if kind is facts.family}
     missing = sum(parse_address(text, facts.family) not in own for text in facts.own_addresses)
-    return (
-        difference.witness.packet.source.startswith("127."),
-        missing,
-        difference.rank,
-        len(difference.witness.assumed),
-    )
+    packet = difference.witness.packet
+    from_loopback = packet.src is None or LOOPBACK_NETWORKS[packet.family].contains(packet.src)
+    return from_loopback, missing, difference.rank, len(difference.witness.assumed)
 
 
 def _with_others(

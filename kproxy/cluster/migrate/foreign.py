@@ -15,7 +15,8 @@ from typing import Final
 from kproxy.cluster.equivalence.rule_constants import RuleConstants
 from kproxy.cluster.evidence.opened import open_rules
 from kproxy.cluster.evidence.unseen import Unseen, suspected
-from kproxy.cluster.rendered import is_ours
+from kproxy.cluster.node import NodeFacts
+from kproxy.cluster.rendered import is_of_ipvs, is_ours
 from kproxy.cluster.rules import HostRules
 from kproxy.dataplane import TraceResult
 from kproxy.dataplane.model.ipvs import Ipvs
@@ -36,11 +37,10 @@ from kproxy.netfilter.nftables.style import BOOKWORM
 from kproxy.netfilter.nftables.text import print_nft
 from kproxy.render.iptables.base import JUMP_RULES
 from kproxy.render.iptables.chains import FIREWALL, SERVICE_PORT_CHAIN_PREFIXES
-from kproxy.render.ipvs.rules import JUMP_RULES as IPVS_JUMP_RULES
 from kproxy.render.nftables.names import TABLE
 
 _KUBELET: Final = "KUBE-KUBELET-CANARY"
-_OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in (*JUMP_RULES, *IPVS_JUMP_RULES))
+_OWN_JUMPS: Final = frozenset((jump.table, jump.source, jump.target) for jump in JUMP_RULES)
 _IS_NEW: Final = "-m conntrack --ctstate NEW"
 _MOST_INTERFACES: Final = 8
 
@@ -120,11 +120,20 @@ class ForeignRules:
             self.nftables.has_effect or any(item.ruleset.has_effect for item in self.iptables)
         )
 
-    def servers_beside(self, own: Ipvs | None) -> tuple[str, ...]:
-        """The virtual servers that kube-proxy does not make, as ipvsadm names them."""
+    @property
+    def is_empty_beside_ipvs(self) -> bool:
+        """Whether there are no rules but those of kube-proxy's IPVS mode."""
+        others = (_without(item.ruleset, is_of_ipvs) for item in self.dump)
+        return not self.nftables.has_effect and not any(each.has_effect for each in others)
+
+    def servers_beside(self, facts: NodeFacts, own: Ipvs | None) -> tuple[str, ...]:
+        """The virtual servers that kube-proxy does not make, as ipvsadm names them. At which addresses it has node
+        ports is not known for certain."""
         known = {} if own is None else own.services
         listed = {} if self.ipvs is None else self.ipvs.services
-        return tuple(each.server.name for key, each in listed.items() if key not in known)
+        ports = {(port.protocol, port.node_port) for port in facts.node_ports}
+        servers = (each.server for key, each in listed.items() if key not in known)
+        return tuple(each.name for each in servers if (each.protocol, each.port) not in ports)
 
     @property
     def text(self) -> str:
@@ -200,6 +209,12 @@ def _without_ours(ruleset: Ruleset, own: Ruleset | None = None) -> Ruleset:
 
     def gone(table: str, chain: str) -> bool:
         return is_ours(table, chain) or (not kubelet and (table, chain) == ("filter", FIREWALL))
+
+    return _without(ruleset, gone, own)
+
+
+def _without(ruleset: Ruleset, gone: Callable[[str, str], bool], own: Ruleset | None = None) -> Ruleset:
+    """The rule set without some chains and the jumps to them, but for jumps to chains that `own` has."""
 
     def kept(table: str, rule: Rule) -> bool:
         if not isinstance(rule.target, Jump) or not gone(table, rule.target.chain):

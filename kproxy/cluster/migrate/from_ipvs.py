@@ -18,6 +18,7 @@ from kproxy.dataplane import ACCEPT, Outcome
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.concrete.ipvs import NO_LOOPBACK
 from kproxy.dataplane.model.conntrack import ESTABLISHED, INVALID, RELATED, UNTRACKED
+from kproxy.dataplane.model.host import LOOPBACK_NETWORKS
 from kproxy.dataplane.model.packet import SYN, TCP
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import Family, protocol_name
@@ -44,7 +45,7 @@ def _is_to_itself(_facts: NodeFacts, difference: Difference) -> bool:
 
 def _is_loopback(_facts: NodeFacts, difference: Difference) -> bool:
     packet = difference.witness.packet
-    return packet.dst is not None and (packet.dst >> 24 == 127 if packet.family is Family.IPV4 else packet.dst == 1)
+    return packet.dst is not None and LOOPBACK_NETWORKS[packet.family].contains(packet.dst)
 
 
 def _asked(facts: NodeFacts, difference: Difference) -> tuple[str, str]:
@@ -74,7 +75,7 @@ def _is_returned(_facts: NodeFacts, difference: Difference) -> bool:
 
 
 def _is_refused(_facts: NodeFacts, difference: Difference) -> bool:
-    return "sent" not in difference.ends or "rejected" in difference.ends or "dropped" in difference.ends
+    return not {"rejected", "dropped"}.isdisjoint(difference.ends)
 
 
 def _is_own(_facts: NodeFacts, difference: Difference) -> bool:
@@ -89,15 +90,13 @@ def _with_local_policy(facts: NodeFacts) -> list[ServicePort]:
     return [port for port in affected.answering(facts) if port.external_policy_local or port.internal_policy_local]
 
 
+def _with_affinity(facts: NodeFacts) -> list[ServicePort]:
+    """Whether they have endpoints or not: those may not be known."""
+    return [port for port in facts.service_ports if port.session_affinity_seconds]
+
+
 def _all(facts: NodeFacts) -> tuple[ServicePort, ...]:
     return facts.service_ports
-
-
-def _addresses(facts: NodeFacts) -> list[str]:
-    """Those that kube-ipvs0 has, external ones first."""
-    ports = facts.service_ports
-    external = [address for port in ports for address in (*port.external_ips, *port.load_balancer_vips)]
-    return [*external, *facts.cluster_ips]
 
 
 def _scheduler(facts: NodeFacts) -> str:
@@ -155,12 +154,12 @@ IPVS_REASONS: Final = (
         id="session-affinity",
         is_of_settings=True,
         title="Session affinity starts anew",
-        services=affected.with_affinity,
+        services=_with_affinity,
         first="IPVS remembers a client by its address, for all real servers of a virtual server, until its last "
         "connection has ended and the timeout is over.",
         second="A client keeps its endpoint until it has begun no connection for the timeout. Neither mode reads the "
         "other's memory.",
-        applies=lambda facts: any(port.session_affinity_seconds for port in affected.answering(facts)),
+        applies=lambda facts: bool(_with_affinity(facts)),
         to_nftables=Advice("look", "Switch when new endpoints for all clients hurt least."),
     ),
     Reason(
@@ -192,8 +191,8 @@ IPVS_REASONS: Final = (
         id="ipvs-graceful",
         is_of_settings=True,
         title="Endpoints that terminate",
-        services=affected.answering,
-        applies=lambda facts: bool(affected.answering(facts)),
+        services=_all,
+        applies=lambda facts: bool(facts.service_ports),
         first="A terminating endpoint stays as a real server with weight 0 until its connections have ended.",
         second="No new connection goes to it; conntrack alone carries those that stand. Nothing waits for them.",
         to_nftables=nothing("Nothing to do."),
@@ -231,7 +230,7 @@ IPVS_REASONS: Final = (
         id="ipvs-address-filter",
         title="Other ports of a Service's addresses",
         services=_all,
-        addresses=_addresses,
+        addresses=lambda facts: facts.service_addresses,
         first="kube-ipvs0 has these addresses, and KUBE-IPVS-FILTER refuses every port of them that no Service has, "
         "ports of the host's programs among them.",
         second="The node does not have them. Packets to these ports are passed on by its routes, or reach a program of "

@@ -195,8 +195,7 @@ class Packets:
 
     def pings(self) -> Iterator[Candidate]:
         """From a pod to addresses of Services."""
-        external = (door.address for port in self._facts.service_ports for door in _external(port))
-        for address in (*self._facts.cluster_ips[:_MOST], *islice(external, _MOST)):
+        for address in (*self._facts.cluster_ips[:_MOST], *self._facts.service_addresses[:_MOST]):
             yield self._candidate(make_packet(self.pod, address, "icmp", in_interface=self.pod_interface))
 
     def unallocated(self) -> Iterator[Candidate]:

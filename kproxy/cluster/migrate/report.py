@@ -214,7 +214,7 @@ def _undecided(analysis: Analysis) -> Iterator[NotDecided]:
 def _hidden(analysis: Analysis, what: str) -> tuple[str, ...]:
     """The identifiers of the known differences that may be there on a node and do not show: a thing was not seen."""
     shown = {each.id for each in analysis.found}
-    known = (*(FOREIGN if analysis.foreign is not None else ()), *analysis.switch.reasons)
+    known = sorted(analysis.looked_for, key=lambda reason: _ORDER[reason.id])
     found = (reason.id for reason in known if reason.id not in shown and reason.applies(analysis.facts))
     return tuple(dict.fromkeys(name for name in found if name in _HIDDEN.get(what, _OF_DUMP)))
 
@@ -225,13 +225,14 @@ def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Ab
     gaps = [(each, gap.what) for each in analyses for gap in each.unseen]
     if not analyses:
         return
-    dumped = any(each.foreign is not None for each in analyses)
+    is_dumped = any(each.foreign is not None for each in analyses)
+    looked_for = dict.fromkeys(reason for each in analyses for reason in each.looked_for)
     others = OTHER_RULES if any(each.tried for each in analyses) else NO_OTHER_RULES
     told = {*found, *(reason for each, what in gaps for reason in _hidden(each, what))}
-    for reason in (*analyses[0].switch.reasons, *(FOREIGN if dumped else ())):
+    for reason in looked_for:
         if reason.id not in told:
             told.add(reason.id)
-            why = others if dumped and reason.id in _OF_DUMP else NO_PACKET
+            why = others if is_dumped and reason.id in _OF_DUMP else NO_PACKET
             applies = any(reason.applies(each.facts) for each in analyses)
             yield Absent(reason.id, reason.title, why if applies else NOT_CONFIGURED)
 
@@ -327,7 +328,7 @@ def witness_record(facts: NodeFacts, found: Found, switch: Switch) -> WitnessRec
     elif found.reason.firewall:
         setting = "on a host whose policies of INPUT and FORWARD are DROP"
     elif found.difference is None:
-        setting, hypothetical = _of_addresses(facts, own_texts)
+        setting, hypothetical = _of_addresses(facts, own_texts, switch)
     address = "" if packet.dst is None else format_address(packet.dst, family)
     service, address_kind = facts.addressed(address, packet.dport, protocol_name(packet.protocol))
     return WitnessRecord(
@@ -350,11 +351,10 @@ def witness_record(facts: NodeFacts, found: Found, switch: Switch) -> WitnessRec
     )
 
 
-def _of_addresses(facts: NodeFacts, own: Sequence[str]) -> tuple[str, bool]:
+def _of_addresses(facts: NodeFacts, own: Sequence[str], switch: Switch) -> tuple[str, bool]:
     """What a witness presumes of a node's addresses, in words, and whether the node is known not to be so."""
-    ports = facts.service_ports
-    served = {ip for port in ports for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_vips)}
-    own, known = [text for text in own if text not in served], facts.known_addresses  # IPVS mode gives the node those
+    served = frozenset(facts.service_addresses) if switch.from_ipvs else frozenset[str]()  # IPVS mode gives it those
+    own, known = [text for text in own if text not in served], facts.known_addresses
     if gone := [text for text in facts.own_addresses if text not in own]:
         return f"if the node does not have {', '.join(gone)}", False
     more = ", ".join(text for text in own if text not in known)

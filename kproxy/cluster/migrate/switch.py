@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -90,10 +90,14 @@ class Switch(NamedTuple):
         return dataclasses.replace(facts, state=state, iptables=first, nftables=second)
 
 
-def ipvs_rules(facts: NodeFacts, _steps: Collection[str] = ()) -> SideRules:
+def ipvs_rules(facts: NodeFacts) -> SideRules:
     """IPVS mode's virtual servers, rules, sets and addresses on a fresh host. Its options are those of iptables mode:
     both read the configuration's section `iptables`."""
     return rules_of(render_state(facts.state, facts.iptables, MODE_IPVS))
 
 
-_RULES: Final = {MODE_IPVS: ipvs_rules, MODE_IPTABLES: iptables_rules, MODE_NFTABLES: nftables_rules}
+_RULES: Final[Mapping[str, Callable[[NodeFacts], SideRules]]] = {
+    MODE_IPVS: ipvs_rules,
+    MODE_IPTABLES: iptables_rules,
+    MODE_NFTABLES: nftables_rules,
+}

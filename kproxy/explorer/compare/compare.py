@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
 from kproxy.cluster.edits import Edit, EditWords
 from kproxy.cluster.equivalence.services import Alike
 from kproxy.cluster.migrate.analysis import Analysis, analyse
@@ -285,7 +285,8 @@ def _migrated(model: Model, asked: Compare, work: Work) -> MigrateAnswer:
 def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: str, work: Work) -> MigrateReport:
     """Why nodes treat packets differently in the other mode. Raises Refusal: nobody waits any more."""
     hosts = model.cluster.hosts
-    switch = Switch.of("", to, model.rendering.mode_of(hosts[names[0]]))
+    modes = {name: model.rendering.mode_of(hosts[name]) for name in names}
+    switch = Switch.of("", to, next(iter(modes.values()), ""))
     alike = {family: Alike(model.rendering.lacking.known(model.manifests, family), family) for family in families}
 
     def analysed(host: HostFacts, family: Family) -> Analysis:
@@ -300,6 +301,11 @@ def _report(model: Model, names: Sequence[str], families: Sequence[Family], to: 
     analyses, left_out = [], []
     for name in names:
         for family in families:
+            if (modes[name] == MODE_IPVS) is not switch.from_ipvs:
+                left_out.append(
+                    NotDecided(name, family.value, ALL_PACKETS, f"its kube-proxy runs in {modes[name]} mode")
+                )
+                continue
             found = work.within(partial(analysed, hosts[name], family))
             if found is None:
                 left_out.append(NotDecided(name, family.value, ALL_PACKETS, TIME_OVER))

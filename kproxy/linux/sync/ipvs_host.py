@@ -7,8 +7,8 @@ taken away last. So a packet meets the old or the new state of its Service, or n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from ipaddress import ip_address, ip_network
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
 
 import msgspec
 
@@ -164,12 +164,11 @@ class PreparedIpvs(PreparedFamily, frozen=True, kw_only=True):
             old_sets += [f"del {name} {member}" for member in sorted(now - members)]
         gone = sorted(held - own)
         old_addresses = [f"address delete {each}/{family.bits} dev {DEVICE}" for each in gone]
-        spared = [ip_network(each, strict=False) for each in rendered.options.ipvs.exclude_cidrs]
-        servers = tuple(_server_steps(wanted, there, spared))
+        servers = tuple(_server_steps(wanted, there, rendered.spares))
         return Steps(tuple(sets), tuple(addresses), servers, tuple(old_sets), tuple(old_addresses))
 
 
-def _server_steps(wanted: Beside, there: Beside, spared: Iterable[object]) -> Iterator[str]:
+def _server_steps(wanted: Beside, there: Beside, spares: Callable[[VirtualServer], bool]) -> Iterator[str]:
     for name, (server, real) in wanted.servers.items():
         now, held = there.servers.get(name, (None, {}))
         if now is None:
@@ -185,8 +184,7 @@ def _server_steps(wanted: Beside, there: Beside, spared: Iterable[object]) -> It
         for key in held.keys() - real.keys():
             yield held[key].line(server).replace("-a ", "-d ", 1).partition(" -m ")[0]
     for name, (server, _) in there.servers.items():
-        foreign = any(ip_address(server.address) in network for network in spared)  # type: ignore[operator]
-        if name not in wanted.servers and not foreign:
+        if name not in wanted.servers and not spares(server):
             yield f"-D {name}"
 
 

@@ -7,6 +7,8 @@ virtual servers into the kernel by `ipvsadm -R`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,6 +65,11 @@ class RenderedIpvs(msgspec.Struct, frozen=True):
         from kproxy.render.iptables.save import jump_text, saved_ruleset
 
         return saved_ruleset(self.restore_text, self.options.family, jump_text(JUMP_RULES, ()))
+
+    def spares(self, server: VirtualServer) -> bool:
+        """Whether excludeCIDRs spares a virtual server that is not kube-proxy's."""
+        networks = map(partial(ip_network, strict=False), self.options.ipvs.exclude_cidrs)
+        return any(ip_address(server.address) in network for network in networks)
 
     @property
     def servers(self) -> dict[VirtualServer, tuple[RealServer, ...]]:

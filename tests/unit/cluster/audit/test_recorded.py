@@ -12,13 +12,13 @@ from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from tests.support.cluster.snapshots import recorded_snapshot
 from tests.support.examples import spread
-from tests.support.recorded import CLUSTERS, IPVS_CLUSTERS
+from tests.support.recorded import CLUSTERS
 
 
 def check(case: Path, mode: str) -> None:
     report = audit(Cluster(MemoryFiles("recorded", recorded_snapshot(case, mode))))
     found = {each.kind for each in report.findings if each.severity is not Severity.INFO}
-    assert found <= (set() if case in IPVS_CLUSTERS else {"claimed-twice"})  # IPVS was not recorded of these two
+    assert found == ({"claimed-twice"} if case.name == "case-10022" else set())
 
 
 @pytest.mark.parametrize("mode", ["iptables", "nftables"])

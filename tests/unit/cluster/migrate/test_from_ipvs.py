@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from kproxy.api import load_config, load_manifests
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
-from kproxy.cluster.evidence.unseen import Assumed
+from kproxy.cluster.evidence.unseen import ENDPOINTS, Assumed, suspect
 from kproxy.cluster.inputs import read_cluster, read_config
 from kproxy.cluster.migrate.analysis import Analysis, analyse
 from kproxy.cluster.migrate.foreign import ForeignRules
@@ -19,6 +20,7 @@ from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rules import HostRules, read_rule_file
 from kproxy.netfilter import Family
 from kproxy.render import Features, select_target
+from kproxy.render.ipvs.node import RenderedIpvs
 from tests.support.migrate import NODE, endpoints, node, service, write
 from tests.support.recorded import IPVS_CLUSTERS
 
@@ -63,6 +65,8 @@ def _reasons_of_recorded(case: Path, to: str) -> None:
         found = reasons(analyse(facts, Switch(MODE_IPVS, to)))
         assert "other" not in found
         assert "ipvs-leftovers" in found
+        assert "random-fully" not in found
+        assert "masquerade-all" not in found or facts.iptables.masquerade_all != facts.nftables.masquerade_all
 
 
 @pytest.mark.parametrize("to", TARGETS)
@@ -122,6 +126,43 @@ def test_virtual_servers_of_others_are_named_first(tmp_path: Path, foreign: bool
     named = [each.addresses for each in report.findings if each.reason == "ipvs-foreign-servers"]
     assert named == ([("-t 192.0.2.1:80",)] if foreign else [])
     assert not foreign or report.findings[0].reason == "ipvs-foreign-servers"
+
+
+@pytest.mark.parametrize("dumped", ["", "rules", "rules of others", "servers", "node ports elsewhere"])
+def test_what_was_not_looked_for_is_not_ruled_out(tmp_path: Path, dumped: str) -> None:
+    """Other programs' virtual servers are where a listing was read; packets meet no rules of other programs."""
+    facts = facts_of(tmp_path, [node(), service(**NODE_PORT), endpoints()])
+    made = RenderedIpvs.of(facts.state, facts.iptables)
+    elsewhere = "-A -t 192.0.2.77:30080 -s rr\n-a -t 192.0.2.77:30080 -r 10.244.0.5:8080 -m -w 1\n"
+    texts = {
+        "rules": made.save_text,
+        "rules of others": made.save_text.replace(":FORWARD ACCEPT", ":FORWARD DROP"),
+        "servers": made.ipvsadm_text,
+        "node ports elsewhere": made.ipvsadm_text + elsewhere,
+    }
+    foreign = None
+    if dumped:
+        rules = HostRules([read_rule_file(texts[dumped], "n1")], assumed=Assumed(complete=True))
+        foreign = ForeignRules.of(rules, Family.IPV4)
+    switch = Switch(MODE_IPVS, MODE_NFTABLES)
+    report = build_report([analyse(facts, switch, foreign=foreign)], switch)
+    absent = {each.reason for each in report.absent}
+    assert ("ipvs-foreign-servers" in absent) is (dumped in ("servers", "node ports elsewhere"))
+    assert not any(each.startswith("foreign-") for each in absent)
+    open_rules = [each for each in report.undecided if each.where == "the rules of other programs"]
+    assert bool(open_rules) is (dumped == "rules of others")
+    assert "ipvs-foreign-servers" not in {each.reason for each in report.findings}
+
+
+def test_without_endpoints_nothing_of_them_is_ruled_out(tmp_path: Path) -> None:
+    switch = Switch(MODE_IPVS, MODE_NFTABLES)
+    facts = facts_of(tmp_path, [node(), service(**NODE_PORT, sessionAffinity="ClientIP")])
+    lacking = (suspect("cluster.yaml", None, ENDPOINTS, "no EndpointSlices"),)
+    report = build_report([analyse(dataclasses.replace(facts, lacking=lacking), switch)], switch)
+    absent = {each.reason for each in report.absent}
+    of_settings = {"ipvs-strict-arp", "ipvs-scheduler", "masquerade-mark", "masquerade-all", "random-fully"}
+    assert absent == of_settings | {"unallocated-cluster-ips"}
+    assert "session-affinity" in {each.reason for each in report.findings}
 
 
 @pytest.mark.parametrize(
