@@ -15,7 +15,7 @@ from kproxy.cluster.evidence.unseen import CLUSTER_IPS, ENDPOINTS, NODE_ADDRESSE
 from kproxy.cluster.migrate.affected_services import nobody
 from kproxy.cluster.migrate.analysis import Analysis, Found
 from kproxy.cluster.migrate.from_ipvs import IPVS_REASONS
-from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Effort, said
+from kproxy.cluster.migrate.reasons import FOREIGN, REASONS, Effort, Reason, said
 from kproxy.cluster.migrate.switch import Switch
 from kproxy.cluster.migrate.witness import fates_differ, is_fully_random
 from kproxy.cluster.node import AddressKind, NodeFacts
@@ -33,14 +33,6 @@ NO_PACKET: Final = "No packet of these Services and nodes shows it."
 NOT_CONFIGURED: Final = "Neither the configuration nor what is known of ServiceCIDRs and these hosts brings it about."
 NO_OTHER_RULES: Final = "These nodes have no rules of other programs."
 OTHER_RULES: Final = "Neither other programs' rules in the nodes' dumps show it, nor packets that were tried with them."
-
-_OF_DUMP: Final = frozenset({reason.id for reason in (*FOREIGN, *REASONS) if reason.firewall or reason in FOREIGN})
-_OF_SERVICES: Final = frozenset(reason.id for reason in (*IPVS_REASONS, *REASONS) if reason.services is not nobody)
-_HIDDEN: Final = {
-    **dict.fromkeys((CLUSTER_IPS, ENDPOINTS, NODE_PORTS), _OF_SERVICES),
-    NODE_ADDRESSES: frozenset({"node-port-addresses"}),
-}
-"""The known differences that an unseen thing may hide; one of a node's rules hides `_OF_DUMP`."""
 
 
 class FateRecord(msgspec.Struct, frozen=True):
@@ -215,8 +207,22 @@ def _hidden(analysis: Analysis, what: str) -> tuple[str, ...]:
     """The identifiers of the known differences that may be there on a node and do not show: a thing was not seen."""
     shown = {each.id for each in analysis.found}
     known = sorted(analysis.looked_for, key=lambda reason: _ORDER[reason.id])
-    found = (reason.id for reason in known if reason.id not in shown and reason.applies(analysis.facts))
-    return tuple(dict.fromkeys(name for name in found if name in _HIDDEN.get(what, _OF_DUMP)))
+    found = (each for each in known if each.id not in shown and each.applies(analysis.facts))
+    return _unique(each.id for each in found if _can_hide(what, each))
+
+
+def _can_hide(what: str, reason: Reason) -> bool:
+    """Whether a thing that was not seen, one of a node's rules if nothing else, may hide a known difference."""
+    if what in {CLUSTER_IPS, ENDPOINTS, NODE_PORTS}:
+        return reason.services is not nobody
+    if what == NODE_ADDRESSES:
+        return reason.id == "node-port-addresses"
+    return _is_of_dump(reason)
+
+
+def _is_of_dump(reason: Reason) -> bool:
+    """Whether only rules of other programs, in a node's dump, bring a difference about."""
+    return reason.firewall or reason in FOREIGN
 
 
 def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Absent]:
@@ -232,7 +238,7 @@ def _absent(analyses: Sequence[Analysis], found: Collection[str]) -> Iterator[Ab
     for reason in looked_for:
         if reason.id not in told:
             told.add(reason.id)
-            why = others if is_dumped and reason.id in _OF_DUMP else NO_PACKET
+            why = others if is_dumped and _is_of_dump(reason) else NO_PACKET
             applies = any(reason.applies(each.facts) for each in analyses)
             yield Absent(reason.id, reason.title, why if applies else NOT_CONFIGURED)
 
