@@ -33,9 +33,8 @@ from kproxy.apiserver.auth.authentication import (
 from kproxy.apiserver.auth.rbac import Authorizer
 from kproxy.apiserver.controllers.base import Controller
 from kproxy.apiserver.controllers.endpointslices import EndpointSliceController
-from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES, MIRRORING
+from kproxy.apiserver.controllers.flags import ACCOUNTS, CONTROLLERS, ENDPOINT_SLICES
 from kproxy.apiserver.controllers.lifecycle import Controllers
-from kproxy.apiserver.controllers.mirroring import MirroringController
 from kproxy.apiserver.controllers.system_objects import SystemObjects, advertised_address
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.podstreams import PodStreams
@@ -211,13 +210,9 @@ class ApiServer:
         self.controllers = Controllers(
             self.registry, self.catalog, self.authorizer, configuration.history, configuration.controllers
         )
-        makers: dict[str, Callable[[Registry, Catalog], Controller]] = {
-            ENDPOINT_SLICES: EndpointSliceController, MIRRORING: MirroringController,
-        }  # fmt: skip
-        self._chosen = [
-            make(self.registry, self.catalog) for name, make in makers.items() if name in configuration.controllers
-        ]
-        self._chosen += configuration.more_controllers(self.registry, self.catalog)
+        self._chosen = list(configuration.more_controllers(self.registry, self.catalog))
+        if ENDPOINT_SLICES in configuration.controllers:
+            self._chosen.insert(0, EndpointSliceController(self.registry, self.catalog))
         self.system_objects = SystemObjects(
             self.registry, self.catalog, cidrs=configuration.service_cidrs, port=self.port,
             address=self._advertised(),

@@ -11,12 +11,11 @@ from typing import Final
 from kproxy.errors import InputError
 
 ENDPOINT_SLICES: Final = "endpointslice-controller"
-MIRRORING: Final = "endpointslice-mirroring-controller"
 NAMESPACES: Final = "namespace-controller"
 GARBAGE: Final = "garbage-collector-controller"
 AGGREGATION: Final = "clusterrole-aggregation-controller"
 ACCOUNTS: Final = "serviceaccount-controller"
-CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS, MIRRORING})
+CONTROLLERS: Final = frozenset({ENDPOINT_SLICES, NAMESPACES, GARBAGE, AGGREGATION, ACCOUNTS})
 """All that can be switched off."""
 
 
