@@ -4,7 +4,6 @@
 #
 # usage: demo.sh BIN CLUSTER     BIN holds the kproxy command, CLUSTER is a folder with cluster.yaml and config.yaml
 set -eu
-export KPROXY_PAGER=cat  # it is shown, and waits for nobody
 
 [ "$#" -eq 2 ] || { echo "usage: demo.sh BIN CLUSTER" >&2; exit 2; }
 kproxy=$1/kproxy

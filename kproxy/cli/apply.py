@@ -53,7 +53,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
         confirm("changes", "apply", arguments.netns, arguments.yes)
     with open_namespace(arguments.netns) as namespace, progress_bar() as progress:
         report = apply_node(request, namespace, dry_run=dry_run, progress=progress)
-    write_result("Apply", report, arguments.output_format, describe(report), notes=report.notes, paged=False)
+    write_result("Apply", report, arguments.output_format, describe(report), notes=report.notes)
 
 
 def describe(report: ApplyReport) -> Iterator[str]:

@@ -39,7 +39,7 @@ def command(netns: str | None, lock_wait: float, dry_run: bool, output_format: s
         confirm("removes kube-proxy's rules from", "cleanup", netns, yes)
     with open_namespace(netns) as namespace, progress_bar() as progress:
         report = cleanup(namespace, dry_run=dry_run, lock_wait=lock_wait, progress=progress)
-    write_result("Cleanup", report, output_format, describe(report), notes=report.notes, paged=False)
+    write_result("Cleanup", report, output_format, describe(report), notes=report.notes)
 
 
 def describe(report: CleanupReport) -> Iterator[str]:

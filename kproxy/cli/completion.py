@@ -54,8 +54,7 @@ def install() -> None:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def command(shell: str) -> None:
-    """Print the script by which a shell completes kproxy's commands and flags, and names of Services, nodes, Pods,
-    namespaces, contexts and labs.
+    """Print the script by which a shell completes kproxy's commands and flags, and files elsewhere.
 
     \b
     Examples:

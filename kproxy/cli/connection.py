@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kproxy.cli import names
-
 if TYPE_CHECKING:
     from kproxy.client import RestClient
 
@@ -91,10 +89,12 @@ def connection_flags(*, hidden: bool = True) -> list[Callable[[Command], Command
     found = [
         click.option("--kubeconfig", metavar="FILE", help=KUBECONFIG_HELP, hidden=hidden),
         click.option(
-            "--context", metavar="NAME", help="The context of the kubeconfig, instead of its current one.",
-            shell_complete=names.contexts, hidden=hidden,
+            "--context",
+            metavar="NAME",
+            help="The context of the kubeconfig, instead of its current one.",
+            hidden=hidden,
         ),
-    ]  # fmt: skip
+    ]
     for name, spelled in KUBECTL_FLAGS.items():
         switch: dict[str, Any] = {"is_flag": True, "default": None} if name == "insecure_skip_tls_verify" else {}
         found.append(click.option(*spelled, name, hidden=True, multiple=name == "as_groups", **switch))

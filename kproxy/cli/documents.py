@@ -32,14 +32,14 @@ def text_of(value: object, output_format: str, *, indent: int | None = 2) -> str
     Rules of others may hold bytes that are no UTF-8, which Python keeps as lone surrogates: they are escaped.
     """
     if output_format == "yaml":
-        text = yaml_text(value)
+        text = _yaml_text(value)
     else:
         separators = (",", ":") if indent is None else None
         text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators) + "\n"
     return text.encode(errors="backslashreplace").decode()
 
 
-def yaml_text(value: object, *, sort_keys: bool = False) -> str:
+def _yaml_text(value: object) -> str:
     """YAML with the quotes that kubectl's writer chooses: double ones where a text would read as something else."""
     import yaml
 
@@ -55,6 +55,4 @@ def yaml_text(value: object, *, sort_keys: bool = False) -> str:
         return dumper.represent_scalar(tag, text, style='"' if reads_otherwise else None)
 
     Dumper.add_representer(str, text)
-    return yaml.dump(
-        value, Dumper=Dumper, default_flow_style=False, sort_keys=sort_keys, allow_unicode=True, width=10_000
-    )
+    return yaml.dump(value, Dumper=Dumper, default_flow_style=False, sort_keys=False, allow_unicode=True, width=10_000)

@@ -88,7 +88,7 @@ def command(arguments: NodeArguments, repair: bool) -> None:
     lines = describe(report, terminal_width())
     write_result(
         "Drift", report, arguments.output_format, lines, [*unseen, *of_ipvs, *of_endpoints],
-        notes=report.notes, paged=not repair,
+        notes=report.notes,
     )  # fmt: skip
     if report.findings and not report.repaired:
         raise click.exceptions.Exit(1)

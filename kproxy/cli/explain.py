@@ -10,7 +10,6 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPVS
 from kproxy.api.octets import read_octets
-from kproxy.cli import names
 from kproxy.cli.evidence import assume_option, tell_unseen, unseen_lines
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
@@ -51,9 +50,7 @@ _MOST_NAMES = 10
 @click.option("-A", "--all-namespaces", is_flag=True, help="Without --service: the Services of all namespaces.")
 @rendering_options(ipvs=True)
 @one_family
-@click.option(
-    "--service", metavar="[NS/]NAME", help="The Service. Default: all of them.", shell_complete=names.services,
-)  # fmt: skip
+@click.option("--service", metavar="[NS/]NAME", help="The Service. Default: all of them.")
 @assume_option
 @click.option(
     "-o", "--output", "output_format", type=click.Choice(["text", "wide", "json", "yaml"]), default="text",
@@ -73,8 +70,7 @@ def command(
     """Explain in plain words what one Service becomes on a node, or all of them.
 
     Shows its ServicePorts, its endpoints and why some are left out, its chains and its rules. Of a dump it tells what
-    the rules know; of a dump and manifests, both. Without SOURCE it asks the cluster of $KUBECONFIG or ~/.kube/config,
-    as `kproxy get` does.
+    the rules know; of a dump and manifests, both. Without SOURCE it asks the cluster of $KUBECONFIG or ~/.kube/config.
 
     \b
     Examples:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import click
 
-from kproxy.cli import interrupts, pager
-from kproxy.cli.output import choose_colour, write_page
+from kproxy.cli import interrupts
+from kproxy.cli.output import choose_colour
 from kproxy.extras import missing_extra, require
 
 HELP_NAMES: Final = ("-h", "--help")
@@ -47,13 +47,9 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
 
 
 def add_common_options(command: click.Command) -> None:
-    """Adds the options that every command has: --color, --no-pager, and a --help that is shown in the pager."""
-    command.params += [_color_option(), _pager_option()]
-    # click makes the option when it is first asked for, and keeps it.
-    shown = command.get_help_option(click.Context(command, help_option_names=list(HELP_NAMES)))
-    assert shown is not None
-    shown.callback = _show_help
-    command.make_parser = _help_last(command.make_parser, shown)  # type: ignore[assignment,method-assign]
+    """Adds --color, which every command has, and what every command's parser does beyond click's."""
+    command.params.append(_color_option())
+    command.make_parser = _patient(command.make_parser)  # type: ignore[assignment,method-assign]
 
 
 class SuggestingGroup(click.Group):
@@ -71,14 +67,8 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _show_help(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
-        write_page(context.get_help() + "\n")
-        context.exit()
-
-
-def _help_last(make: Callable[[click.Context], Any], shown: click.Option) -> Callable[[click.Context], Any]:
-    """A command's parser that gives --help after the options that say how it is shown, wherever they stand."""
+def _patient(make: Callable[[click.Context], Any]) -> Callable[[click.Context], Any]:
+    """A command's parser that takes `-@NODE` for an argument, and suggests no option that --help does not have."""
 
     def make_parser(context: click.Context) -> Any:
         parser = make(context)
@@ -93,7 +83,7 @@ def _help_last(make: Callable[[click.Context], Any], shown: click.Option) -> Cal
                 near = _near(error.option_name, context.command.get_params(context))
                 raise click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx) from error
             options = {name: _plain(value) for name, value in options.items()}
-            return options, rest, sorted(order, key=lambda each: each is shown)
+            return options, rest, order
 
         parser.parse_args = parse_args
         return parser
@@ -114,17 +104,6 @@ def _near(name: str, params: Iterable[click.Parameter]) -> list[str]:
 
     shown = (each for each in params if isinstance(each, click.Option) and not each.hidden)
     return difflib.get_close_matches(name, [text for each in shown for text in each.opts if text[:2] == "--"])
-
-
-def _pager_option() -> click.Option:
-    return click.Option(
-        ["--no-pager"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=lambda _context, _parameter, given: pager.refuse() if given else None,
-        help="Print text that is longer than the screen as it is.",
-    )
 
 
 def _color_option() -> click.Option:

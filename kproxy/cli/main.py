@@ -33,11 +33,10 @@ COMMANDS = {
     "cleanup": "Remove every rule of kproxy and kube-proxy.",
     "run": "Keep a node's rules right: follow an API server, or manifests.",
     "apiserver": "Serve a small, durable Kubernetes API.",
-    "get": "Show objects of an API server, as kubectl get does.",
     "overlay": "Join the pod networks of the nodes, by VXLAN or by routes.",
     "lab": "A cluster network on this machine: nodes, pods, Services, packets.",
-    "completion": "Print the script that completes commands and names in a shell.",
-    "help": "Show the help of a command, or write manual pages.",
+    "completion": "Print the script that completes commands and flags in a shell.",
+    "help": "Show the help of a command.",
     "version": "Show the version, and that of the kube-proxy whose rules are rendered.",
 }
 
@@ -52,7 +51,6 @@ EXTRAS = {
     "cleanup": "linux",
     "run": "agent",
     "apiserver": "apiserver",
-    "get": "client",
     "overlay": "agent",
 }
 """The extra of the package that a command needs as a whole (`kproxy lab`: in its folder). Of others, options may."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
-from kproxy.cli import pager
 from kproxy.errors import KproxyError
 
 if TYPE_CHECKING:
@@ -330,14 +329,12 @@ def write_result(
     unseen: Iterable[Unseen] | None = None,
     *,
     notes: Iterable[str] = (),
-    paged: bool = True,
     fold: bool = True,
 ) -> None:
     """Writes an answer: as `write_answer`, or in `text` format its lines, and the notes of it on stderr.
 
     Args:
         lines: made only if they are written.
-        paged: whether they may go through the pager: not those of a command that has changed something.
         fold: see `write_report`.
     """
     if output_format != "text":
@@ -345,30 +342,12 @@ def write_result(
         return
     for note in notes:
         report_note(note)
-    if paged:
-        write_report(lines, fold=fold)
-    else:
-        write_lines(lines)
-
-
-def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to stdout, with bytes of rules that are no UTF-8 as `\\xe9`."""
-    write_output(_text(lines), None)
+    write_report(lines, fold=fold)
 
 
 def write_report(lines: Iterable[str], *, fold: bool = True) -> None:
     """Writes what a person asked for to stdout: lines with their colours if it has them, folded to the terminal's width
-    unless they are to be copied as they are; what is longer than the screen goes through the pager."""
-    text = _text(folded(lines, terminal_width() if fold else None))
-    write_page(text if colour_stdout() else click.unstyle(text))
-
-
-def write_page(text: str) -> None:
-    """Writes text as it is to stdout, on a terminal through the pager if it is longer than the screen."""
-    if not pager.show(text):
-        write_output(text, None)
-
-
-def _text(lines: Iterable[str]) -> str:
-    text = "".join(f"{line}\n" for line in lines)
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    unless they are to be copied as they are. Bytes of rules that are no UTF-8 are written as `\\xe9`."""
+    text = "".join(f"{line}\n" for line in folded(lines, terminal_width() if fold else None))
+    text = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    write_output(text if colour_stdout() else click.unstyle(text), None)

@@ -18,7 +18,6 @@ import msgspec
 
 from kproxy.agent.overlay import OverlayAgent, OverlaySettings, Round, remove
 from kproxy.api.addresses import canonical_cidr
-from kproxy.cli import names
 from kproxy.cli.connection import with_options
 from kproxy.cli.loading import SuggestingGroup
 from kproxy.cli.options import SecondsRange
@@ -38,9 +37,8 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 _netns_option = click.option(
-    "--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in.",
-    shell_complete=names.network_namespaces,
-)  # fmt: skip
+    "--netns", metavar="NAME", help="Act in this network namespace. Default: the one it is in."
+)
 
 
 class CidrList(click.ParamType[tuple[Network, ...]]):
@@ -273,7 +271,7 @@ def check(node: _Node, output_format: str) -> None:
     ]
     document = {"node": name, "mtu": found.mtu, "drift": drift, "problems": found.problems, "notes": found.notes}
     lines = [*map(str, found.changes), *(f"problem: {text}" for text in found.problems)]
-    write_result("OverlayCheck", document, output_format, lines or [f"node {name}: no drift"], paged=False)
+    write_result("OverlayCheck", document, output_format, lines or [f"node {name}: no drift"])
     if found.changes or found.problems:
         raise click.exceptions.Exit(1)
 

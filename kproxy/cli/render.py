@@ -19,7 +19,7 @@ from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxy
 from kproxy.cli.documents import text_of
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
-from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output, write_page
+from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
 from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import ONLY_NAMESPACE, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
@@ -140,10 +140,7 @@ def command(
     with working("rendering"):
         rendered = render_node(target, family or target.primary_family(config), cluster, config, how.features)
         text = _format(rendered, output_format, table, chain, nft)
-    if output is None and output_format not in ("json", "yaml"):
-        write_page(text)
-    else:
-        write_output(text, output)
+    write_output(text, output)
 
 
 def _format(rendered: Rendered, output_format: str, table: str | None, chain: str | None, nft: str) -> str:

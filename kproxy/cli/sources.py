@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kproxy.api.octets import read_octets
-from kproxy.cli import names as known_names
 from kproxy.cli.connection import Connection, connection_flags, has_usual, is_plugin, take_connection, with_options
 from kproxy.cli.live_snapshot import Reading, gather, reading_options
 from kproxy.cli.objects import AS_THEY_SAY, ReadObjects, Reads, RenderChoices, read_files, read_live
@@ -427,17 +426,14 @@ def _options(takes: Collection[Kind], namespace: str | None, *, via: bool, witho
     if Kind.MANIFESTS in takes:
         found.append(click.option("-f", "--filename", "filenames", metavar="PATH", multiple=True, help=FILES_HELP))
     if namespace is not None:
-        found.append(
-            click.option("-n", "--namespace", metavar="NS", help=namespace, shell_complete=known_names.namespaces)
-        )
+        found.append(click.option("-n", "--namespace", metavar="NS", help=namespace))
     found += reading_options() if via else []
     if without is not None:
         found.append(click.option("--without", metavar="REF", multiple=True, help=without, hidden=not without))
     for name, (spelled, kind) in _ALIASES.items():
         if kind in takes and name != "filenames":
-            complete = {"lab": known_names.labs, "netns": known_names.network_namespaces}.get(name)
-            found.append(click.option(spelled, name, multiple=kind is Kind.RULES, hidden=True, shell_complete=complete))
-    found.append(click.option("--node", "nodes", multiple=True, shell_complete=known_names.nodes, hidden=True))
+            found.append(click.option(spelled, name, multiple=kind is Kind.RULES, hidden=True))
+    found.append(click.option("--node", "nodes", multiple=True, hidden=True))
     found += object_options() if Kind.MANIFESTS in takes else []
     return found + (connection_flags() if Kind.CLUSTER in takes else [])
 
@@ -481,7 +477,6 @@ def sources(
             return function(sources=given, **values)
 
         command = with_options(with_sources, _options(takes, namespace, via=via, without=without))
-        argument = click.argument("sources", metavar="[SOURCE]...", nargs=-1, shell_complete=known_names.sources)
-        return argument(command)  # type: ignore[return-value]
+        return click.argument("sources", metavar="[SOURCE]...", nargs=-1)(command)  # type: ignore[return-value]
 
     return add

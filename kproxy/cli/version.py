@@ -22,4 +22,4 @@ def command(output_format: str) -> None:
     """
     found = {"version": __version__, "kubeProxy": KUBE_PROXY_VERSION, "python": platform.python_version()}
     lines = [f"kproxy {__version__}, as kube-proxy {KUBE_PROXY_VERSION}"]
-    write_result("Version", found, output_format, lines, paged=False)
+    write_result("Version", found, output_format, lines)

@@ -39,19 +39,11 @@ class ApiResource:
     kind: str
     namespaced: bool
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: frozenset[str] = frozenset()
 
     @property
     def qualified(self) -> str:
         """`plural.group`, or `plural` in core."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def display(self) -> str:
-        """`kind.group` in lower case, as before the slash in `kubectl get -o name`."""
-        kind = self.kind.lower()
-        return f"{kind}.{self.group}" if self.group else kind
 
     def resource(self) -> Resource[Unstructured]:
         """The resource, for calls of RestClient."""
@@ -74,8 +66,6 @@ class _AggregatedResource(_Wire):
     response_kind: _Kind | None = None
     singular_resource: str = ""
     short_names: list[str] | None = None
-    categories: list[str] | None = None
-    verbs: list[str] | None = None
 
 
 class _AggregatedVersion(_Wire):
@@ -116,14 +106,6 @@ class Discovered:
                     if fits and name in names:
                         return item
         raise DiscoveryError(f'the server doesn\'t have a resource type "{word}"')
-
-    def category(self, word: str) -> list[ApiResource]:
-        """The resources of a category, such as `all`, each once; none if there is no such category."""
-        found: dict[tuple[str, str], ApiResource] = {}
-        for item in self.resources:
-            if word in item.categories and "list" in item.verbs:
-                found.setdefault((item.group, item.plural), item)
-        return list(found.values())
 
 
 def _readings(word: str) -> Iterator[tuple[str, str | None, str | None]]:
@@ -177,6 +159,4 @@ def decode_discovery(data: bytes, path: str) -> Iterator[ApiResource]:
                     kind,
                     item.scope == "Namespaced",
                     tuple(item.short_names or ()),
-                    tuple(item.categories or ()),
-                    frozenset(item.verbs or ()),
                 )

@@ -165,7 +165,7 @@ class RestClient:
         found = list(map(resource.codec.decode_list, data))
         return ListPage(tuple(item for page in found for item in page.items), found[0].resource_version)
 
-    def pages(self, path: str, query: Mapping[str, str], *, accept: str = JSON, page_size: int = 0) -> Sequence[bytes]:
+    def pages(self, path: str, query: Mapping[str, str], *, page_size: int = 0) -> Sequence[bytes]:
         """A list as it came, in pages; `page_size` 0 is PAGE.
 
         A continue token that expires leads to the whole list in one answer, as in client-go's pager.
@@ -175,7 +175,7 @@ class RestClient:
         while True:
             try:
                 asked = {"limit": limit, **query, "continue": token}
-                pages.append(self.raw("GET", path, query=asked, accept=accept).data)
+                pages.append(self.raw("GET", path, query=asked).data)
                 meta = msgspec.json.decode(pages[-1], type=_Page).metadata
             except msgspec.MsgspecError as error:
                 raise WireError(f"{path} is answered with what is no list: {error}") from error

@@ -50,7 +50,7 @@ def printed(command: str, where: Path) -> str:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "HOME": str(where), "TERM": "xterm-256color", "LANG": "C.UTF-8", "PAGER": "cat"}
+    environment = {"PATH": path, "HOME": str(where), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     process = subprocess.Popen(
         ["sh", "-c", command], cwd=where, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )

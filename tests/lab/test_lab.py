@@ -272,7 +272,6 @@ def test_explore_shows_a_change_a_fault_and_a_capture(lab: Lab) -> None:
         (("trace", "--to", "svc/web:7"), "no such port '7'"),
         (("trace", "--to", "externalip/web"), "has no externalIP"),
         (("fail", "node", "node-9"), "no node 'node-9'"),
-        (("view", "--html", "-", "--flow", "client"), "FROM=TO expected"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(lab: Lab, arguments: tuple[str, ...], message: str) -> None:

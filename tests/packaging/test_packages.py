@@ -181,7 +181,7 @@ def test_the_wheel_alone_renders_traces_and_compares(clean: Path, dist: Path, wh
     log.info("the wheel: %.1f MB; what it needs, installed: %.1f MB", wheel.stat().st_size / 2**20, size / 2**20)
     kproxy = clean / "bin/kproxy"
     answers(kproxy, tmp_path)
-    asked = {"get": "client", "run": "agent", "apply": "linux", "apiserver": "apiserver", "explore": "explore"}
+    asked = {"run": "agent", "apply": "linux", "apiserver": "apiserver", "explore": "explore"}
     for command, extra in asked.items():
         words = ["--data", "state"] if command == "apiserver" else ["-f", str(GOLDEN / "cluster.yaml")]
         done = subprocess.run([kproxy, command, *words], cwd=tmp_path, capture_output=True, text=True, check=False)

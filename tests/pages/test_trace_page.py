@@ -13,13 +13,10 @@ from typing import Any
 
 import pytest
 
-from kproxy.explorer.export.commands import lab_page
 from tests.support import paths
 from tests.support.browser import check_light_dark_and_narrow, running_browser
 from tests.support.cli import KPROXY
-from tests.support.cluster.snapshots import vxlan_cluster, write_files
 from tests.support.explore import Page, place, write_showcase
-from tests.support.explorer.followed import followed
 
 ROOT = paths.ROOT
 GOLDEN = ROOT / "rules_golden"
@@ -203,26 +200,6 @@ def test_other_ends(
     assert (stopped[:1] == [last]) == lost
     assert bool(page.all("p.answer.bad")) == lost
     assert bool(page.all("p.now.stops.bad")) == lost, "what is lost is opened where it is lost"
-
-
-def test_a_capture_opens_its_row_where_it_differs_from_the_model(browser: Any, tmp_path: Path) -> None:
-    known, found = followed(write_files(tmp_path / "shop", vxlan_cluster()))
-    file = tmp_path / "lab.html"
-    file.write_text(lab_page(known, [(found, "as text")]))
-    page = Page(browser, file.as_uri())
-    page.size(1400, 1000)
-    page.complaints()
-    page.open("")
-    rows = page.all('[data-test="captured"] tbody tr')
-    assert ["differs" in str(row.get_attribute("class")).split() for row in rows] == [False, True, True, True]
-    opened = [[item.text for item in row.find_elements("css selector", ".apart dd")] for row in rows]
-    assert opened == [
-        [],
-        ["10.244.1.7:20000 → 10.244.1.5:80", "10.244.1.7:20000 → 10.244.2.5:80"],
-        ["10.244.1.7:20000 → 10.244.1.5:80", "no packet here"],
-        ["no packet here", "10.244.1.7:20000 → 10.244.2.5:80"],
-    ]
-    assert page.complaints() == []
 
 
 @pytest.mark.slow

@@ -83,7 +83,6 @@ def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
             ["diff", str(rules), str(rules)],
             ["golden", "check", str(CLUSTER)],
             *([*path, "--help"] for path in paths_of_commands()),
-            ["help", "--man", "man"],
         ],
         # Packets for which the modes differ, and findings.
         1: [["migrate", *manifests, "--to", "nftables"], ["audit", str(snapshot)]],
@@ -92,13 +91,12 @@ def test_what_is_light_needs_no_extra(light: Path, tmp_path: Path) -> None:
     found = without_extras(light, [words for _, words in commands], tmp_path)
     assert [code for code, _ in found] == [code for code, _ in commands], found
     assert "pip install" not in str(found)
-    assert len(list((tmp_path / "man").iterdir())) == len(paths_of_commands()) > 30
+    assert len(paths_of_commands()) > 25
 
 
 def wanting() -> Iterator[tuple[str, list[str]]]:
     """Commands, each with the extra that it asks for."""
     manifests = ["-f", str(CLUSTER / "cluster.yaml")]
-    yield "client", ["get", "pods"]
     yield "client", ["collect", "--kubeconfig", "kubeconfig", "-o", "snapshot"]
     yield "linux", ["apply", *manifests, "--dry-run"]
     yield "linux", ["drift", *manifests]

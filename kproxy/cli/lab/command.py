@@ -20,7 +20,6 @@ SUBCOMMANDS: Final = {
     "node": "Add a node, or take one away.",
     "fail": "Break something: a node, a link, a pod, the API server.",
     "heal": "Mend what `fail` broke.",
-    "view": "Draw the lab as a page.",
     "down": "Take everything away.",
 }
 

@@ -7,7 +7,6 @@ from typing import Final, TypeVar
 
 import click
 
-from kproxy.cli import names
 from kproxy.lab.config.types import DEFAULT_NAME
 from kproxy.lab.state import list_labs, need_root, open_lab
 
@@ -21,7 +20,7 @@ __all__ = ["DEFAULT_NAME", "invoking_user", "name_option", "need_root", "new_nam
 def name_option(function: Function) -> Function:
     """--name of a lab that is there: $KPROXY_LAB, else the only one, else `lab`."""
     return click.option(
-        "--name", metavar="NAME", envvar=VARIABLE, default=_only_lab, show_default=False, shell_complete=names.labs,
+        "--name", metavar="NAME", envvar=VARIABLE, default=_only_lab, show_default=False,
         help="Which lab. Default: $KPROXY_LAB, else the only one, else lab.",
     )(function)  # fmt: skip
 

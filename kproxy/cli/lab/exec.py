@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import click
 
-from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cluster.journey.network import POD
 from kproxy.lab.cluster import read_cluster
@@ -24,7 +23,7 @@ from kproxy.linux.namespace import Namespace
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
 @name_option
-@click.argument("host", metavar="POD|NODE|client|fabric", shell_complete=names.lab_hosts)
+@click.argument("host", metavar="POD|NODE|client|fabric")
 @click.argument("arguments", metavar="[--] CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(name: str, host: str, arguments: Sequence[str]) -> None:
     """Run a command inside the network of a pod, a node, the client outside, or the fabric.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kproxy.cli import names
 from kproxy.cli.lab.common import name_option, open_lab
 from kproxy.cli.options import SecondsRange
 from kproxy.cli.output import OutputError, output_option, table_lines, terminal_width, write_result
@@ -28,15 +27,11 @@ if TYPE_CHECKING:
 
 @click.command("trace")
 @name_option
-@click.option(
-    "--from", "source", metavar="HOST", default="client", show_default=True, help="client, a node, or a pod.",
-    shell_complete=names.lab_hosts,
-)  # fmt: skip
+@click.option("--from", "source", metavar="HOST", default="client", show_default=True, help="client, a node, or a pod.")
 @click.option(
     "--to", "destination", metavar="TARGET", required=True,
     help="svc/, nodeport/, lb/, externalip/ or localhost/[NS/]NAME[:PORT][@NODE], pod/[NS/]NAME:PORT, or IP:PORT; "
     "/udp or /sctp after it.",
-    shell_complete=names.lab_targets,
 )  # fmt: skip
 @click.option("-4", "family", flag_value=4, type=int, help="IPv4.")
 @click.option("-6", "family", flag_value=6, type=int, help="IPv6.")

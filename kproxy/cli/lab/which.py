@@ -69,7 +69,7 @@ def _read(lab: LabDirectory) -> _Lab:
 @click.command("env")
 @name_option
 def env(name: str) -> None:
-    """Print the line that makes kubectl, and `kproxy get`, speak to the lab.
+    """Print the line that makes kubectl speak to the lab.
 
     The kubeconfig belongs to the user who made the lab: root, or the one who ran `sudo kproxy lab up`.
 

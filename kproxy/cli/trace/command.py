@@ -13,7 +13,6 @@ import click
 from click.core import ParameterSource
 
 from kproxy.api import Manifests
-from kproxy.cli import names
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.evidence import expected_exit, split_assumed, tell_unseen, unseen_lines
 from kproxy.cli.live_snapshot import what_stays
@@ -56,14 +55,8 @@ _hidden = partial(click.option, hidden=True)
 @click.option(
     "--host", "host_path", metavar="FILE", help="The host (documentation: Host files). Default: what the source tells."
 )
-@click.option(
-    "--from", metavar="REF", help="Who sends: NAME of a Pod, pod/NS/NAME, node/NAME, IP[:PORT].",
-    shell_complete=names.senders,
-)  # fmt: skip
-@click.option(
-    "--to", metavar="REF", help="NAME of a Service, svc/NS/NAME:PORT, nodeport/..., pod/..., IP:PORT.",
-    shell_complete=names.receivers,
-)  # fmt: skip
+@click.option("--from", metavar="REF", help="Who sends: NAME of a Pod, pod/NS/NAME, node/NAME, IP[:PORT].")
+@click.option("--to", metavar="REF", help="NAME of a Service, svc/NS/NAME:PORT, nodeport/..., pod/..., IP:PORT.")
 @click.option("--proto", metavar="PROTO", help="tcp, udp, sctp or icmp. Default: tcp, or the Service port's.")
 @click.option("--in", metavar="IFACE", help="The interface it arrives on. Default: open.")
 @click.option(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -47,9 +47,6 @@ from kproxy.netfilter.family import protocol_name
 from kproxy.render import Features
 from kproxy.render.explain import Explanation
 from kproxy.words import counted
-
-if TYPE_CHECKING:
-    from kproxy.lab.inspect.follow import Followed
 
 MAX_NODES: Final = 200
 MAX_SERVICES: Final = 300
@@ -269,34 +266,6 @@ def explain_page(model: Model, key: str, node: str, family: str | None, text: Ca
     data = {"services": {key: found}, "map": draw_map(model, node, work)}
     path = f"service/{key}"
     return _page("explain", (path, {}), f"Service {key}", model.known.label, data, text(found.explanation))
-
-
-def lab_page(known: SourceState, flows: Sequence[tuple[Followed, str]]) -> str:
-    """A lab with connections that were made in it, each with its capture beside the model.
-
-    Args:
-        flows: each with its text, as `kproxy lab trace` prints it.
-    """
-    # Imported here: only a lab needs what namespaces are read with.
-    from kproxy.explorer.answers.lab_actions import follow_answer
-
-    model = Model(known, 1)
-    asks, follows = [], []
-    for found, _ in flows:
-        told, target = follow_answer(found), found.target
-        request = {"from": told.ask.client, "to": told.ask.to, "protocol": told.ask.protocol}
-        asks.append({"request": request, "answer": told.ask})
-        label = f"{target.service}: {target.label}" if target.service else target.label
-        rest = {name: getattr(told, name) for name in told.__struct_fields__ if name != "ask"}
-        follows.append({**request, "label": label, **rest})
-    missing = [] if flows else ["No Service with endpoints is there yet, so no connection was followed."]
-    data = {"map": draw_map(model, "", Work(_SECONDS)), "asks": asks, "follows": follows, "missing": missing}
-    start: tuple[str, dict[str, object]] = ("map", {})
-    if follows:
-        first = follows[0]
-        shown = {"from": first["from"], "to": first["to"], "proto": first["protocol"], "way": first["journey"]}
-        start = ("ask", {**shown, "step": "fault"})
-    return _page("lab view", start, known.label, known.label, data, "\n\n".join(text for _, text in flows))
 
 
 def _page(

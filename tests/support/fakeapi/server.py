@@ -1,6 +1,6 @@
 """The small API server of these tests over HTTP: what clients and informers need, on a loopback port.
 
-List with pages, watch with bookmarks and streaming lists, 410 both ways, create, update, merge patch, delete, tables,
+List with pages, watch with bookmarks and streaming lists, 410 both ways, create, update, merge patch, delete,
 both kinds of discovery, bearer tokens, TLS with client certificates. `intercept` takes a request over before it is
 answered, to hang, to drop the connection or to answer nonsense.
 """
@@ -20,7 +20,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.support.fakeapi.discovery import discovery_document, plain_resources
 from tests.support.fakeapi.storage import KINDS, Json, Kind, Selectors, StatusError, Storage, bookmark, expired
-from tests.support.fakeapi.tables import as_table
 
 Intercept = Callable[["Handler"], bool]
 """Sees each request first; True: it is dealt with."""
@@ -226,7 +225,7 @@ class Handler(BaseHTTPRequestHandler):
                     raise StatusError(409, "Conflict", f"Operation cannot be fulfilled on {what}")
                 answer = storage.put(kind, merged)
             self.api.changed.notify_all()
-        self.send_json(as_table(kind, [answer], answer) if self._wants_table() and self.command == "GET" else answer)
+        self.send_json(answer)
 
     def _collection(self, kind: Kind, namespace: str) -> None:
         if self.command == "POST":
@@ -250,10 +249,7 @@ class Handler(BaseHTTPRequestHandler):
                 resource_version=self.query.get("resourceVersion", ""),
                 selectors=selectors,
             )
-        self.send_json(as_table(kind, page["items"], page) if self._wants_table() else page)
-
-    def _wants_table(self) -> bool:
-        return "as=Table" in self.headers.get("Accept", "")
+        self.send_json(page)
 
     def _watch(self, kind: Kind, namespace: str, selectors: Selectors) -> None:
         storage, version = self.api.storage, self.query.get("resourceVersion", "")
@@ -268,12 +264,12 @@ class Handler(BaseHTTPRequestHandler):
             first = storage.initial(kind, namespace, selectors) if initial or version in ("", "0") else []
         self.begin_stream()
         for event in first:
-            self.send_piece(self._encode(kind, event))
+            self.send_piece(_encode(event))
         if initial:
-            self.send_piece(self._encode(kind, bookmark(kind, since, initial_events_end=True)))
+            self.send_piece(_encode(bookmark(kind, since, initial_events_end=True)))
         until = time.monotonic() + float(self.query.get("timeoutSeconds", "300"))
         for event in self._events(kind, namespace, selectors, since, until):
-            self.send_piece(self._encode(kind, event))
+            self.send_piece(_encode(event))
         self.end_stream()
 
     def _events(self, kind: Kind, namespace: str, selectors: Selectors, since: int, until: float) -> Iterator[Json]:
@@ -299,10 +295,9 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             self.api.watchers -= 1
 
-    def _encode(self, kind: Kind, event: Json) -> bytes:
-        if self._wants_table() and event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-            event = {"type": event["type"], "object": as_table(kind, [event["object"]], event["object"])}
-        return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+def _encode(event: Json) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def _merge(old: Any, patch: Any) -> Any:

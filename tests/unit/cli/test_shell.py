@@ -1,32 +1,26 @@
-"""What a shell is offered: completions, versions, help, manual pages, suggestions, colours; and forms of answers."""
+"""What a shell is offered: completions, versions, help, suggestions, colours; and forms of answers."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
 from kproxy import KUBE_PROXY_VERSION, __version__
-from kproxy.apiserver import running_apiserver
 from kproxy.cli.completion import SHELLS
-from kproxy.cli.help import manual_pages
 from kproxy.cli.lab.status import command as status
 from kproxy.cli.loading import COMPLETE
 from kproxy.cli.main import COMMANDS, group
 from kproxy.cli.output import choose_colour, colour_stdout
 from tests.support import paths
-from tests.support.apiserver.server import rest_client
 from tests.support.cli import Run, run_kproxy
-from tests.support.client.kubeconfig import kubeconfig
 from tests.support.cluster.snapshots import vxlan_cluster, write_files
 
 CLUSTER = str(paths.GOLDEN / "minikube" / "cluster.yaml")
@@ -46,61 +40,9 @@ def test_commands_and_flags() -> None:
     assert offered("explain -o", "y") == ["yaml"]
 
 
-def test_names_of_manifests() -> None:
-    assert "kube-system/kube-dns" in offered(f"explain -f {CLUSTER} --service")
-    assert offered(f"explain -f {CLUSTER} --service", "kube-s") == ["kube-system/kube-dns"]
-    assert offered(f"render -f {CLUSTER} --node", "mini") == ["minikube"]
-    assert "kube-system" in offered(f"render -f {CLUSTER} -n")
-
-
-def test_names_of_a_snapshot(tmp_path: Path) -> None:
-    snapshot = write_files(tmp_path / "s", vxlan_cluster())
-    assert offered(f"trace --snapshot {snapshot} --to", "svc/") == ["svc/shop/web"]
-    assert offered(f"trace --snapshot {snapshot} --from", "pod/shop/c") == ["pod/shop/cart-0"]
-    assert offered(f"trace --snapshot {snapshot} --from", "node/") == ["node/n1", "node/n2"]
-    assert offered(f"trace {snapshot} --from", "node/") == ["node/n1", "node/n2"]
-
-
-def test_names_of_contexts_and_labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "config", name="prod"))
-    assert offered("render --context") == ["prod"]
-    monkeypatch.setenv("KPROXY_LAB_DIR", str(tmp_path / "labs"))
-    assert offered("lab status --name") == []
-    (tmp_path / "labs" / "old").mkdir(parents=True)
-    assert offered("lab status --name") == ["old"]
-    assert offered("trace --lab") == ["old"]
-    assert offered("trace", "lab:") == ["lab:old"]
-    assert offered("render", "cluster:") == ["cluster:prod"]
-
-
-def test_names_of_a_live_cluster_and_of_a_labs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the API server that a flag names, that kubectl would ask, or that is the lab's."""
-    lab = tmp_path / "labs" / "old"
-    monkeypatch.setenv("KPROXY_LAB_DIR", str(lab.parent))
-    monkeypatch.delenv("KPROXY_LAB", raising=False)
-    with running_apiserver(tmp_path / "data") as server, rest_client(server.kubeconfig) as client:
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
-        client.raw("POST", "/api/v1/nodes", body=json.dumps(node).encode())
-        assert offered(f"render --kubeconfig {server.kubeconfig} --node") == ["n1"]
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-        assert offered("explain --service") == []
-        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
-        assert offered("explain --service") == ["default/kubernetes"]
-        monkeypatch.delenv("KUBECONFIG")
-        lab.mkdir(parents=True)
-        shutil.copyfile(server.kubeconfig, lab / "kubeconfig")
-        for line in ("lab trace --name old", "lab trace"):
-            assert offered(f"{line} --from") == ["client", "n1"]
-            assert offered(f"{line} --to", "svc/") == ["svc/default/kubernetes"]
-        assert offered("trace --lab old --to", "svc/") == ["svc/default/kubernetes"]
-
-
-def test_what_cannot_be_read_offers_files(tmp_path: Path) -> None:
-    """And says nothing: it would stand in the command line."""
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("{")
+def test_files_are_offered_where_nothing_else_fits() -> None:
     shell = SHELLS["zsh"](group, {}, "kproxy", COMPLETE)
-    for line in (f"explain -f {broken} --service", "render -f", "nosuch command"):
+    for line in ("explain --service", "render -f", "nosuch command"):
         [item] = shell.get_completions(line.split(), "x")
         assert (item.value, item.type) == ("x", "file")
 
@@ -145,26 +87,6 @@ def test_suggestions(kproxy: Run, words: list[str], told: str) -> None:
     done = kproxy(*words)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {told}"
-
-
-def test_every_command_has_a_manual_page_that_can_be_formatted() -> None:
-    pages = dict(manual_pages(click.Context(group, info_name="kproxy")))
-    assert {f"kproxy-{name}.1" for name in COMMANDS} <= set(pages)
-    for name, text in pages.items():
-        # A line that begins with a dot is a request, and these are all that there are.
-        requests = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
-        assert requests <= {".TH", ".SH", ".PP", ".TP", ".nf", ".fi"}, name
-        assert "\b" not in text
-    trace = pages["kproxy-trace.1"]
-    assert "\\-\\-expect" in trace
-    assert trace.index(".SH OPTIONS") < trace.index(".SH EXAMPLES")
-
-
-def test_text_of_a_manual_page_is_no_request_and_can_be_copied() -> None:
-    shown = click.Command("x", help=".so file\n\n\b\nExamples:\n  x --all\n'quoted \\fB")
-    _, found, examples = dict(manual_pages(click.Context(shown, info_name="x")))["x.1"].split(".PP\n")
-    assert found.startswith("\\&.so file\n")
-    assert examples == ".nf\n  x \\-\\-all\n\\&'quoted \\efB\n.fi\n"
 
 
 def test_answers_for_programs_say_what_they_are(kproxy: Run, tmp_path: Path) -> None:

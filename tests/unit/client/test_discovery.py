@@ -35,7 +35,7 @@ def test_garbage(client: RestClient, api: FakeApiServer) -> None:
 
 def test_words() -> None:
     def item(group: str, version: str, plural: str, kind: str, *short: str) -> ApiResource:
-        return ApiResource(group, version, plural, kind.lower(), kind, True, short, ("all",), frozenset({"list"}))
+        return ApiResource(group, version, plural, kind.lower(), kind, True, short)
 
     events, other = item("", "v1", "events", "Event", "ev"), item("events.k8s.io", "v1", "events", "Event", "ev")
     new, old = (
@@ -51,8 +51,6 @@ def test_words() -> None:
     assert found.resolve("events.v1.") is events
     assert found.resolve("deploy") is found.resolve("deployments.apps") is found.resolve("deploy.v1.apps") is new
     assert found.resolve("deployments.v1beta1.apps") is old
-    assert found.category("all") == [events, other, new, ev]
-    assert found.category("none") == []
     for word in ("nosuch", "events.nosuch", "deployments.v2.apps", ""):
         with pytest.raises(DiscoveryError, match="doesn't have a resource type"):
             found.resolve(word)

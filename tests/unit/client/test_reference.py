@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kproxy.client.discovery import decode_discovery
 from kproxy.client.resources import SERVICES
-from kproxy.client.table import decode_table, decode_table_event
 from kproxy.informer import EventType, LineReader, UnstructuredCodec
 from kproxy.informer.codec import decode_status
 from tests.support.client.recorded import answers, body
@@ -47,17 +46,6 @@ def test_objects_and_pages() -> None:
     assert (len(page.items), page.remaining, page.resource_version) == (2, 4, "245")
     assert page.continue_token
     assert page.items[0].kind == "ConfigMap"
-
-
-def test_tables() -> None:
-    table = decode_table(body("kubectl get svc -n demo"))
-    assert [column.name for column in table.column_definitions or ()][:3] == ["Name", "Type", "Cluster-IP"]
-    assert [row.cells[0] for row in table.rows or ()] == ["web"]
-    assert table.rows is not None
-    assert table.rows[0].namespace == "demo"
-    assert decode_table(body("kubectl get deploy,rs")).rows == ()
-    events = [decode_table_event(line) for line in LineReader().feed(body("kubectl delete svc web"))]
-    assert len(events) >= 2
 
 
 def test_discovery() -> None:

@@ -11,9 +11,8 @@ from tests.support.client.recorded import body
 from tests.support.fakeapi.discovery import discovery_document, plain_resources
 from tests.support.fakeapi.server import kind_of
 from tests.support.fakeapi.storage import KINDS, Selectors, StatusError, Storage, bookmark
-from tests.support.fakeapi.tables import as_table
 
-SERVICES, CONFIGMAPS, FRUITS = kind_of("services"), kind_of("configmaps"), kind_of("fruits")
+SERVICES, CONFIGMAPS = kind_of("services"), kind_of("configmaps")
 
 
 def recorded(start: str) -> Any:
@@ -77,14 +76,6 @@ def test_history() -> None:
         storage.changes(CONFIGMAPS, 100)
     assert [event["object"]["metadata"]["name"] for event in storage.initial(CONFIGMAPS, "", Selectors())] == ["c1"]
     assert bookmark(CONFIGMAPS, 7, initial_events_end=True)["object"]["kind"] == "ConfigMap"
-
-
-def test_tables() -> None:
-    for start, kind in (("kubectl get svc -n demo: GET", SERVICES), ("kubectl get fruits", FRUITS)):
-        theirs = recorded(start)
-        ours = as_table(kind, [], {"metadata": {"resourceVersion": theirs["metadata"]["resourceVersion"]}})
-        assert ours["columnDefinitions"] == theirs["columnDefinitions"]
-        assert ours.keys() == theirs.keys()
 
 
 def test_discovery() -> None:

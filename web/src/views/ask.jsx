@@ -2,7 +2,6 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, embedded, useAnswer } from "../api.js";
-import { Captured } from "./captured.jsx";
 import { AskMap } from "./askmap.jsx";
 import { Question } from "./question.jsx";
 import { fateWords, fatesOf, nameOf } from "../packet/fates.js";
@@ -52,7 +51,6 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
   const asked = query.step || (lost >= 0 ? FAULT : "0");
   const step = asked === FAULT ? faultOf(moments, way, query.way) : Math.min(Number(asked) || 0, Math.max(0, moments.length - 1));
   const moment = moments[step] ?? null;
-  const followed = embedded?.follows?.find((item) => item.from === query.from && item.to === query.to);
   const to = (changes) => href("ask", { ...query, ...changes });
   const ask = (changes) => href("ask", { ...query, way: "", step: "", assume: "", whole: query.whole, ...changes });
   return (
@@ -64,39 +62,17 @@ export function AskView({ route, map, source, revision, edits = [], error: mapEr
         {query.source && <p class="note">Asked of {query.source === "against" ? <b>{source.against?.label ?? "the second source"}</b> : "the rules that the objects ask for"} (<a href={ask({ source: "" })}>ask {source.label} as it is</a>).</p>}
         <Problem error={error ?? (map ? null : mapError)} />
         {error?.field === "to" && map && /^nodeport\/[^@]+$/.test(query.to) && <AtNode map={map} ask={ask} target={query.to} />}
-        {way && <Outcome way={way} alone={answer.journeys.length === 1} model={Boolean(followed)} />}
+        {way && <Outcome way={way} alone={answer.journeys.length === 1} />}
         {map && <AskMap map={map} query={query} answer={answer} way={way} moment={moment} ask={ask} to={to} />}
         {way && <Player way={way} moments={moments} number={number} step={step} lost={lost} to={to} protocol={answer.protocol} />}
-        {followed && <section class="rules" data-test="captured"><div class="bar-top"><h2>The real connection</h2></div><Captured data={followed} way={answer?.journeys[followed.journey]} /></section>}
       </div>
       <div class="side">
         <aside class="panel" aria-label="Ways">
-          {embedded?.follows && <Connections query={query} />}
           <Busy busy={busy && question} words="Computing…" />
-          {answer ? <Ways answer={answer} map={map} number={number} to={to} query={query} taken={followed?.journey ?? -1} /> : <AskHelp map={map} query={query} />}
+          {answer ? <Ways answer={answer} map={map} number={number} to={to} query={query} /> : <AskHelp map={map} query={query} />}
         </aside>
         {way && <Rules way={way} moment={moment} step={step} number={number} question={question} query={query} to={to} />}
       </div>
-    </section>
-  );
-}
-
-/** Connections that were made when the file was written. */
-function Connections({ query }) {
-  return (
-    <section aria-label="Connections">
-      <h2>Connections</h2>
-      <ol class="ways">
-        {embedded.follows.map((item) => (
-          <li key={`${item.from} ${item.to}`}>
-            <a class={`way-item flow ${item.agrees ? ENDS[item.end]?.kind ?? "open" : "bad"}`} href={href("ask", { from: item.from, to: item.to, proto: item.protocol, way: item.journey < 0 ? "" : item.journey, step: FAULT })}
-              aria-current={item.from === query.from && item.to === query.to ? "true" : undefined}>
-              <b>{plain(item.from)} → {item.label}</b>
-              <span class="more-words">{ENDS[item.end]?.words ?? item.end}, {item.agrees ? "as the model says" : "not as the model says"}</span>
-            </a>
-          </li>
-        ))}
-      </ol>
     </section>
   );
 }
@@ -143,7 +119,7 @@ function AtNode({ map, ask, target }) {
   );
 }
 
-function Ways({ answer, map, number, to, query, taken }) {
+function Ways({ answer, map, number, to, query }) {
   const fates = useMemo(() => fatesOf(answer.journeys, map), [answer, map]);
   const many = answer.journeys.length > FEW_WAYS;
   const assumed = new Map((query.assume ?? "").split(",").filter(Boolean).map((item) => [item.slice(0, item.lastIndexOf("=")), item.slice(item.lastIndexOf("=") + 1)]));
@@ -169,7 +145,6 @@ function Ways({ answer, map, number, to, query, taken }) {
                   <Chance chance={way.probability} kind={ENDS[way.end]?.kind} />
                   <End end={endOf(way)} />
                   <span class={isLong(where, way) ? "where long" : "where"}>{where}</span>
-                  {place === taken && <span class="more-words">this one came about</span>}
                   {place === number && exactly(way.probability) && <span class="more-words">{exactly(way.probability)}</span>}
                   {place !== number && way.end !== "answered" && !many && <span class="more-words">{whole(way)}</span>}
                 </a>
@@ -220,10 +195,10 @@ const whole = (way) => [sentTo(way) && `sent to ${sentTo(way)}`, endWords(way)].
 
 /** What becomes of the packet of the way that is shown, whichever step is; of several ways with its chance. `model`: what
  *  became of a real one is told, too. */
-function Outcome({ way, alone, model }) {
+function Outcome({ way, alone }) {
   const { kind, mark } = ENDS[way.end] ?? { kind: "open", mark: "?" };
   const said = alone ? whole(way) : `this way, ${percent(way.probability)}: ${whole(way)}`;
-  const words = model ? `By the model ${said}` : sentence(said);
+  const words = sentence(said);
   const cut = way.reason && words.endsWith(`: ${way.reason}`) ? words.length - way.reason.length : words.length;
   return (
     <p class={`answer outcome-line ${kind}`} aria-live="polite" data-test="answer">
