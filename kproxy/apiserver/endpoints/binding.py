@@ -57,7 +57,7 @@ async def handle_binding(
 
 
 def _binding(request: Request) -> Json:
-    body, _ = parse_body(request.body, request.header("content-type"), "Binding")
+    body = parse_body(request.body, request.header("content-type"), "Binding")
     if not isinstance(body, dict) or body.get("kind", "Binding") != "Binding":
         raise bad_request("not a Binding object")
     bare = {key: item for key, item in body.items() if key not in ("kind", "apiVersion")}

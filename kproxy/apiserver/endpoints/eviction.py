@@ -32,7 +32,7 @@ async def handle_eviction(registry: Registry, request: Request, pods: Resource, 
             allow it, 500 if several budgets select the Pod; what a deletion refuses.
     """
     target = request.target
-    eviction, _ = parse_body(request.body, request.header("content-type"), "Eviction")
+    eviction = parse_body(request.body, request.header("content-type"), "Eviction")
     if not isinstance(eviction, dict) or eviction.get("kind") not in (None, "", "Eviction"):
         raise bad_request("not a Eviction object")
     name = (eviction.get("metadata") or {}).get("name", "")

@@ -83,17 +83,17 @@ class ResourceHandler:
         negotiated = negotiate_for(request, resource)
         if resource.storage == "bindings":
             return await handle_binding(self._registry, request, resource, self._pods, negotiated)
-        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        body = parse_body(request.body, request.header("content-type"), resource.kind)
         value, request.warnings = self._reviews.review(
-            resource, request.target.namespace, body, text, request.options(), request.user
+            resource, request.target.namespace, body, request.options(), request.user
         )
         return encoded_response(negotiation.one(resource, value, negotiated, self._registry.now, ""), negotiated, 201)
 
     async def _create(self, request: Request, resource: Resource) -> Response:
         negotiated = negotiate_for(request, resource)
-        body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+        body = parse_body(request.body, request.header("content-type"), resource.kind)
         result = await self._registry.create(
-            resource, request.target.namespace, body, request.options(), text=text, user=request.user
+            resource, request.target.namespace, body, request.options(), user=request.user
         )
         return await self._write_response(request, resource, result, negotiated)
 
@@ -117,9 +117,9 @@ class ResourceHandler:
         if method in ("GET", "HEAD"):
             return await self._get(request, resource, negotiated)
         if method == "PUT" and "update" in resource.verbs:
-            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            body = parse_body(request.body, request.header("content-type"), resource.kind)
             result = await self._registry.update(
-                resource, target.namespace, target.name, body, request.options(), text=text, user=request.user
+                resource, target.namespace, target.name, body, request.options(), user=request.user
             )
         elif method == "PATCH" and "patch" in resource.verbs:
             result = await self._patch(request, resource)
@@ -163,7 +163,7 @@ class ResourceHandler:
             raise bad_request(f"error decoding patch: {error}") from error
         target = request.target
         return await self._registry.patch(
-            resource, target.namespace, target.name, patch, media, options, text=request.body,
+            resource, target.namespace, target.name, patch, media, options,
             subresource=subresource, user=request.user,
         )  # fmt: skip
 
@@ -207,14 +207,14 @@ class ResourceHandler:
         if target.subresource == "scale":
             return await handle_scale(self._registry, request, resource, negotiated)
         if target.subresource == "token":
-            body, text = parse_body(request.body, request.header("content-type"), found.kind)
+            body = parse_body(request.body, request.header("content-type"), found.kind)
             if isinstance(body, dict):
                 await self._registry.admit(
                     resource, target.namespace, target.name, "token", body, None, request.user, request.warnings,
                     dry_run=request.dry_run(),
                 )  # fmt: skip
             value, warnings = self._reviews.token_request(
-                resource, target.namespace, target.name, body, text, request.options(), request.user
+                resource, target.namespace, target.name, body, request.options(), request.user
             )
             request.warnings += warnings
             made = {"kind": found.kind, "apiVersion": f"{found.group}/{found.version}", **value}
@@ -224,9 +224,9 @@ class ResourceHandler:
         if verb == "patch":
             result = await self._patch(request, resource, target.subresource)
         else:
-            body, text = parse_body(request.body, request.header("content-type"), resource.kind)
+            body = parse_body(request.body, request.header("content-type"), resource.kind)
             result = await self._registry.update(
-                resource, target.namespace, target.name, body, request.options(), text=text,
+                resource, target.namespace, target.name, body, request.options(),
                 subresource=target.subresource, user=request.user,
             )  # fmt: skip
         return await self._write_response(request, resource, result, negotiated)
@@ -235,7 +235,7 @@ class ResourceHandler:
 def optional_body(request: Request) -> Any:
     if not request.body:
         return None
-    value, _ = parse_body(request.body, request.header("content-type"), "DeleteOptions")
+    value = parse_body(request.body, request.header("content-type"), "DeleteOptions")
     if not isinstance(value, dict):
         raise bad_request("json: cannot unmarshal into Go value of type v1.DeleteOptions")
     return value

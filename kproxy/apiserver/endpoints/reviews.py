@@ -33,14 +33,14 @@ class Reviews:
         self._tokens = tokens
 
     def review(
-        self, resource: Resource, namespace: str, body: Any, text: bytes, options: Options, user: User
+        self, resource: Resource, namespace: str, body: Any, options: Options, user: User
     ) -> tuple[Json, list[str]]:
         """The answer to a review, without kind and apiVersion, and warnings.
 
         Raises:
             StatusError: 400 or 422.
         """
-        value, warnings = decode(resource, body, text, options)
+        value, warnings = decode(resource, body, options)
         value["metadata"].pop("managedFields", None)
         self._own(resource, value, options)
         spec = value.get("spec") or {}
@@ -103,7 +103,7 @@ class Reviews:
         return {"authenticated": True, "user": user.info, "audiences": [each for each in audiences if each in meant]}
 
     def token_request(
-        self, resource: Resource, namespace: str, name: str, body: Any, text: bytes, options: Options, user: User
+        self, resource: Resource, namespace: str, name: str, body: Any, options: Options, user: User
     ) -> tuple[Json, list[str]]:
         """A token for a service account (TokenRequest).
 
@@ -116,7 +116,7 @@ class Reviews:
             "authentication.k8s.io", "v1", "TokenRequest", "tokenrequests",
             named("io.k8s.api.authentication.v1.TokenRequest"), storage="tokenrequests",
         )  # fmt: skip
-        value, warnings = decode(request, body, text, options)
+        value, warnings = decode(request, body, options)
         spec = value["spec"]
         seconds = spec.setdefault("expirationSeconds", 3600)
         if not _SHORTEST <= seconds <= _LONGEST:

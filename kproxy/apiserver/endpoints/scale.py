@@ -64,7 +64,7 @@ async def handle_scale(registry: Registry, request: Request, resource: Resource,
 
 def _new_scale(request: Request, resource: Resource, current: Json) -> Json:
     if request.method == "PUT":
-        body, _ = parse_body(request.body, request.header("content-type"), "Scale")
+        body = parse_body(request.body, request.header("content-type"), "Scale")
     else:
         media = media_type(request.header("content-type"))
         try:

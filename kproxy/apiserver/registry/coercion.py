@@ -8,33 +8,23 @@ from kproxy.apiserver.crd.structural import prune
 from kproxy.apiserver.errors import Json, bad_request
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.writes import Options
-from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError
-from kproxy.apiserver.schema.strict import Yaml, merged, pairs_of, strict_errors, warnings_of
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, unknown_fields
 
 
-def decode(resource: Resource, body: Any, text: bytes, options: Options) -> tuple[Json, list[str]]:
-    """A body as a typed value without kind and apiVersion, and what to warn of. `text` is what the body was decoded
-    from, b"" if it cannot hold a key twice.
+def decode(resource: Resource, body: Any, options: Options) -> tuple[Json, list[str]]:
+    """A body as a typed value without kind and apiVersion, and what to warn of.
 
     Raises:
-        StatusError: 400: another kind, a wrong type, or an unknown or duplicate field when validation is strict.
+        StatusError: 400: another kind, a wrong type, or an unknown field when validation is strict.
     """
-    pairs = None if isinstance(text, Yaml) or not text else pairs_of(text, body)
-    if pairs is not None and not resource.custom:
-        body = merged(pairs)
     check_kind(resource, body)
     value, unknown = typed(resource, body)
     if options.field_validation == "Ignore":
         return value, []
-    if resource.custom:  # decoded without a schema first, which knows no field to be unknown
-        found = strict_errors(pairs) + strict_errors(None, unknown)
-    else:
-        found = strict_errors(pairs, unknown)
-    if isinstance(text, Yaml) and text.twice:
-        found.insert(0, text.twice)
+    found = unknown_fields(unknown)
     if found and options.field_validation == "Strict":
         raise DecodeError(resource.kind, resource.version, f"strict decoding error: {', '.join(found)}")
-    return value, options.note(warnings_of(found))
+    return value, options.note(found)
 
 
 def check_kind(resource: Resource, body: Any) -> None:

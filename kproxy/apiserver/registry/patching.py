@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,10 +12,11 @@ from kproxy.apiserver.errors import invalid as invalid_object
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.coercion import check_kind, custom_object, typed
 from kproxy.apiserver.registry.writes import CUSTOM_PATCHES, JSON_PATCH, MERGE_PATCH, PATCHES, STRATEGIC_PATCH, Options
-from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, json_kind
+from kproxy.apiserver.schema.decode import DecodeError, Decoder, TypeMismatchError, json_kind, unknown_fields
 from kproxy.apiserver.schema.field_paths import duplicate, show_path
 from kproxy.apiserver.schema.patch import apply_json_patch, apply_merge_patch, apply_strategic_patch, go_value
-from kproxy.apiserver.schema.strict import applied_error, json_patch_errors, pairs_of, strict_errors, warnings_of
+
+_OPERATION: Final = frozenset({"op", "path", "from", "value"})
 
 
 def check_media(resource: Resource, media: str) -> None:
@@ -52,13 +53,12 @@ def patched_object(resource: Resource, live: Json, patch: Any, media: str) -> Js
 
 
 def decode_patched(
-    resource: Resource, patched: Json, patch: Any, media: str, text: bytes, options: Options
+    resource: Resource, patched: Json, patch: Any, media: str, options: Options
 ) -> tuple[Json, list[str]]:
-    """A patched object as a typed value, and what to warn of; `text` is what the patch was decoded from.
+    """A patched object as a typed value, and what to warn of.
 
     Raises:
-        StatusError: 422: the patch makes no object of the kind, or has an unknown or duplicate field when validation is
-            strict.
+        StatusError: 422: the patch makes no object of the kind, or has an unknown field when validation is strict.
     """
     shown = go_value(patch) if media == STRATEGIC_PATCH else msgspec.json.encode(patched).decode()
     try:
@@ -70,8 +70,10 @@ def decode_patched(
         raise _bad_patch(shown, error.message) from error
     if options.field_validation == "Ignore":
         return value, []
-    found = json_patch_errors(text, patch) if media == JSON_PATCH else strict_errors(pairs_of(text, patch))
-    found += strict_errors(None, unknown)
+    found = unknown_fields(unknown)
+    if media == JSON_PATCH:
+        others = (f"[{at}].{key}" for at, each in enumerate(patch) for key in each or () if key not in _OPERATION)
+        found = [f"json patch {each}" for each in unknown_fields(others)] + found
     if found and options.field_validation == "Strict":
         raise _bad_patch(shown, f"strict decoding error: {', '.join(found)}")
     return value, options.note(found)
@@ -80,18 +82,6 @@ def decode_patched(
 def _bad_patch(shown: str, detail: str) -> StatusError:
     """422 of no kind and no name, as kube-apiserver's."""
     return invalid_object("", "", "", [invalid("patch", shown, detail)])
-
-
-def check_applied(text: bytes, options: Options) -> list[str]:
-    """What to warn of in the text of a server-side apply.
-
-    Raises:
-        StatusError: 400 for a key that stands twice when validation is strict.
-    """
-    found = "" if options.field_validation == "Ignore" else applied_error(text)
-    if found and options.field_validation == "Strict":
-        raise bad_request(f"error strict decoding YAML: {found}")
-    return options.note(warnings_of([found])) if found else []
 
 
 def applied_configuration(resource: Resource, namespace: str, name: str, config: Any) -> Json:

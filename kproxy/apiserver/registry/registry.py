@@ -36,7 +36,7 @@ from kproxy.apiserver.registry.checks import (
     require_namespace,
 )
 from kproxy.apiserver.registry.coercion import decode, empty, typed
-from kproxy.apiserver.registry.patching import applied_configuration, check_applied, decode_patched, patched_object
+from kproxy.apiserver.registry.patching import applied_configuration, decode_patched, patched_object
 from kproxy.apiserver.registry.webhooks.dispatch import Webhooks
 from kproxy.apiserver.registry.webhooks.review import Write
 from kproxy.apiserver.registry.writes import APPLY_PATCH, DeleteOptions, Options, WriteResult, same_but_times, timestamp
@@ -140,13 +140,12 @@ class Registry:
         body: Any,
         options: Options = _PLAIN,
         *,
-        text: bytes = b"",
         user: Any = None,
         applied: Json | None = None,
     ) -> WriteResult:
         """Creates an object. `applied` is what server-side apply has made, with its managedFields."""
         if applied is None:
-            value, warnings = decode(resource, body, text, options)
+            value, warnings = decode(resource, body, options)
         else:
             value, warnings = applied, []
         meta = value["metadata"]
@@ -213,12 +212,11 @@ class Registry:
         body: Any,
         options: Options = _PLAIN,
         *,
-        text: bytes = b"",
         subresource: str = "",
         user: Any = None,
     ) -> WriteResult:
         """Replaces an object, or one subresource of it."""
-        value, warnings = decode(resource, body, text, options)
+        value, warnings = decode(resource, body, options)
         meta = value["metadata"]
         check_name(meta, name)
         check_namespace(resource, namespace, meta)
@@ -227,7 +225,7 @@ class Registry:
         if entry is None:
             if resource.strategy.create_on_update and not subresource and not meta.get("resourceVersion"):
                 self._access.require_create(resource, namespace, name, user)
-                return await self.create(resource, namespace, body, options, text=text, user=user)
+                return await self.create(resource, namespace, body, options, user=user)
             raise not_found(resource.group, resource.plural, name)
         if not meta.get("name"):
             raise bad_request("name must be provided" if resource.custom else "the name of the object must be set")
@@ -336,18 +334,17 @@ class Registry:
         media: str,
         options: Options,
         *,
-        text: bytes = b"",
         subresource: str = "",
         user: Any = None,
     ) -> WriteResult:
         """Applies a patch of a media type that the resource takes (check_media); server-side apply creates what is not
-        there. `text` is what `patch` was decoded from."""
+        there."""
         if media == APPLY_PATCH:
-            return await self._apply(resource, namespace, name, patch, options, text, subresource, user)
+            return await self._apply(resource, namespace, name, patch, options, subresource, user)
         entry = self.head(resource, namespace, name)
         live = {"kind": resource.kind, "apiVersion": resource.api_version, **resource.strategy.to_version(entry.value)}
         patched = patched_object(resource, live, patch, media)
-        value, warnings = decode_patched(resource, patched, patch, media, text, options)
+        value, warnings = decode_patched(resource, patched, patch, media, options)
         meta = value["metadata"]
         if resource.namespaced and meta.get("namespace") != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -356,7 +353,7 @@ class Registry:
         return await self._replace(resource, entry, value, options, subresource, warnings, user)
 
     async def _apply(
-        self, resource: Resource, namespace: str, name: str, config: Any, options: Options, text: bytes,
+        self, resource: Resource, namespace: str, name: str, config: Any, options: Options,
         subresource: str, user: Any,
     ) -> WriteResult:  # fmt: skip
         bare = applied_configuration(resource, namespace, name, config)
@@ -376,20 +373,17 @@ class Registry:
         form = resource.stored_as or resource
         merged = last_applied.apply(live, bare, form, manager, owners, options.force, resets)
         value = typed(form, merged)[0]
-        warnings = check_applied(text, options)
         meta = value["metadata"]
         meta["name"] = name
         if entry is None:
             meta.pop("resourceVersion", None)  # a create refuses one; an apply that creates does not
-            result = await self.create(resource, namespace, None, options, user=user, applied=value)
-            result.warnings[:0] = warnings
-            return result
+            return await self.create(resource, namespace, None, options, user=user, applied=value)
         check_namespace(resource, namespace, meta)
         asked = (config.get("metadata") or {}).get("resourceVersion")
         if asked and asked != str(entry.revision):
             raise stale(resource.group, resource.plural, name)
         meta["resourceVersion"] = str(entry.revision)
-        return await self._replace(resource, entry, value, options, subresource, warnings, user, applied=True)
+        return await self._replace(resource, entry, value, options, subresource, [], user, applied=True)
 
     # --- subresources ---
 

@@ -7,74 +7,35 @@ pointers filled in.
 
 from __future__ import annotations
 
-import math
+import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-import yaml
 
+from kproxy.api.document import yaml_text
+from kproxy.api.document.tree import DocumentError
 from kproxy.apiserver.errors import Json, StatusError, bad_request, unsupported_media_type
 from kproxy.apiserver.schema.protobuf import MEDIA_TYPE, decode_envelope
 from kproxy.apiserver.schema.quantity import canonical_quantity
-from kproxy.apiserver.schema.strict import Yaml, pairs_of, yaml_errors
 from kproxy.apiserver.schema.types import Node, Prop
 
 ACCEPTED: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-_MAX_NODES: Final = 200_000
-"""Values that a YAML document that is not JSON may have, and may expand to: aliases multiply."""
-_TOO_LARGE: Final = "the document is too large or contains itself"
+_MAX_YAML: Final = 1 << 20
+"""Bytes of a YAML document that is not JSON."""
 _YAML: Final = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
-_DEEPEST: Final = 200
+_MOST_UNKNOWN: Final = 100
+"""At most so many unknown fields of one body are reported, as sigs.k8s.io/json does."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML without what Go's does not know: a date and `1:30` stay text. It has at most _MAX_NODES values, and as many
-    in the mappings that are merged."""
+class Yaml(bytes):
+    """The text of a body in YAML, which has been read: its `value`, or the `problem` why it has none."""
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body)
-        self._nodes = 0
-
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        self._count(1)
-        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
-        return "tag:yaml.org,2002:str" if tag in _NUMBERS and ":" in value else tag
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        self._count(len(node.value))
-
-    def _count(self, more: int) -> None:
-        self._nodes += more
-        if self._nodes > _MAX_NODES:
-            raise yaml.YAMLError(_TOO_LARGE)
-
-    def number(self, node: yaml.ScalarNode) -> int | float:
-        """A number as JSON may have it. A tag can still ask for one to the base of 60, which takes quadratic time."""
-        try:
-            number: float = _NUMBERS[node.tag](self, node) if ":" not in node.value else math.nan
-            number = number if -(1 << 63) <= number < 1 << 64 else float(number)
-        except (ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise yaml.YAMLError(f"{node.value[:40]} is no number")
-        return number
-
-
-_NUMBERS: Final[dict[str, Any]] = {
-    "tag:yaml.org,2002:int": yaml.CSafeLoader.construct_yaml_int,
-    "tag:yaml.org,2002:float": yaml.CSafeLoader.construct_yaml_float,
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
-    for first, pairs in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag in _NUMBERS:
-    _Loader.add_constructor(_tag, _Loader.number)
+    value: Any = None
+    problem: str = ""
 
 
 def media_type(header: str) -> str:
@@ -115,25 +76,23 @@ def parse_yaml(body: bytes) -> Any:
 
 
 def read_yaml(body: bytes) -> Yaml:
-    """Reads YAML text, which for some megabytes takes seconds: not on the event loop."""
+    """Reads YAML text, which for a megabyte takes seconds: not on the event loop."""
     text = Yaml(body)
     try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+        text.value = parse_json(body)  # most clients send JSON, which is YAML
+    except ValueError:
         pass
-    else:  # most clients send JSON, which is YAML
-        if pairs_of(body, value) is None:
-            text.value = value
-            return text
+    else:
+        return text
     try:
-        loader = _Loader(body)
-        root = loader.get_single_node()
-        twice = yaml_errors(root)  # before mappings are merged
-        value = None if root is None else loader.construct_document(root)
-        if sum(1 for _ in _walk(value)) >= _MAX_NODES:
-            raise ValueError(_TOO_LARGE)
-        text.value, text.twice = _jsonable(value), twice
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        if len(body) > _MAX_YAML:
+            raise ValueError(f"the document is too large: it may have {_MAX_YAML} bytes")
+        documents = list(yaml_text.read_yaml(body.decode()))
+        if len(documents) > 1:
+            raise ValueError("expected a single document in the stream")
+        text.value = documents[0].value if documents else None
+        json.dumps(text.value, allow_nan=False)  # infinity is no JSON value
+    except (DocumentError, ValueError) as error:
         text.problem = str(error).splitlines()[0]
     return text
 
@@ -143,31 +102,6 @@ def is_yaml(content_type: str) -> bool:
     return media_type(content_type) in _YAML
 
 
-def _walk(value: Any) -> Iterator[None]:
-    """One step for each value below `value`, at most _MAX_NODES."""
-    stack, count = [value], 0
-    while stack and count < _MAX_NODES:
-        item = stack.pop()
-        count += 1
-        yield None
-        if isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-
-
-def _jsonable(value: Any, depth: int = 0) -> Any:
-    if depth > _DEEPEST:
-        raise ValueError("exceeded max depth")
-    if isinstance(value, dict):
-        return {_key(key): _jsonable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_jsonable(item, depth + 1) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise ValueError(f"{type(value).__name__} is no JSON value")
-
-
 def _sorted(value: Any) -> Any:
     """A value with its keys in order: Go turns YAML into JSON before it decodes it, and that sorts."""
     if isinstance(value, dict):
@@ -175,18 +109,8 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _key(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, int | float):
-        return str(key)
-    raise ValueError("a key that is not a string")
-
-
-def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
-    """The value of a body and its text, to look for duplicate keys in; protobuf has none.
+def parse_body(body: bytes, content_type: str, kind: str) -> Any:
+    """The value of a body; of a key that stands twice in an object the last counts.
 
     Raises:
         StatusError: 415 for another media type, 400 for text that cannot be parsed.
@@ -194,12 +118,11 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
     media = media_type(content_type) or "application/json"
     try:
         if media == "application/json":
-            return parse_json(body), body
+            return parse_json(body)
         if media in _YAML:
-            text = body if isinstance(body, Yaml) else read_yaml(body)
-            return _sorted(parse_yaml(text)), text
+            return _sorted(parse_yaml(body))
         if media == MEDIA_TYPE:
-            return decode_envelope(body), b""
+            return decode_envelope(body)
     except ValueError as error:
         shown = body[:1024].decode("utf-8", "replace")
         what = f"; json parse error: {error} ({shown})" if media == "application/json" else f"; {error}"
@@ -207,6 +130,11 @@ def parse_body(body: bytes, content_type: str, kind: str) -> tuple[Any, bytes]:
             f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind{what}"
         ) from error
     raise unsupported_media_type(ACCEPTED)
+
+
+def unknown_fields(paths: Iterable[str]) -> list[str]:
+    """What strict decoding says of fields that a type does not have."""
+    return [f'unknown field "{path}"' for path in dict.fromkeys(paths)][:_MOST_UNKNOWN]
 
 
 class TypeMismatchError(Exception):
