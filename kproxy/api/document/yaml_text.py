@@ -72,10 +72,8 @@ def plain_scalar(text: str) -> Value:
     digits = text.replace("_", "")
     for pattern, base in _INTS:
         if pattern.fullmatch(digits):
-            # Beyond 64 bits go-yaml makes a float of it; so very long ones cost no time here either.
-            if len(digits) > (20 if base == 10 else 70):
-                return float(digits) if base == 10 and len(digits) < 300 else math.inf
-            integer = int(digits.replace("o", ""), base)
+            # Beyond 64 bits go-yaml makes a float of it; very long ones cost no time here either.
+            integer = int(digits.replace("o", ""), base) if len(digits) <= 250 else math.inf
             return integer if -(1 << 63) <= integer < 1 << 64 else float(integer)
     number = float(digits) if _FLOAT.fullmatch(digits) else math.inf
     return text if math.isinf(number) else number  # go-yaml keeps a number that overflows as it stands
