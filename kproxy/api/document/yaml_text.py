@@ -73,7 +73,7 @@ def plain_scalar(text: str) -> Value:
     for pattern, base in _INTS:
         if pattern.fullmatch(digits):
             # Beyond 64 bits go-yaml makes a float of it; very long ones cost no time here either.
-            integer = int(digits.replace("o", ""), base) if len(digits) <= 250 else math.inf
+            integer = int(digits.replace("o", ""), base) if len(digits) <= (250 if base == 10 else 70) else math.inf
             return integer if -(1 << 63) <= integer < 1 << 64 else float(integer)
     number = float(digits) if _FLOAT.fullmatch(digits) else math.inf
     return text if math.isinf(number) else number  # go-yaml keeps a number that overflows as it stands
