@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,11 +22,6 @@ _GIVEN_FEATURES = "kproxy.features"
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-if TYPE_CHECKING:
-    _Choice = click.Choice[str]
-else:
-    _Choice = click.Choice
-
 FEATURES = {"nfacct": "nfacct", "random-fully": "random_fully", "object-comments": "object_comments"}
 
 
@@ -41,20 +36,6 @@ class SecondsRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return number
-
-
-class NearChoice(_Choice):
-    """A choice that names what is spelled nearly as the word that it does not have."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        import difflib
-
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            near = difflib.get_close_matches(str(value), [*self.choices], 2)
-            meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise click.BadParameter(f"{error.message}{meant}", ctx, param) from error
 
 
 config_option = click.option(

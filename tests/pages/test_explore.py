@@ -625,25 +625,6 @@ def test_a_what_if_of_read_rules_is_of_what_they_should_be(page: Page) -> None:
     )
 
 
-def test_objects_that_rules_do_not_follow_are_amber(browser: Any, tmp_path: Path) -> None:
-    for name, ready in (("before", True), ("after", False)):
-        write_showcase(tmp_path / name, web_0_ready=ready)
-    with (
-        exploring("before", "--against", "after", directory=tmp_path) as url,
-        looking(browser, url) as page,
-    ):
-        page.open(place("compare"))
-        page.shows('.outcome-line.open[data-test="late"]', "though the objects differ")
-        page.shows('[data-test="late"]', "The rules of after lag behind its objects: drift.")
-        # What they lack is there at once.
-        page.shows(".end-label.is", "0% → 50%")
-        page.shows(".found-mark", "Extra on all 3 nodes")
-        page.one('[data-test="late"] a').click()
-        page.shows(".about", "after: What kube-proxy would program")
-        page.until(lambda: page.all(".finding.chosen .rule-text"), "what the second source's rules lack")
-        page.until(lambda: page.all(".ways-drawn .run"), "its packet on the map")
-
-
 def test_drift_is_told_by_its_causes_and_drawn(browser: Any, tmp_path: Path) -> None:
     """A cause is one finding, on whichever nodes; the map has its number and the ways of its packet on both sides."""
     write_files(tmp_path / "shop", damaged_showcase())

@@ -11,7 +11,7 @@ import msgspec
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
-from kproxy.cli.options import NearChoice, SecondsRange, mode_option
+from kproxy.cli.options import SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
 from kproxy.lab.config.decode import about_preset, load_lab_config, preset_file, preset_names
 from kproxy.lab.config.fields import lab_text
@@ -32,7 +32,7 @@ _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" 
     "--config", "config_path", metavar="FILE",
     help="The lab as a file (kind: Lab; documentation: lab); - for stdin. What other options say goes before it.",
 )  # fmt: skip
-@click.option("--preset", type=NearChoice(preset_names()), help="A lab's file that comes with kproxy; see below.")
+@click.option("--preset", type=click.Choice(preset_names()), help="A lab's file that comes with kproxy; see below.")
 @click.option(
     "-f", "--filename", "filenames", metavar="PATH", multiple=True,
     help="Manifests to apply, beside those of the lab's file: files, directories, or - for stdin.",

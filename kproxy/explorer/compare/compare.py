@@ -102,8 +102,6 @@ class DiffAnswer(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     sides: tuple[SideWords, SideWords]
     remarks: tuple[str, ...] = ()
-    late: tuple[str, ...] = ()
-    lagging: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
 
 
@@ -216,18 +214,9 @@ def compare_sides(one: Model, other: Model, asked: Compare, work: Work) -> DiffA
         raise bad_input("kind: diff, drift or migrate expected", "kind")
     first, second = sides
     return DiffAnswer(
-        asked.kind,
-        first.label,
-        second.label,
-        found.alike,
-        found.findings,
-        found.undecided,
-        found.notes,
-        sides,
-        late=found.late,
-        lagging=found.lagging,
+        asked.kind, first.label, second.label, found.alike, found.findings, found.undecided, found.notes, sides,
         unlisted=found.unlisted,
-    )
+    )  # fmt: skip
 
 
 def _side(model: Model, side: Side) -> SideWords:

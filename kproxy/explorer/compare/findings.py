@@ -98,10 +98,6 @@ class Findings(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     services: tuple[str, ...] = ()
     """All that findings are about, also those that they do not list."""
-    late: tuple[str, ...] = ()
-    """Nodes whose rules are alike on both sides though the objects ask for different ones."""
-    lagging: tuple[str, ...] = ()
-    """The sides, `a` and `b`, whose rules on these nodes are not those that their objects ask for."""
     unlisted: tuple[str, ...] = ()
     """What more differs than findings say, in words."""
 

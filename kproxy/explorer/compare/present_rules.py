@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-import msgspec
-
 from kproxy.cluster.evidence.opened import opened_side
 from kproxy.cluster.evidence.unseen import Unseen, lacking_both, suspected
 from kproxy.cluster.rules import HostRules
@@ -21,7 +19,6 @@ from kproxy.cluster.snapshot.host import HostFacts
 from kproxy.dataplane import Host
 from kproxy.dataplane.compare.compare import Comparison, compare
 from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.errors import InputError
 from kproxy.explorer.compare.findings import Findings, Gathered
 from kproxy.explorer.compare.remedy import of_diff, of_drift
 from kproxy.explorer.errors import cannot
@@ -136,48 +133,7 @@ def compare_there(one: Model, other: Model, node: str, family: str | None, work:
             notes.append(f"{label}: the {each.value} rules of {pair[lacking]} are not known")
     if not compared:
         raise cannot("; ".join(dict.fromkeys(notes)))
-    found = report.findings(notes)
-    if found.alike and all(model.known.cluster is not None for model in (one, other)):
-        late = tuple(name for name, _ in pairs[:MAX_SINGLE] if _asks_otherwise(one, other, name, families, work))
-        if late:
-            note = "the objects of the two ask for different rules, but the rules do not differ"
-            lagging = tuple(
-                side for side, model in zip("ab", (one, other), strict=True) if _lags(model, late, families, work)
-            )
-            told = (f"{', '.join(late)}: {note}", *found.notes)
-            return msgspec.structs.replace(found, late=late, lagging=lagging, notes=told)
-    return found
-
-
-def _asks_otherwise(one: Model, other: Model, node: str, families: Sequence[Family], work: Work) -> bool:
-    """Whether the objects of two clusters ask for other rules on a node; False if that is not known, or the time does
-    not suffice."""
-
-    def texts(model: Model) -> list[str]:
-        host = model.cluster.hosts[node]
-        return [model.rendering.rendered(host, family).restore_text for family in families]
-
-    try:
-        return bool(work.within(lambda: texts(one) != texts(other)))
-    except InputError:  # of a node's addresses, say: its rules were compared, though
-        return False
-
-
-def _lags(model: Model, nodes: Sequence[str], families: Sequence[Family], work: Work) -> bool:
-    """Whether the rules of some of a model's nodes are not those that its objects ask for; False if that is not known,
-    or the time does not suffice."""
-    if model.known.rendered:
-        return False
-
-    def differs(node: str, family: Family) -> bool:
-        asked, actual = _asked_and_there(model, model.cluster.hosts[node], family)
-        if asked is None or actual is None or asked == actual:
-            return False
-        host = host_of(model, node, len(nodes))
-        found, _ = _compared(asked, actual, family, host, work, examine=1)
-        return not found.alike
-
-    return any(work.within(partial(differs, node, family)) for node in nodes for family in families)
+    return report.findings(notes)
 
 
 def _both_there(models: tuple[Model, Model], pair: tuple[str, str], family: Family) -> Sides:
@@ -192,14 +148,20 @@ def _add(
     host: Host | None,
     work: Work,
 ) -> bool:
-    """Reads and compares a node's rules, if the time suffices. Returns False if those of a side are not known."""
+    """Reads and compares a node's rules, if the time suffices: what neither side shows is taken to be the same on both.
+    Returns False if those of a side are not known."""
 
     def step() -> tuple[Comparison, Sequence[Unseen]] | Literal[False]:
         one, other = read()
         if one is None or other is None:
             return False
         work.check()
-        return _compared(one, other, family, host, work, examine=EXAMINED)
+        same = lacking_both(one.unseen, other.unseen)
+        first, second = (opened_side(each.rules, family, each.unseen, same) for each in (one, other))
+        gaps = [each for each in (*one.unseen, *other.unseen) if each.thing not in same]
+        if first == second:
+            return Comparison(True), gaps
+        return compare(first, second, family=family, host=host, progress=work.check, examine=EXAMINED), gaps
 
     found = work.within(step)
     if found is None:
@@ -209,19 +171,6 @@ def _add(
     else:
         report.add(nodes, family, *found)
     return True
-
-
-def _compared(
-    one: SeenRules, other: SeenRules, family: Family, host: Host | None, work: Work, *, examine: int
-) -> tuple[Comparison, Sequence[Unseen]]:
-    """Two sides compared, and what was not seen of one and may make them differ: what neither shows is taken to be the
-    same on both."""
-    same = lacking_both(one.unseen, other.unseen)
-    first, second = (opened_side(each.rules, family, each.unseen, same) for each in (one, other))
-    gaps = [each for each in (*one.unseen, *other.unseen) if each.thing not in same]
-    if first == second:
-        return Comparison(True), gaps
-    return compare(first, second, family=family, host=host, progress=work.check, examine=examine), gaps
 
 
 def _pairs(one: Model, other: Model, node: str) -> Sequence[tuple[str, str]]:

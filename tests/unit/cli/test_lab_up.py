@@ -15,7 +15,7 @@ LAB = "apiVersion: kproxy/v1\nkind: Lab\n"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--preset", "zone"), "one of 'damaged', 'dual-stack', 'nftables', 'zones'. Did you mean zones?"),
+        (("--preset", "zone"), "one of 'damaged', 'dual-stack', 'nftables', 'zones'."),
         (("--preset", "zones", "--config", "a.yaml"), "--preset and --config exclude one another"),
         (("--config", "-", "-f", "-"), "only one file can be -"),
         (("--config", "gone.yaml"), "gone.yaml: cannot be read: No such file or directory"),

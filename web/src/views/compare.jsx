@@ -44,31 +44,25 @@ export function CompareView({ route, map: ownMap, source, revision }) {
   const first = (source.services ?? 0) * Math.max(1, source.nodes ?? 1) <= FEW || source.against ? kinds(source, "")[0]?.kind : "";
   const kind = kinds(source, "").some((item) => item.kind === (query.kind ?? first)) ? (query.kind ?? first) : "";
   // Drift is of the page's source, or of the second one.
-  const asked = kind === "drift" && query.of === AGAINST && source.against ? AGAINST : "";
-  const offered = kinds(source, asked);
+  const own = kind === "drift" && query.of === AGAINST && source.against ? AGAINST : "";
+  const offered = kinds(source, own);
   const chosenKind = offered.find((item) => item.kind === kind);
   const { data, error, busy } = useAnswer(kind && "api/compare", chosenKind?.question, revision);
-  const answer = data && (data.kind ?? kind) === kind ? data : null;
-  // Where the objects alone differ, what the rules of the side lack that lags behind is to be seen.
-  const behind = kind === "diff" && !embedded && !answer?.findings.length ? answer?.lagging?.[0] : "";
-  const own = behind ? answer.sides[behind === "a" ? 0 : 1].source : asked;
-  const drift = kinds(source, own).find((item) => item.kind === "drift");
-  const lack = useAnswer(behind && drift ? "api/compare" : "", drift?.question, revision);
-  const shownKind = behind && lack.data ? "drift" : kind;
-  const shown = behind && lack.data ? lack.data : answer;
+  const shown = data && (data.kind ?? kind) === kind ? data : null;
+  const drift = offered.find((item) => item.kind === "drift");
   const theirs = useAnswer(own && `api/map?source=${own}`, undefined, revision);
   const map = useMemo(() => (own ? (theirs.data ? withEndpoints(theirs.data) : null) : ownMap), [own, theirs.data, ownMap]);
   const to = (changes) => href("compare", { ...query, ...changes });
-  const words = (shownKind === kind ? chosenKind : drift)?.words ?? ["", ""];
-  const notes = shown ? [...(answer?.remarks ?? []), ...(answer?.notes ?? []), ...(shown === answer ? [] : shown.notes)] : [];
-  const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind: shownKind, asks: shown.asks, words }) : []), [shown, shownKind]);
+  const words = chosenKind?.words ?? ["", ""];
+  const notes = [...(shown?.remarks ?? []), ...(shown?.notes ?? [])];
+  const cards = useMemo(() => (shown ? gathered(shown.findings ?? shown.report?.findings ?? [], { kind, asks: shown.asks, words }) : []), [shown, kind]);
   const ruledOut = useMemo(() => (shown?.report ? [...impossible(shown.report.findings), ...(shown.report.absent ?? [])] : []), [shown]);
   const undecided = shown?.undecided ?? shown?.report?.undecided ?? [];
-  const sides = useMemo(() => sidesOf(words, shown), [shown, shownKind]);
+  const sides = useMemo(() => sidesOf(words, shown), [shown, kind]);
   // Of one host alone there is nothing to draw a way on.
   const drawn = Boolean(cards.length && map && source.kind !== "rules");
   // Of a change of the mode all is seen first.
-  const switched = shownKind === "migrate";
+  const switched = kind === "migrate";
   const chosen = placeOf(query.finding, switched ? "" : "0");
   const overview = switched && cards.length > 0 && !(cards[Number(chosen)] && chosen !== "");
   const split = drawn && !overview;
@@ -87,11 +81,11 @@ export function CompareView({ route, map: ownMap, source, revision }) {
               <ul>{offered.map((item) => <li key={item.kind}><a class="tab" href={to({ kind: item.kind, finding: "", of: "" })} title={item.about} aria-current={item.kind === kind ? "true" : undefined}>{item.short ? <><span class="long">{item.title}</span><span class="short">{item.short}</span></> : item.title}</a></li>)}</ul>
             </nav>
           )}
-          <Busy busy={(busy || lack.busy) && kind} words="Comparing all packets…" />
+          <Busy busy={busy && kind} words="Comparing all packets…" />
         </div>
         {chosenKind && (!source.fixed || (drawn && notes.length > 0)) && (
           <div class="about">
-            {!source.fixed && <p>{own && !behind && <b>{source.against.label}: </b>}{chosenKind.about}{whole && drifts && <>. The nodes’ rules are not so now: {drifts}</>}</p>}
+            {!source.fixed && <p>{own && <b>{source.against.label}: </b>}{chosenKind.about}{whole && drifts && <>. The nodes’ rules are not so now: {drifts}</>}</p>}
             {drawn && <Notes notes={mergedNotes(notes)} brief />}
           </div>
         )}
@@ -99,8 +93,7 @@ export function CompareView({ route, map: ownMap, source, revision }) {
         <Problem error={error} />
         {kind && shown && (
           <div class="said">
-            {answer && answer.late?.length > 0 && !answer.findings.length && <Late behind={lagging(answer)} />}
-            {(shown !== answer || !answer.late?.length || cards.length > 0) && <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} whose={shown === answer ? "" : `Drift of ${behind === "a" ? source.label : source.against.label}: `} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />}
+            <Verdict cards={cards} undecided={undecided} chosen={chosen} choose={switched ? choose : null} doubt={undecided.length > 0 || (kind === "drift" && map?.faults.size > 0)} alike={kind === "drift" ? <AsAsked audits={(embedded ? holds("audit") : source.can?.audit) && !own} lost={map?.faults.size > 0} /> : undefined} />
             {shown.report && <OldKernels kernels={shown.report.kernels ?? []} />}
             {shown.report && <Completeness report={shown.report} cards={cards} back={whole ? "" : choose("")} drifts={drifts} />}
           </div>
@@ -148,19 +141,6 @@ function OtherFaults({ map, cards, audits }) {
 /** Of the second source there are Services' pages, and no Map. */
 const ofTheirs = (id) => (id.startsWith("svc/") ? href(["service", ...id.slice(4).split("/")], { source: AGAINST }) : undefined);
 
-/** The sides of an answer whose rules are not what their objects ask for: {label, href of their drift}. */
-function lagging({ lagging: sides = [], ...answer }) {
-  return sides.map((side) => answer.sides[side === "a" ? 0 : 1]).map(({ label, source }) => ({ label, href: embedded ? "" : href("compare", { kind: "drift", of: source }) }));
-}
-
-/** The objects alone differ: whose rules lag behind. */
-const Late = ({ behind }) => (
-  <p class="outcome-line open" role="status" data-test="late">
-    The rules treat every packet alike, though the objects differ.
-    {behind.map(({ label, href: where }) => <span key={label}> The rules of <b>{label}</b> lag behind its objects{where && <>: <a href={where}>drift</a></>}.</span>)}
-  </p>
-);
-
 /** No drift: what other programs' rules do is on both sides. */
 const AsAsked = ({ audits, lost }) => <>kube-proxy’s rules do what the objects ask for{lost && <>, but packets are lost</>}. <small>Other programs’ rules are on both sides here{audits && <>: what they do to packets is in the <a href={href("audit")}>Audit</a></>}.</small></>;
 
@@ -176,7 +156,7 @@ function AlikeMap({ map, source, revision }) {
 }
 
 /** What was found, at a glance: of a switch of the mode by what there is to do, else by causes. */
-export function Verdict({ cards, undecided, chosen = "", choose = null, whose = "", alike = "Both sides treat every packet alike.", doubt = undecided.length > 0 }) {
+export function Verdict({ cards, undecided, chosen = "", choose = null, alike = "Both sides treat every packet alike.", doubt = undecided.length > 0 }) {
   if (!cards.length) {
     return <p class={`outcome-line ${doubt ? "open" : ""}`} role="status" data-test="verdict">{undecided.length ? "No difference was found, but not everything could be decided." : alike}</p>;
   }
@@ -192,7 +172,7 @@ export function Verdict({ cards, undecided, chosen = "", choose = null, whose = 
   const sure = cards.filter((card) => !card.assumed);
   return (
     <div class="verdicts" role="status" data-test="verdict">
-      {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{whose}{headline(sure)}</p>}
+      {sure.length > 0 && <p class={`outcome-line ${sure.some((card) => card.tone === "bad") ? "bad" : "changed"}`}>{headline(sure)}</p>}
       {guessed.length > 0 && <p class="outcome-line open">{sure.length ? "And perhaps " : "Perhaps "}{headline(guessed)}</p>}
     </div>
   );
