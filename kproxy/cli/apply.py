@@ -41,9 +41,7 @@ def command(arguments: NodeArguments, dry_run: bool) -> None:
     Examples:
       ip netns add node-1
       kproxy apply cluster.yaml@node-1 netns:node-1
-      kproxy apply cluster.yaml@node-1 netns:node-1 -4
       kproxy apply cluster.yaml@worker-2 --dry-run -o json
-      kproxy apply cluster.yaml@node-1 netns:node-1 --mode nftables
       kproxy apply cluster.yaml@node-1 netns:node-1 --mode ipvs
       kubectl get svc,endpointslices,nodes -A -o json |
         kproxy apply -@worker-2 --yes

@@ -30,19 +30,9 @@ class _OrFiles(ShellComplete):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-class _Bash(_OrFiles, BashComplete):
-    pass
-
-
-class _Zsh(_OrFiles, ZshComplete):
-    pass
-
-
-class _Fish(_OrFiles, FishComplete):
-    pass
-
-
-SHELLS: Final = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
+SHELLS: Final[dict[str, type[ShellComplete]]] = {
+    shell.name: type(shell.__name__, (_OrFiles, shell), {}) for shell in (BashComplete, ZshComplete, FishComplete)
+}
 
 
 def install() -> None:

@@ -75,8 +75,6 @@ def command(
     \b
     Examples:
       kproxy explain cluster.yaml --service kube-system/kube-dns
-      kproxy explain cluster.yaml@worker-2 --service web -6
-      kproxy explain cluster.yaml --service shop/web -o json
       kproxy explain cluster.yaml --service shop/web --html web.html
       kproxy explain cluster:prod@worker-1 -n shop --service web
       kproxy explain node.save -n shop

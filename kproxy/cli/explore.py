@@ -47,12 +47,10 @@ def command(
     \b
     Examples:
       kproxy explore cluster.tar.gz --open
-      kproxy explore cluster.yaml --config kube-proxy.yaml
       kproxy explore cluster:prod -n shop
       kproxy explore node.save node.nft
       kproxy explore lab:lab
       kproxy explore before.tar.gz --against after.tar.gz
-      kproxy explore cluster.yaml --against worker-1.save
       kproxy explore cluster.tar.gz --export cluster.html
     """
     host, port = parse_listen(listen)

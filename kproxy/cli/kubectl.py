@@ -73,7 +73,7 @@ def plugin_arguments(arguments: Sequence[str], commands: Collection[str]) -> lis
         elif name in _SWITCHES_WITHOUT_EFFECT:
             continue
         elif name == _SWITCH:
-            into += [name] if not equals or _boolean(name, value) else []
+            into += [name] if not equals or is_on(name, value) else []
         elif name in _VALUED and (equals or rest):
             into += [name, value if equals else rest.pop(0)]
         elif word in commands and not behind:
@@ -83,7 +83,8 @@ def plugin_arguments(arguments: Sequence[str], commands: Collection[str]) -> lis
     return [*behind[:1], *front, *behind[1:]]
 
 
-def _boolean(name: str, text: str) -> bool:
+def is_on(name: str, text: str) -> bool:
+    """What pflag reads of a switch, `true`, `0`... Raises click.UsageError: it is neither."""
     try:
         return parse_boolean(text)
     except ValueError as error:

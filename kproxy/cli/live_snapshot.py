@@ -17,7 +17,6 @@ from kproxy.extras import require
 from kproxy.words import counted
 
 if TYPE_CHECKING:
-    from kproxy.client import RestClient
     from kproxy.cluster.snapshot.info import SnapshotInfo
     from kproxy.collect.collect import Collected
     from kproxy.collect.nodes import NodeReader
@@ -52,9 +51,9 @@ class Reading:
     token_file: str | None = None
 
     @classmethod
-    def taken_from(cls, values: dict[str, Any], nodes: Sequence[str]) -> Reading:
+    def taken_from(cls, values: dict[str, Any]) -> Reading:
         """What a command was given: its options are taken out of `values`, but for --node."""
-        return cls(nodes=tuple(nodes), **{name: values.pop(name) for name in FIELDS if name in values})
+        return cls(**{name: values.pop(name) for name in FIELDS if name in values})
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -126,6 +125,7 @@ def gather(connection: Connection, reading: Reading, label: str, tell: Tell = re
     reading.check(connection)
     via = reading.chosen
     readers: Mapping[str, NodeReader] = {}
+    missing: Mapping[str, str] = {}
     source = connection.context or ""
     if via == "lab":
         kubeconfig, readers, source = _lab(reading.lab or "lab", reading.nodes)
@@ -140,26 +140,28 @@ def gather(connection: Connection, reading: Reading, label: str, tell: Tell = re
 
         token = read_token(reading.token_file)
     collector = Collector(label, via, source, tell)
-    missing: Mapping[str, str] = {}
-    if not connection.given and (via == "netns" or (via == "agent" and reading.agent_url and reading.nodes)):
-        if via == "agent":
-            readers, missing = _agents(None, reading, token)
-        return collector.nodes(readers, missing)
-    client = connection.client()
+    nodes_alone = via == "netns" or (via == "agent" and reading.agent_url and reading.nodes)
+    client = None if nodes_alone and not connection.given else connection.client()
     try:
-        collector.objects(client)
-        if via == "exec":
+        if client is not None:
+            collector.objects(client)
+        if via == "exec" and client is not None:
             from kproxy.collect.exec import find_readers
 
             readers, missing = find_readers(client, reading.nodes, reading.selector)
         elif via == "agent":
-            readers, missing = _agents(client, reading, token)
+            from kproxy.collect.agent import find_agents
+
+            readers, missing = find_agents(client, reading.nodes, reading.agent_url, token)
         return collector.nodes(readers, missing)
     except TransportError as error:
+        if client is None:
+            raise
         report_error(TransportError(f"cannot reach the server {client.config.server}: {error.reason}"))
         raise click.exceptions.Exit(1) from error
     finally:
-        client.close()
+        if client is not None:
+            client.close()
 
 
 def report_unread(info: SnapshotInfo) -> bool:
@@ -168,14 +170,6 @@ def report_unread(info: SnapshotInfo) -> bool:
     if failed:
         report_note(f"{counted(len(failed), 'part')} could not be read: {', '.join(each.what for each in failed[:8])}")
     return bool(failed)
-
-
-def _agents(
-    client: RestClient | None, reading: Reading, token: str
-) -> tuple[Mapping[str, NodeReader], Mapping[str, str]]:
-    from kproxy.collect.agent import find_agents
-
-    return find_agents(client, reading.nodes, reading.agent_url, token)
 
 
 def _namespaces(nodes: Sequence[str]) -> Mapping[str, NodeReader]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -65,6 +65,26 @@ class SuggestingGroup(click.Group):
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
+
+
+class LazyGroup(SuggestingGroup):
+    """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
+
+    def __init__(self, *args: Any, rows: Mapping[str, str], load: Callable[[str], click.Command], **named: Any) -> None:
+        """`rows` has a sentence for each subcommand, by its name; `load` imports one."""
+        super().__init__(*args, **named)
+        self._rows = rows
+        self._load = load
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._load(cmd_name) if cmd_name in self._rows else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._rows.items()))
 
 
 def _patient(make: Callable[[click.Context], Any]) -> Callable[[click.Context], Any]:

@@ -12,7 +12,7 @@ import click
 
 from kproxy import __version__
 from kproxy.cli import interrupts
-from kproxy.cli.loading import COMPLETE, HELP_NAMES, SuggestingGroup, add_common_options, load_command
+from kproxy.cli.loading import COMPLETE, HELP_NAMES, LazyGroup, add_common_options, load_command
 from kproxy.cli.output import report_error, report_usage
 from kproxy.errors import KproxyError
 from kproxy.extras import missing_extra
@@ -56,24 +56,15 @@ EXTRAS = {
 """The extra of the package that a command needs as a whole (`kproxy lab`: in its folder). Of others, options may."""
 
 
-class LazyGroup(SuggestingGroup):
-    """A group that imports a subcommand's module when the subcommand is used, so that start-up stays fast."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        path = f"{cmd_name}.command" if cmd_name in FOLDERS else cmd_name
-        return load_command(path, f"kproxy {cmd_name}", EXTRAS.get(cmd_name, ""))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+def _load(name: str) -> click.Command:
+    path = f"{name}.command" if name in FOLDERS else name
+    return load_command(path, f"kproxy {name}", EXTRAS.get(name, ""))
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": HELP_NAMES, "max_content_width": 110})
+@click.command(
+    cls=LazyGroup, rows=COMMANDS, load=_load,
+    context_settings={"help_option_names": HELP_NAMES, "max_content_width": 110},
+)  # fmt: skip
 @click.version_option(__version__, prog_name="kproxy")
 def group() -> None:
     """A kube-proxy you can read, replay and interrogate.

@@ -32,15 +32,14 @@ Function = TypeVar("Function", bound=Callable[..., object])
 VARIANTS = {"auto": None, "nft": Variant.NFT, "legacy": Variant.LEGACY}
 
 
-def netns_option(function: Function) -> Function:
-    help_ = "Act in this network namespace (a name under /run/netns, or a path). Default: the one this process is in."
-    return click.option("--netns", metavar="NAME", help=help_)(function)
+netns_option = click.option(
+    "--netns", metavar="NAME",
+    help="Act in this network namespace (a name under /run/netns, or a path). Default: the one this process is in.",
+)  # fmt: skip
 
-
-def yes_option(function: Function) -> Function:
-    help_ = "Do not ask before changing the rules of the machine's initial network namespace."
-    return click.option("--yes", is_flag=True, help=help_)(function)
-
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask before changing the rules of the machine's initial network namespace."
+)
 
 lock_wait_option = click.option(
     "--lock-wait", type=SecondsRange(0, 600), default=5.0, show_default=True, metavar="SECONDS",

@@ -55,29 +55,28 @@ def one_family(function: Function) -> Function:
     """Adds -4 and -6 to a command that takes one family, which it gets as `family`: None if neither is given."""
 
     @wraps(function)
-    def with_family(*, ipv4: bool, ipv6: bool, **values: Any) -> object:
-        if ipv4 and ipv6:
+    def with_family(*, families: Sequence[IPFamily], **values: Any) -> object:
+        if len(families) > 1:
             raise click.UsageError("-4 and -6 exclude each other: one text holds one family's rules")
-        return function(family=IPFamily.IPV6 if ipv6 else IPFamily.IPV4 if ipv4 else None, **values)
+        return function(family=next(iter(families), None), **values)
 
-    return _four_and_six(with_family, "rules", "the family of the node's first IP")  # type: ignore[no-any-return]
+    return _families(with_family, "rules", "the family of the node's first IP")  # type: ignore[no-any-return]
 
 
 def both_families(function: Function) -> Function:
     """Adds -4 and -6 to a command that takes both families without them; it gets `families`, none for both."""
+    return _families(function, "only", "both families")  # type: ignore[no-any-return]
 
+
+def _families(function: Callable[..., object], which: str, otherwise: str) -> Any:
     @wraps(function)
     def with_families(*, ipv4: bool, ipv6: bool, **values: Any) -> object:
         asked = ((IPFamily.IPV4, ipv4), (IPFamily.IPV6, ipv6))
         return function(families=tuple(family for family, given in asked if given), **values)
 
-    return _four_and_six(with_families, "only", "both families")  # type: ignore[no-any-return]
-
-
-def _four_and_six(function: Callable[..., object], which: str, otherwise: str) -> Any:
     six = click.option("-6", "ipv6", is_flag=True, help=f"IPv6 {which}.")
     four = click.option("-4", "ipv4", is_flag=True, help=f"IPv4 {which}. Default: {otherwise}.")
-    return four(six(function))
+    return four(six(with_families))
 
 
 def rendering_options(*, mode: bool = True, ipvs: bool = False, hidden: bool = False) -> Callable[[Function], Function]:

@@ -463,7 +463,7 @@ def sources(
             found = _take(values, takes)
             connection = take_connection(values) if Kind.CLUSTER in takes else Connection()
             nodes = tuple(values.pop("nodes"))
-            reading = Reading.taken_from(values, ())
+            reading = Reading.taken_from(values)
             named = not {each.kind for each in found}.isdisjoint((Kind.LAB, Kind.CLUSTER, *_FILES))
             of_environment = not found and (is_plugin() or (usual and has_usual()))
             if Kind.CLUSTER in takes and not named and (connection.given or reading.given or of_environment):

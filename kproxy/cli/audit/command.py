@@ -61,13 +61,11 @@ def command(
     \b
     Examples:
       kproxy audit prod.tar.gz
-      kproxy audit prod.tar.gz -o json | jq -r '.findings[].title'
       kproxy audit snap/ -o junit > audit.xml
       kproxy audit node.save cluster.yaml
       kproxy audit n1.save@n1 n2.save@n2 cluster.yaml
       kproxy audit lab:lab --html lab.html
       kproxy audit cluster:prod --via exec
-      kproxy audit cluster: --node n1=kp-a --node n2=kp-b
     """
     from kproxy.cli.audit.junit import junit_text
     from kproxy.cli.audit.text import report_lines

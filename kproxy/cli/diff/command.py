@@ -129,14 +129,9 @@ def command(
       kproxy diff node.dump cluster.yaml@worker-1
       kproxy diff netns:node-1 manifests:cluster/,extra.yaml@node-1 -4
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --config-b new-config.yaml
-      kproxy diff iptables.save,host.nft nftables.nft
       kproxy diff cluster.yaml@n1 cluster.yaml@n1 --mode-b nftables
-      kproxy diff cluster.yaml@n1 --without pod/shop/web-0
       kproxy diff cluster:@n1 --without node/n2
-      kproxy diff node.dump cluster:@worker-1
-      kproxy diff prod.tar.gz@n1 manifests:prod.tar.gz@n1
       kproxy diff before.save after.save --html changes.html
-      iptables-save | kproxy diff - expected.save -o json
     """
     bound = Bound(timeout, memory)
     if other is None:

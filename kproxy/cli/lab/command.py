@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from kproxy.cli.loading import SuggestingGroup, load_command
+from kproxy.cli.loading import LazyGroup, load_command
 
 SUBCOMMANDS: Final = {
     "up": "Build a lab: nodes, pods, Services, the real rules.",
@@ -31,24 +31,12 @@ TOGETHER: Final = {
 """Commands that share a module: its name, and theirs in it."""
 
 
-class LabGroup(SuggestingGroup):
-    """The subcommands, imported when used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(SUBCOMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in SUBCOMMANDS:
-            return None
-        module, name = TOGETHER.get(cmd_name, (cmd_name, "command"))
-        return load_command(f"lab.{module}", "kproxy lab", "lab", name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(SUBCOMMANDS.items()))
+def _load(name: str) -> click.Command:
+    module, attribute = TOGETHER.get(name, (name, "command"))
+    return load_command(f"lab.{module}", "kproxy lab", "lab", attribute)
 
 
-@click.command("lab", cls=LabGroup)
+@click.command("lab", cls=LazyGroup, rows=SUBCOMMANDS, load=_load)
 def command() -> None:
     """A cluster network on this machine: nodes and pods as network namespaces, a real overlay, the real rules.
 

@@ -79,12 +79,8 @@ def command(
     \b
     Examples:
       kproxy migrate cluster.yaml --config kube-proxy.yaml
-      kproxy migrate cluster/ --config kube-proxy.yaml --all-nodes
-      kproxy migrate cluster.yaml@worker-1 --to iptables
       kproxy migrate cluster.yaml --from ipvs --all-nodes
-      kproxy migrate cluster:prod --all-nodes
       kproxy migrate cluster.yaml@n1 v4.save host.nft
-      kproxy migrate cluster.yaml@n1 v4.save --host n1.yaml
       kproxy migrate cluster.yaml --config kube-proxy.yaml --verify
       kproxy migrate cluster.yaml --all-nodes --html switch.html
       kproxy migrate cluster.yaml -o json | jq -r .findings[].reason

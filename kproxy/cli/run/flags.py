@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from kproxy.agent.config.flags import ACCUMULATE, BOOLEAN, FLAGS, parse_boolean
+from kproxy.agent.config.flags import ACCUMULATE, BOOLEAN, FLAGS
+from kproxy.cli.kubectl import is_on
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -52,7 +53,7 @@ class KubeProxyCommand(click.Command):
             if option is None:
                 shared.append(word)
             elif _is_switch(option):
-                if _boolean(name, value if equals else "true"):
+                if is_on(name, value if equals else "true"):
                     shared.append(name)
                 else:
                     shared = [each for each in shared if each != name]
@@ -66,13 +67,6 @@ class KubeProxyCommand(click.Command):
 def _is_switch(option: click.Option) -> bool:
     """Whether it is one of kproxy's own flags without a value."""
     return bool(option.is_flag)
-
-
-def _boolean(name: str, text: str) -> bool:
-    try:
-        return parse_boolean(text)
-    except ValueError as error:
-        raise click.UsageError(f"{name}: {error}") from error
 
 
 def kube_proxy_flags(function: Function) -> Function:

@@ -118,13 +118,10 @@ def command(
     \b
     Examples:
       kproxy trace node.save --from 10.0.0.9:4000 --to web
-      kproxy trace ipt.save nft.txt --to 10.96.0.1:443 -o json
       kproxy trace cluster.yaml --from cart-0 --to web.shop.svc.cluster.local:80
-      kproxy trace cluster:prod@n1 --from node/n1 --to svc/shop/web:http
       kproxy trace cluster.yaml --without pod/shop/web-0 --from node/n1 --to web
       kproxy trace snap.tgz --from pod/shop/cart-0 --to svc/shop/web
       kproxy trace lab:lab --from cart-0 --to web --html way.html
-      kproxy trace netns:node-1 --from 203.0.113.7 --to 192.168.0.2:30080
       kproxy trace node.save --packets packets.jsonl > outcomes.jsonl
       kproxy trace node.save --to web --expect accept
     """
@@ -135,7 +132,12 @@ def command(
     if summary and html is not None:
         raise click.UsageError("--summary leaves out the way, which --html shows: they exclude each other")
     if _is_whole(sources):
-        _trace_hosts(sources, given, sport, expect, output_format, html, summary=summary)
+        from kproxy.cli.trace.journey import trace_hosts
+
+        _check_hosts(sources)
+        ends = trace_hosts(sources, given, sport, output_format, html, summary=summary)
+        if expect is not None:
+            raise click.exceptions.Exit(expected_exit(expect, ends))
         return
     on_host = not sources.dumps and (sources.netns is not None or not sources.kinds <= {Kind.MANIFESTS, Kind.CLUSTER})
     on_host = on_host or (sources.reading.chosen != "none" and not sources.dumps)
@@ -223,30 +225,14 @@ def _is_whole(sources: Sources) -> bool:
     return (kind in (Kind.SNAPSHOT, Kind.LAB) and not sources.nodes) or (kind is Kind.CLUSTER and read != "none")
 
 
-def _trace_hosts(
-    sources: Sources,
-    given: Mapping[str, str],
-    sport: int | None,
-    expect: str | None,
-    shown: str | None,
-    html: str | None,
-    *,
-    summary: bool,
-) -> None:
+def _check_hosts(sources: Sources) -> None:
+    """Raises click.UsageError: an option is given that says something of one host."""
     option = next((spelled for name, spelled in _given_options().items() if name in _OF_ONE_HOST), "")
     if option:
         raise click.UsageError(
             f"{option} goes with one host, as in {sources.names[0].text or 'cluster:'}@NODE; all hosts go with "
             "--from, --to, --proto, --sport, -n, --summary, --expect, -o and --html only"
         )
-    from kproxy.cli.trace.journey import trace_hosts
-
-    live = Kind.SNAPSHOT not in sources.kinds
-    ends = trace_hosts(
-        sources.read_cluster, given, sport, shown, html, live=live, summary=summary, namespace=sources.namespace or ""
-    )
-    if expect is not None:
-        raise click.exceptions.Exit(expected_exit(expect, ends))
 
 
 Resolve = Callable[[Mapping[str, object]], Mapping[str, object]]

@@ -3,7 +3,7 @@ what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -11,6 +11,7 @@ import click
 from kproxy.cli.documents import answer, text_of
 from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.output import write_files, write_output, write_report
+from kproxy.cli.sources import Sources
 from kproxy.cli.trace.words import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork, known_journeys
@@ -19,7 +20,7 @@ from kproxy.cluster.journey.path import ANSWERED, LOST, OPEN, REFUSED, UNREACHAB
 from kproxy.cluster.journey.question import PathQuestion, read_question
 from kproxy.cluster.journey.record import assumed_on_the_way, journeys_record, missing_on_the_way, unseen_on_the_way
 from kproxy.cluster.motion import in_motion
-from kproxy.cluster.snapshot.cluster import Cluster
+from kproxy.cluster.sources import Kind
 from kproxy.dataplane.model.verdict import ACCEPT, DROP, INDETERMINATE, REJECT
 from kproxy.words import with_arrows
 
@@ -31,26 +32,15 @@ VERDICTS = {ANSWERED: ACCEPT, REFUSED: REJECT, LOST: DROP, UNREACHABLE: DROP, OP
 
 
 def trace_hosts(
-    read: Callable[[], Cluster],
-    given: Mapping[str, str],
-    sport: int | None,
-    shown: str | None,
-    html: str | None,
-    *,
-    live: bool,
-    summary: bool = False,
-    namespace: str = "",
+    sources: Sources, given: Mapping[str, str], sport: int | None, shown: str | None, html: str | None, *, summary: bool
 ) -> Sequence[str]:
-    """Reads a cluster, asks, and prints.
+    """Reads a cluster, asks, and prints. A live one is read again where a way fails: it may have changed meanwhile.
 
     Args:
-        read: reads it, once the question is one.
-        live: whether it may have changed while it was read: then it is read again where a way fails.
         given: the fields `from`, `to` and `proto`; `src` and `dst` stand for addresses in the first two.
         shown: `text`, `json` or `yaml`; None for text, or for nothing beside a page.
         html: the file of the page; None for none.
         summary: how each way ends, and not its hops.
-        namespace: of names that say none; "" for the only one that has such a name.
 
     Returns:
         What becomes of the packet on each way that may be, as a verdict.
@@ -66,8 +56,8 @@ def trace_hosts(
         raise click.UsageError("a way over all hosts needs --from and --to")
 
     def ask() -> tuple[KnownNetwork, PathQuestion, Sequence[Journey]]:
-        network = KnownNetwork(read())
-        asked = read_question(network, sender, receiver, given.get("proto"), namespace)
+        network = KnownNetwork(sources.read_cluster())
+        asked = read_question(network, sender, receiver, given.get("proto"), sources.namespace or "")
         ways = known_journeys(
             network, asked.client, asked.destination, asked.protocol, source=asked.source, source_port=sport
         )
@@ -81,7 +71,7 @@ def trace_hosts(
         return _failures(found)
 
     first = _failures(found)
-    moving = len(first) - len(what_stays(first, again)) if live else 0
+    moving = len(first) - len(what_stays(first, again)) if Kind.SNAPSHOT not in sources.kinds else 0
     assumed, missing = assumed_on_the_way(network, found), missing_on_the_way(network, found)
     unseen = unseen_on_the_way(network, found)
     verdicts = [VERDICTS[each.end] for each in found if each.probability]
