@@ -22,8 +22,10 @@ class ProcessError(KproxyError):
     """A process ended before its work did."""
 
 
-def in_processes(function: Callable[[Item], Found], items: Sequence[Item], processes: int = 0) -> list[Found]:
-    """As `map`, in as many processes as there are processors, or as given.
+def in_processes(
+    function: Callable[[Item], Found], items: Sequence[Item], processes: int = 0, name: str = "the audit"
+) -> list[Found]:
+    """As `map`, in as many processes as there are processors, or as given. `name` is what messages call the work.
 
     Raises:
         ProcessError: one was killed. Whatever `function` raises.
@@ -38,7 +40,7 @@ def in_processes(function: Callable[[Item], Found], items: Sequence[Item], proce
     try:
         return list(workers.map(_call, items))
     except BrokenProcessPool as error:
-        raise ProcessError("a process of the audit was killed: is there too little memory?") from error
+        raise ProcessError(f"a process of {name} was killed: is there too little memory?") from error
     except BaseException:
         for child in multiprocessing.active_children():
             child.terminate()

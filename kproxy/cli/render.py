@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
 import msgspec
 
-from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
+from kproxy.api import Manifests
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES, KubeProxyConfiguration
 from kproxy.cli.documents import text_of
 from kproxy.cli.objects import RenderChoices
 from kproxy.cli.options import one_family, rendering_options, tell_unused_options
-from kproxy.cli.output import check_is_file, report_note, working, write_output
+from kproxy.cli.output import OutputError, check_is_file, report_note, working, write_files, write_output
+from kproxy.cli.processes import in_processes
 from kproxy.cli.sources import ONLY_NAMESPACE, Sources, sources
 from kproxy.cluster.completeness import remark_claimed_twice
 from kproxy.cluster.rendered import render_node
 from kproxy.errors import InputError
-from kproxy.render import Rendered, RenderedTarget, select_target
+from kproxy.render import Features, Rendered, RenderedTarget, Target, select_target
+from kproxy.render.golden import files_of
 from kproxy.render.ipvs.node import RenderedIpvs
 from kproxy.render.provenance import object_record, rule_record
 from kproxy.services import IPFamily
@@ -45,10 +52,20 @@ FORMATS = ("save", "restore", "json", "yaml", *IPVS_FORMATS)
 )  # fmt: skip
 @click.option("-t", "--table", metavar="TABLE", help="With --format json, yaml: only this table.")
 @click.option("--chain", metavar="NAME", help="With --format json, yaml: only this chain.")
+@click.option("--all-nodes", is_flag=True, help="Render every Node, both families, into --output-dir.")
 @click.option(
-    "--nft", type=click.Choice(["1.0.6", "1.1.3"]), default="1.0.6", show_default=True,
+    "--output-dir",
+    metavar="DIR",
+    help="With --all-nodes: gets NODE.v4.save and NODE.v6.save for each, in nftables mode .nft for .save, in ipvs mode "
+    ".ipset, .ipvsadm and .addresses, too.",
+)
+@click.option(
+    "--nft",
+    type=click.Choice(["1.0.6", "1.1.3"]),
+    default="1.0.6",
+    show_default=True,
     help="In nftables mode, the release of nft whose listing save is: Debian 12's or 13's.",
-)  # fmt: skip
+)
 def command(
     sources: Sources,
     how: RenderChoices,
@@ -57,6 +74,8 @@ def command(
     output: str | None,
     table: str | None,
     chain: str | None,
+    all_nodes: bool,
+    output_dir: str | None,
     nft: str,
 ) -> None:
     """Render the rules that kube-proxy v1.36 would program on a node.
@@ -90,7 +109,15 @@ def command(
       kproxy render manifests/@n1 --config kube-proxy.yaml -6 --format restore
       kproxy render cluster.yaml --format yaml -t nat --chain KUBE-SERVICES
       kproxy render cluster.yaml --mode ipvs --format ipvsadm
+      kproxy render cluster.yaml --all-nodes --output-dir rules/
     """
+    node = sources.node
+    if all_nodes != (output_dir is not None):
+        raise click.UsageError("--all-nodes and --output-dir go together")
+    if all_nodes and (node or output or family or output_format != "save"):
+        raise click.UsageError(
+            "--all-nodes writes the save form of every Node and family: no --node, -4, -6, -o, --format"
+        )
     if (table or chain) and output_format not in ("json", "yaml"):
         raise click.UsageError("-t and --chain narrow --format json and yaml only")
     # A run makes many objects and next to no garbage: the cycle collector would take a fifth of the time for nothing.
@@ -105,7 +132,10 @@ def command(
     tell_unused_options(config.mode)
     for remark in remark_claimed_twice(cluster):
         report_note(remark)
-    target = select_target(cluster.nodes, config, sources.node)
+    if output_dir is not None:
+        _render_all_nodes(cluster, config, how.features, Path(output_dir), nft)
+        return
+    target = select_target(cluster.nodes, config, node)
     with working("rendering"):
         rendered = render_node(target, family or target.primary_family(config), cluster, config, how.features)
         text = _format(rendered, output_format, table, chain, nft)
@@ -152,3 +182,29 @@ def _check_narrowing(rendered: RenderedTarget | RenderedIpvs, table: str | None,
         raise InputError(f"there are no rules in table {table!r}; there are in {', '.join(names)}")
     if chain is not None and not any(ruleset.chain(name, chain) for name in names if table in (None, name)):
         raise InputError(f"there is no chain {chain!r}{f' in table {table}' if table else ''}")
+
+
+def _render_all_nodes(
+    cluster: Manifests, config: KubeProxyConfiguration, features: Features, directory: Path, nft: str
+) -> None:
+    if not cluster.nodes:
+        raise InputError("--all-nodes: the cluster has no Node")
+    jobs = [(node, family) for node in cluster.nodes for family in IPFamily]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=directory, prefix=".kproxy-") as staging, working("rendering"):
+
+            def render(number: int) -> list[str]:
+                node, family = jobs[number]
+                target = Target(node.metadata.name, node)
+                texts = files_of(node, render_node(target, family, cluster, config, features), nft)
+                write_files({Path(staging) / name: text for name, text in texts.items()})
+                return [*texts]
+
+            names = [name for done in in_processes(render, range(len(jobs)), name="render") for name in done]
+            if any((directory / name).is_dir() for name in names):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            for name in names:
+                os.replace(Path(staging) / name, directory / name)
+    except OSError as error:
+        raise OutputError(f"cannot write to {directory}: {error.strerror or error}") from error

@@ -24,9 +24,9 @@ PATTERNS = {MODE_IPTABLES: ("*.save",), MODE_NFTABLES: ("*.nft",), MODE_IPVS: ("
 """The files of expected rules, by mode: those of IPVS mode have a folder of their own."""
 
 
-def _files_of(node: Node, rendered: Rendered) -> dict[str, str]:
-    """A node's rules of one family, by file name: `NODE.v4.save`, in nftables mode `NODE.v4.nft`, as nft 1.0.6 lists
-    it; in IPVS mode beside `.save` `NODE.v4.ipset`, `.ipvsadm` and `.addresses`."""
+def files_of(node: Node, rendered: Rendered, release: str = "1.0.6") -> dict[str, str]:
+    """A node's rules of one family, by file name: `NODE.v4.save`, in nftables mode `NODE.v4.nft`, as nft of `release`
+    lists it; in IPVS mode beside `.save` `NODE.v4.ipset`, `.ipvsadm` and `.addresses`."""
     stem = f"{node.metadata.name}.v{rendered.options.family.version}"
     if isinstance(rendered, RenderedTarget):
         return {f"{stem}.save": rendered.save_text}
@@ -37,7 +37,7 @@ def _files_of(node: Node, rendered: Rendered) -> dict[str, str]:
             f"{stem}.ipvsadm": rendered.ipvsadm_text,
             f"{stem}.addresses": rendered.addresses_text,
         }
-    return {f"{stem}.nft": rendered.save_text()}
+    return {f"{stem}.nft": rendered.save_text(release)}
 
 
 def golden_texts(
@@ -48,7 +48,7 @@ def golden_texts(
     features: Features | None = None,
     service_cidrs: Iterable[ServiceCIDR] = (),
 ) -> dict[str, str]:
-    """The texts of every node and family in the configuration's mode, by file name (`_files_of`), with the folder in
+    """The texts of every node and family in the configuration's mode, by file name (`files_of`), with the folder in
     which golden files of the mode are.
 
     Raises:
@@ -61,7 +61,7 @@ def golden_texts(
         target = Target(node.metadata.name, node)
         for family in IPFamily:
             found = render_in_mode(target, family, services, endpoint_slices, config, features, service_cidrs)
-            texts |= {f"{folder}{name}": text for name, text in _files_of(node, found).items()}
+            texts |= {f"{folder}{name}": text for name, text in files_of(node, found).items()}
     if not texts:
         raise NodeError("the cluster has no Node, so there is no node to render rules for")
     return texts

@@ -19,9 +19,9 @@ from kproxy.cli.diff.sources import Choices, SideInput
 from kproxy.cli.evidence import assume_option, exit_with, unseen_lines
 from kproxy.cli.objects import Reads, RenderChoices
 from kproxy.cli.options import SecondsRange, both_families, feature_option, mode_option, tell_unused_features
-from kproxy.cli.output import working, write_files, write_result
+from kproxy.cli.output import report_note, working, write_files, write_report, write_result
 from kproxy.cli.sources import Sources, object_options, read_allocate
-from kproxy.cluster.evidence.unseen import Assumed, Unseen, lacking_both, suspected
+from kproxy.cluster.evidence.unseen import Assumed, Unseen, headlines, lacking_both, suspected
 from kproxy.cluster.hosts import read_host
 from kproxy.cluster.sources import Kind, read_name
 from kproxy.dataplane.model.errors import BoundReachedError
@@ -71,6 +71,7 @@ MOST: Final = 20
     "--memory", type=click.IntRange(16), metavar="MIB",
     help=f"End at so much memory, and say how far it came. Default: {MEMORY}, or three quarters of what there is.",
 )  # fmt: skip
+@click.option("--text", is_flag=True, help="Compare the texts only, as diff -u does.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Show so many differences.")
 @click.option("--all", "everything", is_flag=True, help="Put every difference into words and show it.")
 @click.option("-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text")
@@ -95,6 +96,7 @@ def command(
     assumed: Assumed,
     timeout: float,
     memory: int | None,
+    text: bool,
     most: int,
     everything: bool,
     output_format: str,
@@ -140,6 +142,8 @@ def command(
         other = one
     if one == other == "-":
         raise click.UsageError("only one side can be standard input")
+    if text and (output_format != "text" or html is not None):
+        raise click.UsageError("--text goes with neither -o json, -o yaml nor --html")
     names = (read_name(one), read_name(other))
     rendered = (names[0].is_rendered, names[1].is_rendered)
     kinds = {each.kind for each in names}
@@ -181,6 +185,12 @@ def command(
     first, second = (SideRules.together([rules[each][number] for each in chosen]) for number in (0, 1))
     same = frozenset().union(*taken.values())
     gaps = list(dict.fromkeys([*(gap for pair in unseen.values() for side in pair for gap in side), *lost]))
+    if text:
+        for line in headlines(lost):
+            report_note(line)
+        _print_text((first, second), labels)
+        exit_with(found=False, undecided=False, unseen=lost)
+        return
     from kproxy.cli.diff.text import comparison_text
     from kproxy.dataplane.compare.compare import EXAMINED, Comparison, Undecided, compare, comparison_record
 
@@ -244,6 +254,15 @@ def _families(
         for own, rival in zip(gaps, (other, one), strict=True):
             lost += own if rival.has_file_of(family) else ()
     return there, chosen, lost
+
+
+def _print_text(rulesets: tuple[SideRules, SideRules], labels: tuple[str, str]) -> None:
+    from kproxy.cli.diff.text import text_difference
+
+    lines = list(text_difference(rulesets, labels))
+    write_report(lines, fold=False)
+    if lines:
+        raise click.exceptions.Exit(1)
 
 
 class Bound:

@@ -14,8 +14,12 @@ from kproxy.dataplane.compare.compare import Comparison
 from kproxy.dataplane.compare.difference import Cause, Difference
 from kproxy.dataplane.compare.witness import Situation
 from kproxy.dataplane.model.packet import LOCAL
+from kproxy.dataplane.symbolic.host_rules import SideRules
+from kproxy.netfilter import Ruleset
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
+from kproxy.netfilter.nftables.style import Style
+from kproxy.netfilter.nftables.text import print_nft
 from kproxy.words import counted
 
 SIDES = ("A", "B")
@@ -193,3 +197,25 @@ def _path(outcome: Outcome) -> str:
         else:
             parts.append((step.table, [rule]))
     return "; ".join(f"{table} {', '.join(rules)}" for table, rules in parts) or "no rule matches"
+
+
+def text_difference(rulesets: Sequence[SideRules], labels: Sequence[str]) -> Iterator[str]:
+    """A unified diff of what iptables-save and nft would print: counters and comment lines left out."""
+    first, second = ([*_save_lines(ruleset)] for ruleset in rulesets)
+    for line in difflib.unified_diff(first, second, labels[0], labels[1], n=1, lineterm=""):
+        colour = {"-": "red", "+": "green", "@": "cyan"}.get(line[0])
+        yield click.style(line, fg=colour) if colour else line
+
+
+def _save_lines(rules: SideRules) -> Iterator[str]:
+    for ruleset in rules.rulesets:
+        yield from _saved(ruleset)
+    yield from print_nft(rules.nftables, Style(stateless=True)).splitlines()
+
+
+def _saved(ruleset: Ruleset) -> Iterator[str]:
+    for table in ruleset.in_save_order().tables:
+        yield f"*{table.name}"
+        yield from (f":{chain.name} {chain.policy or '-'}" for chain in table.chains)
+        yield from (rule.to_restore(chain.name) for chain in table.chains for rule in chain.rules)
+        yield "COMMIT"

@@ -47,7 +47,7 @@ def test_nftables_mode(kproxy: Run) -> None:
     assert "add element ip kube-proxy nodeport-ips { 192.168.49.2 }\n" in other.stdout
 
 
-def test_nftables_mode_saves_what_nft_lists(kproxy: Run) -> None:
+def test_nftables_mode_saves_what_nft_lists(kproxy: Run, tmp_path: Path) -> None:
     rendered = render_nftables(CLUSTERS[0], IPFamily.IPV4)
     done = kproxy("render", *NFT, "-4")
     assert (done.returncode, done.stderr) == (0, "")
@@ -56,6 +56,10 @@ def test_nftables_mode_saves_what_nft_lists(kproxy: Run) -> None:
     trixie = kproxy("render", *NFT, "-4", "--nft", "1.1.3").stdout
     assert trixie == rendered.save_text("1.1.3")
     assert "hook output priority dstnat; policy accept;" in trixie
+    listing = kproxy("render", *NFT[:-2], "--all-nodes", "--output-dir", tmp_path / "rules")
+    assert listing.returncode == 0
+    assert (tmp_path / "rules" / "node-0.v4.nft").read_text() == done.stdout
+    assert len(list((tmp_path / "rules").iterdir())) == 2 * len(list((tmp_path / "rules").glob("*.v6.nft")))
 
 
 def test_nftables_mode_lists_objects_with_provenance(kproxy: Run) -> None:
@@ -107,6 +111,11 @@ def test_ipvs_mode(kproxy: Run, tmp_path: Path) -> None:
     assert "net.ipv4.vs.conntrack = 1" in {each["text"] for each in records}
     narrowed = json.loads(kproxy("render", *IPVS, "--format", "json", "--chain", "KUBE-LOAD-BALANCER").stdout)
     assert {(each["table"], each["chain"]) for each in narrowed} == {("nat", "KUBE-LOAD-BALANCER")}
+    done = kproxy("render", *IPVS[:4], "--all-nodes", "--output-dir", tmp_path / "out")
+    assert done.returncode == 0
+    assert (tmp_path / "out" / "node-0.v4.ipvsadm").read_text() == rendered.ipvsadm_text
+    ends = {path.name.partition(".")[2] for path in (tmp_path / "out").iterdir()}
+    assert ends == {f"v{version}.{end}" for version in (4, 6) for end in ("save", "ipset", "ipvsadm", "addresses")}
 
 
 def test_restore_and_families(kproxy: Run) -> None:
@@ -167,6 +176,7 @@ def test_json_lists_rules_with_provenance(kproxy: Run) -> None:
         (("--feature", "nope=on"), "'nope' is not a feature"),
         (("--feature", "nfacct=yes"), "a feature is on or off"),
         (("--format", "ipset"), "--format ipset is for ipvs mode, and the mode is iptables"),
+        (("--all-nodes",), "go together"),
         (("--format", "xml"), "xml"),
     ],
 )
@@ -284,6 +294,20 @@ def test_the_node_comes_from_the_configuration_or_is_the_only_one(kproxy: Run, t
     assert "has no Node: say with --node" in nobody.stderr
 
 
+def test_all_nodes(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    arguments = ("-f", case / "cluster.yaml", "--config", case / "config.yaml")
+    done = kproxy("render", *arguments, "--all-nodes", "--output-dir", "out/rules")
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "out/rules").iterdir())
+    assert names == sorted(f"node-{i}.v{v}.save" for i in range(len(names) // 2) for v in (4, 6))
+    assert len(names) >= 4
+    for name in names:
+        node, family = name.split(".")[0], name.split(".")[1]
+        one = kproxy("render", *arguments, "--node", node, f"-{family[1]}")
+        assert (tmp_path / "out/rules" / name).read_text() == one.stdout
+
+
 def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
     command = [*KPROXY, "render", *map(str, MINI)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -318,6 +342,17 @@ def test_a_closed_stdin_holds_no_objects() -> None:
 def in_shell(*arguments: str | Path, redirection: str) -> subprocess.CompletedProcess[str]:
     command = " ".join(f"'{part}'" for part in (*KPROXY, *arguments))
     return subprocess.run(["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False)
+
+
+def test_all_nodes_writes_all_or_nothing(kproxy: Run, tmp_path: Path) -> None:
+    case = CLUSTERS[6]
+    (tmp_path / "out" / "node-0.v4.save").mkdir(parents=True)
+    done = kproxy(
+        "render", "-f", case / "cluster.yaml", "--config", case / "config.yaml", "--all-nodes", "--output-dir", "out"
+    )
+    assert done.returncode == 1
+    assert "cannot write to out: Is a directory" in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["node-0.v4.save"]
 
 
 @pytest.mark.parametrize("name", ["json", "yaml", "save"])

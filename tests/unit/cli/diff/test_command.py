@@ -54,6 +54,8 @@ def test_names_comments_counters_and_the_order_of_disjoint_rules_are_no_differen
     assert "OTHER-SVC" in path.read_text()
     done = kproxy("diff", RULES, path, "-o", "json")
     assert (done.returncode, json.loads(done.stdout)["alike"]) == (0, True), done.stdout
+    # The texts do differ.
+    assert kproxy("diff", RULES, path, "--text").returncode == 1
 
 
 def test_a_difference_with_its_witness_and_both_traces(kproxy: Run, without_endpoint: Path) -> None:
@@ -102,6 +104,17 @@ def test_a_witness_is_what_trace_says(kproxy: Run, without_endpoint: Path) -> No
         done = kproxy("trace", "--rules", path, "--local-ip", "192.168.49.2", *packet, "-o", "json")
         traced = {(item["probability"], item["dst"]) for item in json.loads(done.stdout)["outcomes"]}
         assert traced == {(item["probability"], item["dst"]) for item in witness[side]}
+
+
+def test_text(kproxy: Run, without_endpoint: Path) -> None:
+    done = kproxy("diff", RULES, without_endpoint, "--text")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"--- {RULES}", f"+++ {without_endpoint}"]
+    assert [line[:1] for line in lines[2:]].count("-") == 4  # the jump, the chain and its two rules
+    assert [line[:1] for line in lines[2:]].count("+") == 0
+    same = kproxy("diff", RULES, RULES, "--text")
+    assert (same.returncode, same.stdout) == (0, "")
 
 
 def test_rules_against_manifests(kproxy: Run) -> None:
@@ -162,6 +175,8 @@ def test_both_families_are_compared_where_both_are_there(kproxy: Run, filtered: 
     answer = json.loads(kproxy("diff", one, other, "-o", "json").stdout)
     assert (answer["alike"], answer["families"]) == (False, ["IPv4", "IPv6"])
     assert {each["family"] for each in answer["differences"]} == {"IPv6"}
+    swapped = kproxy("diff", one, other, "--text")
+    assert (swapped.returncode, "-A INPUT -s 2001:db8::8/128 -j DROP" in swapped.stdout) == (1, True)
     same = kproxy("diff", one, one)
     assert (same.returncode, "alike: every packet is treated the same\n" in same.stdout) == (0, True)
     for option, code, said in (
@@ -189,6 +204,8 @@ def test_a_family_of_which_one_side_has_no_file_was_not_seen(kproxy: Run, filter
         text = kproxy("diff", *sides)
         assert "not decided: " in text.stdout
         assert f"not seen: nft iptables of {host} IPv6: there is no file of these rules" in text.stdout
+        texts = kproxy("diff", *sides, "--text")
+        assert (texts.returncode, texts.stdout, "not seen: nft iptables" in texts.stderr) == (2, "", True)
         assert kproxy("diff", *sides, "-4").returncode == 0
         assert kproxy("diff", *sides, "--assume", "complete").returncode == 1
 
@@ -290,6 +307,8 @@ def test_bad_rules(kproxy: Run, tmp_path: Path, content: str, said: str) -> None
         ((RULES, RULES, "--config-a", ""), "go with manifests"),
         ((RULES, RULES, "--variant", "nft"), "No such option '--variant'"),
         ((RULES, RULES, "-6"), "IPv4"),
+        ((RULES, RULES, "--text", "-o", "json"), "--text goes with neither"),
+        ((RULES, RULES, "--text", "--html", "x.html"), "--text goes with neither"),
         ((RULES,), "Missing argument"),
     ],
 )
@@ -310,7 +329,7 @@ def test_the_modes_of_one_cluster(kproxy: Run) -> None:
     # An option of one mode says something as long as one side is in that mode.
     note = "note: --feature random-fully says nothing in nftables mode: it is for iptables and ipvs mode\n"
     for option in ("--mode", "--mode-b"):
-        told = kproxy("diff", side, side, option, "nftables", "--feature", "random-fully=off")
+        told = kproxy("diff", side, side, option, "nftables", "--text", "--feature", "random-fully=off")
         assert (note in told.stderr) is (option == "--mode")
     wrong = kproxy("diff", RULES, side, "--mode-a", "nftables")
     assert (wrong.returncode, "--mode-a" in wrong.stderr) == (2, True)
