@@ -269,11 +269,11 @@ class OverlayAgent:
 
     def _writes_iptables(self) -> bool:
         rules = self._settings.rules
-        return (rules.ip_masq or rules.forward) and not rules.nftables
+        return rules.ip_masq or rules.forward
 
     def _lacking(self, seen: CurrentRules) -> list[str]:
         rules = self._settings.rules
-        if rules.ip_masq and not rules.nftables and seen.firewall.main is None:
+        if rules.ip_masq and seen.firewall.main is None:
             return ["what pods send out of the pod network is not masqueraded: iptables is not installed"]
         return []
 

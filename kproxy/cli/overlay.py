@@ -105,7 +105,6 @@ _RULES: Final = (
         "--iptables-forward-rules/--no-iptables-forward-rules", default=True, show_default=True,
         help="Accept what pods send and get in iptables' FORWARD chain, whatever its policy is.",
     ),
-    click.option("--nftables", is_flag=True, help="Masquerade with native nftables rules instead of iptables."),
     click.option(
         "--cluster-cidr", metavar="CIDR[,CIDR]", type=CidrList(),
         help="The ranges of all pods. Default: the Nodes' podCIDRs, so that each new Node changes the rules.",
@@ -126,9 +125,9 @@ def _of_node(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
         def with_node(
             *, node: str, netns: str | None, kubeconfig: str | None, context: str | None, backend: str,
             mtu: int | None, underlay_mtu: int | None, ip_masq: bool = False, iptables_forward_rules: bool = True,
-            nftables: bool = False, cluster_cidr: tuple[Network, ...] | None = None, variant: str = "auto", **more: Any,
+            cluster_cidr: tuple[Network, ...] | None = None, variant: str = "auto", **more: Any,
         ) -> object:  # fmt: skip
-            rules = RuleSettings(ip_masq, iptables_forward_rules, nftables, cluster_cidr or ())
+            rules = RuleSettings(ip_masq, iptables_forward_rules, cluster_cidr or ())
             chosen = None if variant == "auto" else Variant(variant)
             settings = OverlaySettings(node, Backend(backend), underlay_mtu, mtu, rules=rules, variant=chosen)
             return function(node=_Node(netns, kubeconfig, context, settings), **more)

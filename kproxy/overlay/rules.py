@@ -13,26 +13,24 @@ Forwarding: what has a pod's address as its source or destination is accepted, w
 In iptables the jump to KPROXY-FWD is appended: kube-proxy's rules, which refuse traffic to Services without endpoints
 and drop what a load balancer's source ranges exclude, and network policies stand before it. Only a rule that refuses
 everything ends a chain for good, so the jump goes before such a rule. A native nftables chain could not help: accepting
-a packet ends that base chain only, and a drop in any other chain of the hook still counts. So forwarding is always
-accepted in iptables' own chains, those that drop.
+a packet ends that base chain only, and a drop in any other chain of the hook still counts. So forwarding is accepted in
+iptables' own chains, those that drop, whichever mode kube-proxy is in.
 """
 
 from __future__ import annotations
 
-import enum
 import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.ipam import Network
 from kproxy.overlay.nodes import OverlayNode
 
 POSTROUTING_CHAIN: Final = "KPROXY-POSTRTG"
 FORWARD_CHAIN: Final = "KPROXY-FWD"
-NFT_TABLE: Final = "kproxy-overlay"
-NFT_CHAIN: Final = "postrtg"
 MARK: Final = 0x4000
 """kube-proxy's, bit 14 (iptables.masqueradeBit), of what it is going to masquerade itself."""
 _MULTICAST: Final = {4: "224.0.0.0/4", 6: "ff00::/8"}
@@ -43,24 +41,17 @@ JUMPS: Final = {
 }
 
 
-class Writer(enum.Enum):
-    """Whose rules they are in the kernel."""
-
-    IPTABLES_NFT = "iptables-nft"
-    IPTABLES_LEGACY = "iptables-legacy"
-    NFTABLES = "nftables"
-
-
 class RuleChain(msgspec.Struct, frozen=True):
     """One of the overlay's chains of one family.
 
     Attributes:
+        variant: the iptables that it is written with.
         version: 4 or 6.
-        rules: as iptables-save prints them without `-A CHAIN`, or as nft does.
-        attached: whether packets come to it: by the one jump from `base`, or as the base chain of a hook.
+        rules: as iptables-save prints them without `-A CHAIN`.
+        attached: whether packets come to it by the one jump from `base`.
     """
 
-    writer: Writer
+    variant: Variant
     version: int
     table: str
     base: str
@@ -70,12 +61,12 @@ class RuleChain(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return ("rules", self.writer.value, str(self.version), self.table, self.chain)
+        return ("rules", self.variant.value, str(self.version), self.table, self.chain)
 
     def __str__(self) -> str:
         attached = "" if self.attached else f" (not where {self.base} needs it)"
         return (
-            f"{self.writer.value} IPv{self.version} {self.table} {self.chain}{attached} "
+            f"iptables-{self.variant.value} IPv{self.version} {self.table} {self.chain}{attached} "
             f"[{'; '.join(self.rules)}]"
         )  # fmt: skip
 
@@ -86,18 +77,16 @@ class RuleSettings(msgspec.Struct, frozen=True):
     Attributes:
         ip_masq: masquerade what pods send out of the pod network.
         forward: accept in FORWARD what pods send and get.
-        nftables: masquerade with native nftables rules, not iptables.
         cluster_cidrs: the ranges of all pods, beside the Nodes' podCIDRs.
     """
 
     ip_masq: bool = False
     forward: bool = True
-    nftables: bool = False
     cluster_cidrs: tuple[Network, ...] = ()
 
 
 class Firewall(msgspec.Struct, frozen=True):
-    """What there is on a node, by writer and IP version.
+    """What there is on a node, by variant and IP version.
 
     Attributes:
         main: the iptables to use; None if there is none.
@@ -105,9 +94,9 @@ class Firewall(msgspec.Struct, frozen=True):
         blocking: those whose FORWARD refuses what no rule accepts.
     """
 
-    main: Writer | None
-    random_fully: frozenset[tuple[Writer, int]]
-    blocking: frozenset[tuple[Writer, int]]
+    main: Variant | None
+    random_fully: frozenset[tuple[Variant, int]]
+    blocking: frozenset[tuple[Variant, int]]
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -117,7 +106,7 @@ class _Rule(msgspec.Struct, frozen=True):
     marked: bool = False
     unicast: bool = False
 
-    def iptables(self, version: int, comment: str, random_fully: bool) -> str:
+    def text(self, version: int, comment: str, random_fully: bool) -> str:
         words = [
             f"-s {self.source}" if self.source else "",
             f"-d {self.destination}" if self.destination else "",
@@ -125,17 +114,6 @@ class _Rule(msgspec.Struct, frozen=True):
             f"-m mark --mark {MARK:#x}/{MARK:#x}" if self.marked else "",
             f'-m comment --comment "{comment}" -j {self.verdict}',
             "--random-fully" if random_fully and self.verdict == "MASQUERADE" else "",
-        ]
-        return " ".join(filter(None, words))
-
-    def nft(self, version: int) -> str:
-        protocol = "ip" if version == 4 else "ip6"
-        words = [
-            f"meta mark & {MARK:#x} == {MARK:#x}" if self.marked else "",
-            f"{protocol} saddr {self.source}" if self.source else "",
-            f"{protocol} daddr {self.destination}" if self.destination else "",
-            f"{protocol} daddr != {_MULTICAST[version]}" if self.unicast else "",
-            "masquerade fully-random" if self.verdict == "MASQUERADE" else self.verdict.lower(),
         ]
         return " ".join(filter(None, words))
 
@@ -159,19 +137,13 @@ def plan_rules(
     found = []
     for version, cidr in sorted(own.pod_cidrs.items()):
         ranges = pod_ranges([own, *others], version, settings.cluster_cidrs)
-        if settings.ip_masq:
+        if settings.ip_masq and firewall.main is not None:
             rules = _masquerading(cidr, ranges)
-            if settings.nftables:
-                texts = tuple(rule.nft(version) for rule in rules)
-                found.append(RuleChain(Writer.NFTABLES, version, NFT_TABLE, "postrouting", NFT_CHAIN, texts))
-            elif firewall.main is not None:
-                found.append(_chain(firewall, firewall.main, version, "nat", "POSTROUTING", POSTROUTING_CHAIN, rules))
+            found.append(_chain(firewall, firewall.main, version, "nat", "POSTROUTING", POSTROUTING_CHAIN, rules))
         if settings.forward:
             rules = [rule for item in ranges for rule in (_Rule("ACCEPT", item), _Rule("ACCEPT", destination=item))]
-            for writer in (Writer.IPTABLES_NFT, Writer.IPTABLES_LEGACY):
-                main = writer is firewall.main and not settings.nftables
-                if main or (writer, version) in firewall.blocking:
-                    found.append(_chain(firewall, writer, version, "filter", "FORWARD", FORWARD_CHAIN, rules))
+            variants = [each for each in Variant if each is firewall.main or (each, version) in firewall.blocking]
+            found += [_chain(firewall, each, version, "filter", "FORWARD", FORWARD_CHAIN, rules) for each in variants]
     return tuple(found)
 
 
@@ -187,9 +159,9 @@ def _masquerading(own: Network, ranges: Sequence[Network]) -> list[_Rule]:
 
 
 def _chain(
-    firewall: Firewall, writer: Writer, version: int, table: str, base: str, chain: str, rules: Sequence[_Rule]
+    firewall: Firewall, variant: Variant, version: int, table: str, base: str, chain: str, rules: Sequence[_Rule]
 ) -> RuleChain:
-    random_fully = (writer, version) in firewall.random_fully
+    random_fully = (variant, version) in firewall.random_fully
     comment = _COMMENTS["ACCEPT" if chain == FORWARD_CHAIN else "MASQUERADE"]
-    texts = tuple(rule.iptables(version, comment, random_fully) for rule in rules)
-    return RuleChain(writer, version, table, base, chain, texts)
+    texts = tuple(rule.text(version, comment, random_fully) for rule in rules)
+    return RuleChain(variant, version, table, base, chain, texts)

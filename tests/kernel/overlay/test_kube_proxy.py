@@ -108,12 +108,9 @@ def masqueraded(network: Network, variant: str, family: int, chain: str) -> int:
 def test_what_kube_proxy_marks_is_masqueraded_by_kube_proxy(
     network: Network, tmp_path: Path, way: str, proxy_first: bool
 ) -> None:
-    variant = "nft" if way == "nftables" else way
     steps: list[Callable[[], object]] = [
-        lambda: program(
-            network, tmp_path, variant, service("out", 10, OUTSIDE, "UDP"), iptables={"masqueradeAll": True}
-        ),
-        lambda: network.keep_rules(1, WAYS[way][0], Variant(variant)),
+        lambda: program(network, tmp_path, way, service("out", 10, OUTSIDE, "UDP"), iptables={"masqueradeAll": True}),
+        lambda: network.keep_rules(1, *WAYS[way]),
     ]
     for step in steps if proxy_first else reversed(steps):
         step()
@@ -125,12 +122,11 @@ def test_what_kube_proxy_marks_is_masqueraded_by_kube_proxy(
                 there.sendto(data, sender)
                 assert here.recv(100) == data
                 assert sender[0] == NODES[family]
-            assert masqueraded(network, variant, family, "KUBE-POSTROUTING") == 1
-            if way != "nftables":
-                assert masqueraded(network, variant, family, "KPROXY-POSTRTG") == 0
+            assert masqueraded(network, way, family, "KUBE-POSTROUTING") == 1
+            assert masqueraded(network, way, family, "KPROXY-POSTRTG") == 0
             # What it does not mark, the overlay does.
             assert ask(network.pod[1], "", outside, OUTSIDE[family], family)
-            assert masqueraded(network, variant, family, "KUBE-POSTROUTING") == 1
+            assert masqueraded(network, way, family, "KUBE-POSTROUTING") == 1
 
 
 @pytest.mark.parametrize("proxy_first", [True, False], ids=["kube-proxy first", "overlay first"])
@@ -175,11 +171,10 @@ def test_a_node_port_leads_to_a_pod_of_another_node(network: Network, tmp_path: 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_pod_reaches_an_api_server_that_is_no_overlay_node(network: Network, tmp_path: Path, way: str) -> None:
-    variant = "nft" if way == "nftables" else way
     with outside_host(network) as outside, api_server(outside, tmp_path) as url:
         with pytest.raises(OSError, match="timed out"):
             network.pod[1].call(version_of, url, 1)
-        network.keep_rules(1, WAYS[way][0], Variant(variant))
+        network.keep_rules(1, *WAYS[way])
         assert b"gitVersion" in network.pod[1].call(version_of, url, 30)
 
 

@@ -1,4 +1,4 @@
-"""The overlay's rules in the kernel: masquerading and forwarding, by iptables of either variant and by nftables."""
+"""The overlay's rules in the kernel: masquerading and forwarding, by iptables of either variant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kproxy.linux.namespace import Namespace
 from kproxy.linux.pod.overlay_rules import OverlayRules
 from kproxy.linux.process import run
 from kproxy.netfilter.hooks import Variant
-from kproxy.overlay.rules import RuleSettings, Writer
+from kproxy.overlay.rules import RuleSettings
 from tests.support.cni.client import ip
 from tests.support.overlay.network import (
     ALL,
@@ -92,8 +92,6 @@ def test_traffic_inside_of_the_cluster_keeps_its_addresses(network: Network, out
             ask(network.node[1], NODES[family], network.pod[2], pod_ip(2, family), family, bind=True) == VTEPS[family]
         )
     # Who does know the way to pods is seen by them as what it is.
-    for number, name in ((1, network.names["n1"]), (2, network.names["n2"])):
-        del number, name
     subprocess_route(outside, "add", "10.244.1.0/24", "192.168.9.1")
     subprocess_route(outside, "add", "fd00:10:244:1::/64", "fd00:9::1")
     for family in (4, 6):
@@ -110,7 +108,7 @@ def subprocess_route(namespace: Namespace, verb: str, destination: str, gateway:
 def test_pods_are_reached_through_a_forward_chain_that_drops(
     network: Network, outside: Namespace, way: str, dropping: str
 ) -> None:
-    """Also where the rules are written with the other variant, or natively: what drops must accept."""
+    """Also where the rules are written with the other variant: what drops must accept."""
     for number in (1, 2):
         for family in (4, 6):
             iptables(network, number, dropping, family, "-P", "FORWARD", "DROP")
@@ -124,11 +122,9 @@ def test_pods_are_reached_through_a_forward_chain_that_drops(
         assert ask(network.pod[1], "", outside, OUTSIDE[family], family) == NODES[family]
         iptables(network, 1, dropping, family, "-P", "FORWARD", "ACCEPT")
     network.keep_rules(1, *WAYS[way])
-    places = {(chain.writer.value, chain.table) for chain in OverlayRules(network.node[1]).read().chains}
-    assert (f"iptables-{dropping}", "filter") in places or dropping != way, (
-        "no longer needed where it is not the main one"
-    )
-    assert len(places) == (1 if way == "nftables" else 2)
+    places = {(chain.variant.value, chain.table) for chain in OverlayRules(network.node[1]).read().chains}
+    assert (dropping, "filter") in places or dropping != way, "no longer needed where it is not the main one"
+    assert len(places) == 2
 
 
 @pytest.mark.parametrize("variant", ["nft", "legacy"])
@@ -202,39 +198,18 @@ def test_damage_to_the_rules_is_reported_and_mended(network: Network, variant: s
     assert everything(network, 1) == before
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        ["flush", "chain", "ip", "kproxy-overlay", "postrtg"],
-        ["insert", "rule", "ip", "kproxy-overlay", "postrtg", "udp", "dport", "9", "return"],
-        ["add", "chain", "ip", "kproxy-overlay", "other"],
-        ["delete", "table", "ip", "kproxy-overlay"],
-    ],
-    ids=" ".join,
-)
-def test_damage_to_the_nftables_table_is_reported_and_mended(network: Network, damage: list[str]) -> None:
-    way = WAYS["nftables"]
-    network.keep_rules(1, *way)
-    before = everything(network, 1)
-    network.node[1].call(lambda: subprocess.run(["nft", *damage], check=True))
-    assert len(network.rule_drift(1, *way)) == 1
-    network.keep_rules(1, *way)
-    assert network.rule_drift(1, *way) == []
-    assert everything(network, 1) == before
-
-
 def test_other_options_leave_nothing_of_the_former_ones(network: Network) -> None:
     for variant in ("nft", "legacy"):
         iptables(network, 1, variant, 4, "-A", "FORWARD", "-s", "198.51.100.7", "-j", "DROP")
     before = everything(network, 1)
-    writers = set()
+    variants = set()
     for way in (*WAYS.values(), WAYS["nft"], (NONE, None)):
         network.keep_rules(1, *way)
         assert network.rule_drift(1, *way) == []
         found = OverlayRules(network.node[1]).read().chains
-        assert len({chain.writer for chain in found}) == (0 if way[0] is NONE else 1)
-        writers |= {chain.writer for chain in found}
-    assert writers == set(Writer)
+        assert len({chain.variant for chain in found}) == (0 if way[0] is NONE else 1)
+        variants |= {chain.variant for chain in found}
+    assert variants == set(Variant)
     after = everything(network, 1)
     assert not [line for line in after if "kproxy" in line.lower()]
     assert [line for line in after if "198.51.100.7" in line] == [line for line in before if "198.51.100.7" in line]

@@ -28,11 +28,7 @@ NODES = {4: "192.168.9.1", 6: "fd00:9::1"}
 VTEPS = {4: "10.244.1.0", 6: "fd00:10:244:1::"}
 COMMANDS = {4: "iptables", 6: "ip6tables"}
 MASQ = RuleSettings(ip_masq=True)
-WAYS = {
-    "nft": (MASQ, Variant.NFT),
-    "legacy": (MASQ, Variant.LEGACY),
-    "nftables": (RuleSettings(ip_masq=True, nftables=True), None),
-}
+WAYS = {"nft": (MASQ, Variant.NFT), "legacy": (MASQ, Variant.LEGACY)}
 """The ways to write the overlay's rules: what `keep_rules` takes."""
 
 
@@ -76,7 +72,7 @@ class Network:
     ) -> list[Change]:
         """Brings a node's rules to the plan; what was different."""
         rules = OverlayRules(self.node[number], variant)
-        seen = rules.read(choose=not settings.nftables)
+        seen = rules.read()
         changes, problems = rules.apply(self._plan_rules(number, settings, members, seen), seen)
         assert [str(item) for item in problems] == []
         return changes
@@ -85,7 +81,7 @@ class Network:
         self, number: int, settings: RuleSettings, variant: Variant | None = None, members: Sequence[int] = (1, 2, 3)
     ) -> list[Change]:
         """What differs from the plan of the rules."""
-        seen = OverlayRules(self.node[number], variant).read(choose=not settings.nftables)
+        seen = OverlayRules(self.node[number], variant).read()
         return difference(self._plan_rules(number, settings, members, seen), seen.chains)
 
     def _plan_rules(

@@ -12,12 +12,13 @@ from kproxy.api.types.core import Node
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.netfilter import canonicalize_rule
 from kproxy.netfilter.family import Family
+from kproxy.netfilter.hooks import Variant
 from kproxy.overlay.nodes import OverlayNode, read_node
-from kproxy.overlay.rules import Firewall, RuleSettings, Writer, plan_rules, pod_ranges
+from kproxy.overlay.rules import Firewall, RuleSettings, plan_rules, pod_ranges
 from tests.support.overlay.network import node_object
 
-BOTH = frozenset((writer, version) for writer in (Writer.IPTABLES_NFT, Writer.IPTABLES_LEGACY) for version in (4, 6))
-NFT = Firewall(Writer.IPTABLES_NFT, BOTH, frozenset())
+BOTH = frozenset((variant, version) for variant in Variant for version in (4, 6))
+NFT = Firewall(Variant.NFT, BOTH, frozenset())
 
 
 def nodes(*numbers: int, families: tuple[int, ...] = (4, 6)) -> list[OverlayNode]:
@@ -50,16 +51,17 @@ def test_the_whole_plan_of_a_node() -> None:
 def test_the_range_of_all_pods_makes_the_rules_few_and_lasting() -> None:
     cidrs = (ipaddress.ip_network("10.244.0.0/16"), ipaddress.ip_network("fd00:10:244::/48"))
     own, *others = nodes(1, 2, 3)
-    settings = RuleSettings(ip_masq=True, nftables=True, cluster_cidrs=cidrs)
+    settings = RuleSettings(ip_masq=True, forward=False, cluster_cidrs=cidrs)
     four, six = plan_rules(own, others, settings, NFT)
+    masq = '-m comment --comment "kproxy overlay masq"'
     assert four.rules == (
-        "meta mark & 0x4000 == 0x4000 return",
-        "ip saddr 10.244.1.0/24 ip daddr 10.244.0.0/16 return",
-        "ip daddr 10.244.1.0/24 return",
-        "ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade fully-random",
-        "ip daddr 10.244.0.0/16 masquerade fully-random",
+        f"-m mark --mark 0x4000/0x4000 {masq} -j RETURN",
+        f"-s 10.244.1.0/24 -d 10.244.0.0/16 {masq} -j RETURN",
+        f"-d 10.244.1.0/24 {masq} -j RETURN",
+        f"-s 10.244.0.0/16 ! -d 224.0.0.0/4 {masq} -j MASQUERADE --random-fully",
+        f"-d 10.244.0.0/16 {masq} -j MASQUERADE --random-fully",
     )
-    assert six.rules[3] == "ip6 saddr fd00:10:244::/48 ip6 daddr != ff00::/8 masquerade fully-random"
+    assert six.rules[3] == f"-s fd00:10:244::/48 ! -d ff00::/8 {masq} -j MASQUERADE --random-fully"
     assert plan_rules(own, nodes(1, 2, 3, 4), settings, NFT) == (four, six), "a new Node changes nothing"
     stranger = read_node(Node(ObjectMeta("z"), ("192.168.77.0/24",)))
     assert "192.168.77.0/24" in " ".join(plan_rules(own, [stranger], settings, NFT)[0].rules), "no pod is left out"
@@ -79,33 +81,27 @@ def test_ranges_hold_every_pod_and_nothing_else(numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("settings", "firewall", "expected"),
     [
-        (RuleSettings(), NFT, [("iptables-nft", "filter")]),
+        (RuleSettings(), NFT, [("nft", "filter")]),
         (RuleSettings(forward=False), NFT, []),
-        (RuleSettings(ip_masq=True, forward=False), NFT, [("iptables-nft", "nat")]),
+        (RuleSettings(ip_masq=True, forward=False), NFT, [("nft", "nat")]),
         (RuleSettings(ip_masq=True), Firewall(None, frozenset(), frozenset()), []),
         (
             RuleSettings(),
-            Firewall(Writer.IPTABLES_NFT, BOTH, frozenset([(Writer.IPTABLES_LEGACY, 4)])),
-            [("iptables-nft", "filter"), ("iptables-legacy", "filter")],
+            Firewall(Variant.NFT, BOTH, frozenset([(Variant.LEGACY, 4)])),
+            [("nft", "filter"), ("legacy", "filter")],
         ),
-        (
-            RuleSettings(nftables=True),
-            Firewall(None, BOTH, frozenset([(Writer.IPTABLES_LEGACY, 4)])),
-            [("iptables-legacy", "filter")],
-        ),
-        (RuleSettings(nftables=True), Firewall(None, BOTH, frozenset([(Writer.IPTABLES_LEGACY, 6)])), []),
     ],
 )
 def test_rules_are_where_they_are_asked_for_or_needed(
     settings: RuleSettings, firewall: Firewall, expected: list[tuple[str, str]]
 ) -> None:
     (own,) = nodes(1, families=(4,))
-    assert [(item.writer.value, item.table) for item in plan_rules(own, [], settings, firewall)] == expected
+    assert [(item.variant.value, item.table) for item in plan_rules(own, [], settings, firewall)] == expected
 
 
 def test_an_iptables_that_is_too_old_chooses_ports_as_it_can() -> None:
     (own,) = nodes(1)
-    firewall = Firewall(Writer.IPTABLES_LEGACY, frozenset(), frozenset())
+    firewall = Firewall(Variant.LEGACY, frozenset(), frozenset())
     chains = plan_rules(own, [], RuleSettings(ip_masq=True), firewall)
     assert not [rule for chain in chains for rule in chain.rules if "random" in rule]
 
