@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -24,6 +24,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PREFIX: Final = "kp-lab-"
 """Of every namespace that a lab makes; the lab's name and a hyphen follow."""
+DEFAULT_NAME: Final = "lab"
+DEFAULT_NODES: Final = 3
 MAX_NODES: Final = 100
 FABRIC: Final = "fabric"
 """The name of the fabric's namespace, and of the bridge in it."""
@@ -41,18 +43,24 @@ POD_RANGES: Final = {4: "10.244.0.0/16", 6: "fd00:10:244::/48"}
 _FABRIC: Final = {4: ipaddress.ip_network("172.30.0.0/24"), 6: ipaddress.ip_network("fd00:172:30::/64")}
 _OUTSIDE: Final = {4: ipaddress.ip_network("203.0.113.0/24"), 6: ipaddress.ip_network("2001:db8:203::/64")}
 BALANCER_RANGES: Final = {4: ipaddress.ip_network("198.51.100.0/24"), 6: ipaddress.ip_network("2001:db8:198::/112")}
-FIXED_RANGES: Final = {family: (_FABRIC[family], _OUTSIDE[family], BALANCER_RANGES[family]) for family in (4, 6)}
-"""What every lab uses for its nodes, the outside and load balancers."""
 _FIRST_NODE: Final = 10
-HOST_BITS: Final = {4: 24, 6: 64}
+_HOST_BITS: Final = {4: 24, 6: 64}
 """The prefix length of a node's podCIDR, as kube-controller-manager's --node-cidr-mask-size has it."""
 
 
-class NodeSettings(msgspec.Struct, frozen=True):
-    """What a node registers with beside what every node has: labels, and taints as the API spells them."""
+class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node's taint, as the API has it."""
+
+    key: str = ""
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node registers with beside what every node has."""
 
     labels: dict[str, str] = {}
-    taints: tuple[dict[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 class LabSpec(msgspec.Struct, frozen=True):
@@ -66,22 +74,17 @@ class LabSpec(msgspec.Struct, frozen=True):
         backend: how pods of different nodes meet: `vxlan` or `host-gw`.
         mode: the proxies' mode.
         proxy: the fields of a KubeProxyConfiguration that the nodes' proxies shall have.
-        mtu: of the pods' interfaces and the overlay, in bytes; 0: what the network between the nodes leaves.
-        pod_subnets, service_subnets: ranges in place of the usual ones, one a family.
         settings: those of `node-1` and so on; nodes beyond them have none.
         dns: whether there is cluster DNS.
     """
 
     name: str
-    nodes: int = 3
+    nodes: int = DEFAULT_NODES
     ip_family: IpFamily = "ipv4"
     variant: Variant = "nft"
     backend: BackendName = "vxlan"
     mode: Mode = "iptables"
     proxy: dict[str, Any] = {}
-    mtu: int = 0
-    pod_subnets: tuple[str, ...] = ()
-    service_subnets: tuple[str, ...] = ()
     settings: tuple[NodeSettings, ...] = ()
     dns: bool = False
 
@@ -93,16 +96,11 @@ class LabSpec(msgspec.Struct, frozen=True):
     @property
     def pod_mtu(self) -> int:
         """Bytes; of two families what fits both, as the overlay's own plan has it."""
-        return self.mtu or self.most_mtu
-
-    @property
-    def most_mtu(self) -> int:
-        """The most bytes that pods' packets may have."""
         return min(overlay_mtu(Backend(self.backend), family, ETHERNET_MTU) for family in self.families)
 
     @property
     def service_cidrs(self) -> tuple[str, ...]:
-        return tuple(_range(family, self.service_subnets, SERVICE_RANGES) for family in self.families)
+        return tuple(SERVICE_RANGES[family] for family in self.families)
 
     @property
     def dns_addresses(self) -> tuple[str, ...]:
@@ -112,7 +110,7 @@ class LabSpec(msgspec.Struct, frozen=True):
     @property
     def pod_cidrs(self) -> tuple[str, ...]:
         """The ranges that all nodes' podCIDRs are in."""
-        return tuple(_range(family, self.pod_subnets, POD_RANGES) for family in self.families)
+        return tuple(POD_RANGES[family] for family in self.families)
 
     @property
     def fabric(self) -> str:
@@ -185,14 +183,10 @@ class NodePlan(msgspec.Struct, frozen=True):
         return int(self.name.rpartition("-")[2])
 
 
-def _range(family: int, given: Sequence[str], usual: Mapping[int, str]) -> str:
-    return next((cidr for cidr in given if family_of(cidr) == family), usual[family])
-
-
 def _pod_cidr(cidr: str, number: int) -> str:
     """The part of the pods' range that a node has: 10.244.3.0/24 for the third."""
     whole = ipaddress.ip_network(cidr)
-    bits = HOST_BITS[whole.version]
+    bits = _HOST_BITS[whole.version]
     return str(ipaddress.ip_network((int(whole.network_address) + (number << whole.max_prefixlen - bits), bits)))
 
 

@@ -27,9 +27,6 @@ nodes:
   taints: [{key: gpu, effect: PreferNoSchedule}]
 networking:
   ipFamily: dual
-  podSubnet: 10.64.0.0/16,fd00:64::/48
-  serviceSubnet: 10.65.0.0/20
-  mtu: 1400
 proxy:
   config: {iptables: {masqueradeBit: 12}}
 manifests: [more.yaml]
@@ -103,14 +100,14 @@ def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         nodes = {
             item["metadata"]["name"]: item for item in json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
         }
-        assert nodes["node-2"]["spec"]["podCIDRs"] == ["10.64.2.0/24", "fd00:64:0:2::/64"]
+        assert nodes["node-2"]["spec"]["podCIDRs"] == ["10.244.2.0/24", "fd00:10:244:2::/64"]
         assert nodes["node-2"]["spec"]["taints"] == [{"key": "gpu", "effect": "PreferNoSchedule"}]
         assert nodes["node-1"]["metadata"]["labels"]["disk"] == "ssd"
         assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in nodes.values()} == {"east"}
-        assert "mtu 1400" in lab.run("exec", "node-1", "--", "ip", "link", "show", "cni0")
+        assert "mtu 1430" in lab.run("exec", "node-1", "--", "ip", "link", "show", "cni0")
         assert "--set-xmark 0x1000/0x1000" in lab.run("exec", "node-1", "--", "iptables-save", "-t", "nat")
         ips = json.loads(lab.kubectl("get", "service", "web", "-o", "json"))["spec"]["clusterIPs"]
-        assert (ips[0].rpartition(".")[0].rpartition(".")[0], ips[1][:11]) == ("10.65", "fd00:10:96:")
+        assert (ips[0].rpartition(".")[0].rpartition(".")[0], ips[1][:11]) == ("10.96", "fd00:10:96:")
         cells = lab.json("probe", "--count", "4", "--service", "web")["cells"]
         assert len(cells) > 4
         assert all(cell["agrees"] for cell in cells)

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import click
 
-from kproxy.lab.config.types import DEFAULT_NAME
+from kproxy.lab.spec import DEFAULT_NAME
 from kproxy.lab.state import list_labs, need_root, open_lab
 
 Function = TypeVar("Function", bound=Callable[..., object])

@@ -7,20 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 import click
-import msgspec
 
 from kproxy.cli import interrupts
 from kproxy.cli.lab.common import invoking_user, new_name_option
 from kproxy.cli.options import SecondsRange, mode_option
 from kproxy.cli.output import ProgressLine, report_note, write_output
-from kproxy.lab.config.decode import about_preset, load_lab_config, preset_file, preset_names
-from kproxy.lab.config.fields import lab_text
-from kproxy.lab.config.types import DEFAULT_NODES, DEFAULT_TIMEOUT, Choices, LabConfig
+from kproxy.lab.config.decode import about_preset, lab_of_options, load_lab_config, preset_file, preset_names
+from kproxy.lab.config.fields import DEFAULT_TIMEOUT
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests
 from kproxy.lab.lifecycle.objects import Progress
 from kproxy.lab.lifecycle.up import bring_up
-from kproxy.lab.spec import MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
+from kproxy.lab.spec import DEFAULT_NODES, MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
 from kproxy.lab.state import LabDirectory
 
 _PRESETS = "\n".join(("\b", "Presets:", *(f"  {name:<10}  {about_preset(name)}" for name in preset_names())))
@@ -94,23 +92,26 @@ def command(
         raise click.UsageError("only one file can be -: there is one standard input")
     if name is not None:
         check_name(name)
-    flags = Choices(name, nodes, ip_family, variant, backend, mode, timeout, dns)
+    fields = {
+        "name": name, "nodes": nodes, "networking.ipFamily": ip_family, "networking.backend": backend,
+        "networking.dns": dns, "proxy.mode": mode, "proxy.variant": variant, "timeout": timeout,
+    }  # fmt: skip
+    options = {path: value for path, value in fields.items() if value is not None}
     path = preset_file(preset) if preset is not None else config_path
-    config = LabConfig(flags) if path is None else load_lab_config(path, flags)
+    config = lab_of_options(options) if path is None else load_lab_config(path, options)
     for warning in config.warnings:
         report_note(warning)
 
     def add_objects(reader: ManifestReader) -> None:
-        for each in config.objects:
-            reader.add(config.file, each.number, each.document)
+        for number, document in config.objects:
+            reader.add(config.file, number, document)
 
     manifests = read_manifests([*config.manifests, *filenames], add_objects)
-    if config.choices.dns is None and (asker := asks_for_names(manifests)) is not None:
-        config = msgspec.structs.replace(config, choices=Choices(dns=True).over(config.choices))
+    if config.fields.networking.dns is None and (asker := asks_for_names(manifests)) is not None:
+        config = config.with_dns()
         report_note(f"{asker.where}: {asker.kind} runs commands: cluster DNS is up for it; --no-dns leaves it out")
     if dry_run:
-        named = tuple(each for each in filenames if each != "-")
-        write_output(lab_text(msgspec.structs.replace(config, manifests=(*config.manifests, *named))), None)
+        write_output(config.text(tuple(each for each in filenames if each != "-")), None)
         return
     begun = time.monotonic()
     shown = _Shown()
@@ -118,8 +119,8 @@ def command(
     with interrupts.held() as check:
         shown.check = check
         brought = bring_up(
-            LabDirectory(spec.name), spec, manifests, timeout=config.timeout, say=shown.say, show=shown.progress,
-            tell=shown.tell, check=check, owner=invoking_user(), commands=config.commands,
+            LabDirectory(spec.name), spec, manifests, timeout=config.fields.timeout, say=shown.say, show=shown.progress,
+            tell=shown.tell, check=check, owner=invoking_user(), commands=config.fields.commands,
         )  # fmt: skip
     last = shown.last
     pods = f", {last.pods} pods" if last is not None and last.wanted_pods else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,27 +20,29 @@ from kproxy.api.kubeproxyconfig import types as kubeproxy
 from kproxy.api.kubeproxyconfig.decode import ProxyConfigError, decode_config, decode_document, read_bytes
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.errors import Location
-from kproxy.lab.config.fields import PROXY_CONFIG, read_lab
-from kproxy.lab.config.types import API_VERSION, KIND, NO_CHOICES, Choices, GivenObject, LabConfig
+from kproxy.lab.config.fields import API_VERSION, KIND, LabConfig, Options, read_lab
 
 _PRESETS: Final = Path(__file__).with_name("presets")
 _MODES: Final = (MODE_IPTABLES, MODE_NFTABLES)
+_PROXY_CONFIG: Final = ("proxy", "config")
+"""The field that may hold a KubeProxyConfiguration."""
+_NONE: Final[Options] = MappingProxyType({})
 
 
 class LabConfigError(ProblemError):
     """A lab's file that cannot be used."""
 
 
-def load_lab_config(path: str, flags: Choices = NO_CHOICES) -> LabConfig:
+def load_lab_config(path: str, options: Options = _NONE) -> LabConfig:
     """The file at `path` ("-": standard input), with what the command line says over it.
 
     Raises:
         LabConfigError, ProxyConfigError: everything that is wrong with it.
     """
-    return decode_lab_config(read_bytes(path), path, flags)
+    return decode_lab_config(read_bytes(path), path, options)
 
 
-def decode_lab_config(data: bytes, file: str, flags: Choices = NO_CHOICES) -> LabConfig:
+def decode_lab_config(data: bytes, file: str, options: Options = _NONE) -> LabConfig:
     """The same of what a file holds; `file` is what messages call it, and what its paths are relative to."""
     try:
         documents = read_documents(data.decode("utf-8-sig"))
@@ -53,12 +56,17 @@ def decode_lab_config(data: bytes, file: str, flags: Choices = NO_CHOICES) -> La
     problems += [Problem(each.at(file), f"a second {KIND}: a file has one") for each in labs[1:]]
     if not given:
         problems.append(Problem(Location(file), f"holds no {KIND}: it is empty"))
-    config = LabConfig(flags, file, objects=tuple(GivenObject(*each) for each in rest))
+    config = LabConfig(file=file, objects=tuple((each.number, each.document) for each in rest))
     if labs:
-        config = _decode(labs[0], config, problems)
+        config = _decode(labs[0], config, options, problems)
     if problems:
         raise LabConfigError(sorted(problems, key=lambda each: (each.location.document, each.location.line)))
     return config
+
+
+def lab_of_options(options: Options) -> LabConfig:
+    """A lab without a file."""
+    return LabConfig(read_lab({"apiVersion": API_VERSION, "kind": KIND}, options, "")[0])
 
 
 class _Given(NamedTuple):
@@ -79,34 +87,32 @@ class _Given(NamedTuple):
         return Location(file, self.number, printable(path), line)
 
 
-def _decode(lab: _Given, config: LabConfig, problems: list[Problem]) -> LabConfig:
+def _decode(lab: _Given, config: LabConfig, options: Options, problems: list[Problem]) -> LabConfig:
     """The lab of its document; what is wrong goes to `problems`."""
     number, document = lab
     file, place = config.file, Location(config.file, number)
     problems += (Problem(place._replace(line=each.line), printable(each.message)) for each in document.duplicates)
-    flag = config.choices.mode
-    config, has_proxy, errors = read_lab(document.value, config)
+    fields, errors = read_lab(document.value, options, file)
     problems += (Problem(lab.at(file, each.path), each.message) for each in errors)
-    if not has_proxy:
+    config = msgspec.structs.replace(config, fields=fields)
+    proxy = document.value.get("proxy")
+    if not isinstance(proxy, dict) or proxy.get("config") is None:
         return config
-    mode = config.choices.mode
+    mode = fields.proxy.mode
     try:
-        loaded = decode_document(document, file, mode, number=number, inside=PROXY_CONFIG)
+        loaded = decode_document(document, file, mode, number=number, inside=_PROXY_CONFIG)
     except ProxyConfigError as error:
         problems += error.problems
         return config
-    asked, chosen = loaded.given.get("mode"), flag or loaded.given.get("mode") or loaded.config.mode
-    where = lab.at(file, ".".join((*PROXY_CONFIG, "mode")))
-    if not flag and asked and mode not in (None, asked):
+    asked = loaded.given.get("mode")
+    chosen, where = mode or asked or loaded.config.mode, lab.at(file, ".".join((*_PROXY_CONFIG, "mode")))
+    if "proxy.mode" not in options and asked and mode not in (None, asked):
         problems.append(Problem(where, f"{show(asked)} here, and {show(mode)} in proxy.mode"))
     elif chosen not in _MODES:
         problems.append(Problem(where, f"mode {chosen}: a lab has {' or '.join(_MODES)}"))
-    return msgspec.structs.replace(
-        config,
-        choices=msgspec.structs.replace(config.choices, mode=chosen),
-        proxy=dict(loaded.given),
-        warnings=loaded.warnings,
-    )
+    own = msgspec.structs.replace(fields.proxy, mode=chosen, config=dict(loaded.given))
+    fields = msgspec.structs.replace(fields, proxy=own)
+    return msgspec.structs.replace(config, fields=fields, warnings=loaded.warnings)
 
 
 def _problems_of_object(given: _Given, file: str, *, alone: bool) -> Iterator[Problem]:
@@ -119,7 +125,7 @@ def _problems_of_object(given: _Given, file: str, *, alone: bool) -> Iterator[Pr
     if not isinstance(kind, str) or not kind:
         yield Problem(given.at(file, "kind"), f"Required value: must be {show(KIND)}")
     elif kind == kubeproxy.KIND:
-        yield Problem(given.at(file, "kind"), f"{show(kind)}: its fields go to {'.'.join(PROXY_CONFIG)} of a {KIND}")
+        yield Problem(given.at(file, "kind"), f"{show(kind)}: its fields go to {'.'.join(_PROXY_CONFIG)} of a {KIND}")
     elif get_close_matches(kind.lower(), [KIND.lower()], 1, 0.6):
         yield Problem(given.at(file, "kind"), f"unknown kind {show(kind)}; is {show(KIND)} meant?")
     elif alone:

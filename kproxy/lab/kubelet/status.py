@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kproxy.lab.kubelet.podspec import init_containers_of
 from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
 from kproxy.lab.spec import NodePlan
@@ -194,7 +196,7 @@ def node_body(plan: NodePlan) -> Json:
         "spec": {
             "podCIDR": plan.pod_cidrs[0],
             "podCIDRs": list(plan.pod_cidrs),
-            **({"taints": list(plan.settings.taints)} if plan.settings.taints else {}),
+            **({"taints": msgspec.to_builtins(plan.settings.taints)} if plan.settings.taints else {}),
         },
     }
 

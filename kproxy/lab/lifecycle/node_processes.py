@@ -128,5 +128,4 @@ def command_of(kind: str, lab: LabDirectory, spec: LabSpec, plan: NodePlan) -> l
         *processes.KPROXY, "overlay", "run", "--node", plan.name, "--kubeconfig", str(lab.node_kubeconfig),
         "--backend", spec.backend, "--ip-masq", "--variant", spec.variant, "--cluster-cidr", ",".join(spec.pod_cidrs),
         "--ready-file", str(lab.overlay_ready(plan.name)), *(["--cni-socket", socket] if socket else []),
-        *(["--mtu", str(spec.mtu)] if spec.mtu else []),
     ]  # fmt: skip

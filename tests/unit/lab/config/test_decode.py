@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,14 +17,14 @@ from kproxy.lab.config.decode import (
     LabConfigError,
     about_preset,
     decode_lab_config,
+    lab_of_options,
     load_lab_config,
     preset_file,
     preset_names,
 )
-from kproxy.lab.config.fields import lab_text
-from kproxy.lab.config.types import Choices, HostCommand, LabConfig
+from kproxy.lab.config.fields import HostCommand, LabConfig
 from kproxy.lab.lifecycle.manifests import ManifestReader
-from kproxy.lab.spec import LabSpec, NodeSettings
+from kproxy.lab.spec import LabSpec, NodeSettings, Taint
 
 LAB = "apiVersion: kproxy/v1\nkind: Lab\n"
 PROXY = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -33,10 +35,7 @@ nodes:
 -
 networking:
   ipFamily: dual
-  podSubnet: 10.64.0.0/16,fd00:64::/48
-  serviceSubnet: 10.65.0.0/20
   backend: host-gw
-  mtu: 1400
 proxy:
   mode: nftables
   variant: legacy
@@ -53,13 +52,13 @@ metadata: {{name: c}}
 """
 
 
-def decode(text: str, **flags: Any) -> LabConfig:
-    return decode_lab_config(text.encode(), "lab.yaml", Choices(**flags))
+def decode(text: str, options: Mapping[str, Any] = MappingProxyType({})) -> LabConfig:
+    return decode_lab_config(text.encode(), "lab.yaml", options)
 
 
-def problems(text: str, **flags: Any) -> list[str]:
+def problems(text: str) -> list[str]:
     with pytest.raises(InputError) as raised:
-        decode(text, **flags)
+        decode(text)
     assert raised.value.exit_code == 2
     return str(raised.value).splitlines()
 
@@ -77,22 +76,16 @@ def test_every_field(tmp_path: Path) -> None:
         "host-gw",
         "nftables",
         {"nodePortAddresses": ["172.30.0.0/24"]},
-        1400,
-        ("10.64.0.0/16", "fd00:64::/48"),
-        ("10.65.0.0/20",),
         (
             NodeSettings({"topology.kubernetes.io/zone": "east", "disk": "ssd"}),
-            NodeSettings({}, ({"key": "gpu", "value": "yes", "effect": "NoSchedule"},)),
+            NodeSettings({}, (Taint("gpu", "yes", "NoSchedule"),)),
             NodeSettings(),
         ),
     )
-    assert config.timeout == 120
+    assert config.fields.timeout == 120
     assert config.manifests == (str(tmp_path / "web.yaml"),), "relative to the file, wherever one stands"
-    assert config.commands == (HostCommand("node-2", "ip link"),)
-    assert [(each.number, each.document.value["kind"]) for each in config.objects] == [(2, "ConfigMap")]
-    plan = config.spec.node(2)
-    assert (plan.pod_cidrs, plan.settings.taints[0]["key"]) == (("10.64.2.0/24", "fd00:64:0:2::/64"), "gpu")
-    assert config.spec.service_cidrs == ("10.65.0.0/20", "fd00:10:96::/112"), "a family that is not said has the usual"
+    assert config.fields.commands == (HostCommand("node-2", "ip link"),)
+    assert [(number, document.value["kind"]) for number, document in config.objects] == [(2, "ConfigMap")]
 
 
 def test_the_command_line_goes_before_the_file() -> None:
@@ -100,15 +93,15 @@ def test_the_command_line_goes_before_the_file() -> None:
         "name: shop\nnodes: 5\nnetworking: {ipFamily: dual, backend: host-gw}\nproxy: {mode: nftables}\ntimeout: 90\n"
     )
     assert decode(LAB + said).spec == LabSpec("shop", 5, "dual", backend="host-gw", mode="nftables")
-    config = decode(
-        LAB + said, name="other", nodes=2, ip_family="ipv6", backend="vxlan", mode="iptables", variant="legacy",
-        timeout=7,
-    )  # fmt: skip
+    options = {
+        "name": "other", "nodes": 2, "networking.ipFamily": "ipv6", "networking.backend": "vxlan",
+        "proxy.mode": "iptables", "proxy.variant": "legacy", "timeout": 7.0,
+    }  # fmt: skip
+    config = decode(LAB + said, options)
     assert config.spec == LabSpec("other", 2, "ipv6", "legacy", "vxlan", "iptables")
-    assert config.timeout == 7
+    assert config.fields.timeout == 7
+    assert decode(LAB, options).spec == lab_of_options(options).spec == config.spec
     assert decode(LAB).spec == LabSpec("lab"), "all fields have defaults"
-    two = "networking: {ipFamily: dual, podSubnet: '10.64.0.0/16,fd00:64::/48'}\n"
-    assert decode(LAB + two, ip_family="ipv4").spec.pod_cidrs == ("10.64.0.0/16",)
 
 
 def test_the_configuration_of_the_proxies() -> None:
@@ -117,7 +110,7 @@ def test_the_configuration_of_the_proxies() -> None:
     assert (found.spec.mode, found.spec.proxy["nodePortAddresses"]) == ("nftables", ["172.30.0.0/24"])
     (warning,) = found.warnings
     assert warning.startswith("lab.yaml: document 1: line 4: ")
-    assert decode(f"{LAB}proxy: {{config: {fields}}}\n", mode="iptables").spec.mode == "iptables"
+    assert decode(f"{LAB}proxy: {{config: {fields}}}\n", {"proxy.mode": "iptables"}).spec.mode == "iptables"
 
 
 def test_everything_that_is_wrong_is_told_with_its_line() -> None:
@@ -129,9 +122,6 @@ nodes:
 networkng: {{}}
 networking:
   ipFamily: dualstack
-  podSubnet: 10.0.0.0/24
-  serviceSubnet: 10.96.0.0
-  mtu: 9000
 proxy:
   mode: ipvs
   config: {{iptables: {{masqueradeBit: 99}}}}
@@ -149,20 +139,17 @@ name: no_name
         (7, "nodes[1].label", 'is "nodes[1].labels" meant?'),
         (8, "networkng", 'is "networking" meant?'),
         (10, "networking.ipFamily", '"dualstack"'),
-        (11, "networking.podSubnet", "prefix length from 8 to 17"),
-        (12, "networking.serviceSubnet", "prefix length from 8 to 28"),
-        (13, "networking.mtu", "must be at most 1450 with vxlan and ipv4"),
-        (15, "proxy.mode", '"ipvs"'),
-        (16, "proxy.config.iptables.masqueradeBit", "99"),
-        (17, "manifests[0]", "no such file or directory: nowhere.yaml"),
-        (18, "commands[0].host", "node-1 to node-2"),
-        (18, "commands[1].run", "Required value"),
-        (19, "timeout", "5x"),
+        (12, "proxy.mode", '"ipvs"'),
+        (13, "proxy.config.iptables.masqueradeBit", "99"),
+        (14, "manifests[0]", "no such file or directory: nowhere.yaml"),
+        (15, "commands[0].host", "node-1 to node-2"),
+        (15, "commands[1].run", "Required value"),
+        (16, "timeout", "5x"),
     ]
     for line, path, words in expected:
         start = f"lab.yaml: document 1: line {line}: {path}: "
         assert any(each.startswith(start) and words in each for each in found), (path, found)
-    assert 'lab.yaml: document 1: line 20: key "name" already set in map' in found
+    assert 'lab.yaml: document 1: line 17: key "name" already set in map' in found
     assert any(": name: " in each and "lower-case" in each for each in found)
 
 
@@ -200,17 +187,6 @@ name: no_name
         (f"{LAB}nodes: [{{labels: 3}}]\n", "nodes[0].labels: Invalid value: 3: must be a map, not an integer"),
         (f"{LAB}timeout: 0\n", "timeout: Invalid value: 0: must be at least 1 s"),
         (f"{LAB}timeout: true\n", "timeout: Invalid value: true: must be a duration such as"),
-        (
-            f"{LAB}networking: {{podSubnet: 172.30.0.0/16}}\n",
-            "podSubnet: Invalid value: \"172.30.0.0/16\": overlaps 172.30.0.0/24, a range of every lab",
-        ),
-        (
-            f"{LAB}networking: {{podSubnet: 10.0.0.0/8}}\n",
-            'podSubnet: Invalid value: "10.0.0.0/8": overlaps 10.96.0.0/16, networking.serviceSubnet',
-        ),
-        (f"{LAB}networking: {{podSubnet: 'fd00:1::/48'}}\n", "is IPv6, which networking.ipFamily leaves out"),
-        (f"{LAB}networking: {{podSubnet: '10.1.0.0/16,10.2.0.0/16'}}\n", "has two ranges of IPv4"),
-        (f"{LAB}networking: {{podSubnet: 10.1.0.1/16}}\n", "must be a range such as 10.244.0.0/16"),
         ("a: [", "lab.yaml: line 2: neither YAML nor JSON: column 1:"),
     ],
 )  # fmt: skip
@@ -228,8 +204,10 @@ def test_json_has_lines_too() -> None:
 
 
 def test_more_nodes_than_the_file_has_are_plain_ones() -> None:
-    config = decode(f"{LAB}nodes: [{{labels: {{a: b}}}}]\n", nodes=2)
-    assert [plan.settings.labels for plan in config.spec.node_plans()] == [{"a": "b"}, {}]
+    listed = f"{LAB}nodes: [{{labels: {{a: b}}}}]\n"
+    for count, labels in ((2, [{"a": "b"}, {}]), (1, [{"a": "b"}])):
+        plans = decode(listed, {"nodes": count}).spec.node_plans()
+        assert [plan.settings.labels for plan in plans] == labels
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -239,8 +217,8 @@ def test_presets_are_labs_with_one_sentence(name: str) -> None:
     assert config.warnings == ()
     assert 20 < len(about_preset(name)) < 66
     reader = ManifestReader()
-    for each in config.objects:
-        reader.add(config.file, each.number, each.document)
+    for number, document in config.objects:
+        reader.add(config.file, number, document)
     assert reader.problems == []
     assert {item.kind for item in reader.found} == {"Deployment", "Service"}
 
@@ -248,15 +226,15 @@ def test_presets_are_labs_with_one_sentence(name: str) -> None:
 @pytest.mark.parametrize("text", [*(Path(preset_file(name)).read_text() for name in preset_names()), ALL])
 def test_what_is_shown_asks_for_the_same_lab(text: str) -> None:
     config = decode(text.replace("web.yaml", __file__))
-    again = decode(lab_text(config))
+    again = decode(config.text())
     assert (again.spec.mode, again.spec.proxy.get("nodePortAddresses")) == (
         config.spec.mode, config.spec.proxy.get("nodePortAddresses"),
     )  # fmt: skip
-    assert again.commands == config.commands
+    assert again.fields.commands == config.fields.commands
     assert again.manifests == config.manifests
-    assert lab_text(again) == lab_text(config)
-    assert len(list(read_yaml(lab_text(config)))) == 1 + len(config.objects)
-    assert yaml.safe_load(lab_text(config).partition("---\n")[0])["kind"] == "Lab"
+    assert again.text() == config.text()
+    assert len(list(read_yaml(config.text()))) == 1 + len(config.objects)
+    assert yaml.safe_load(config.text().partition("---\n")[0])["kind"] == "Lab"
 
 
 def test_all_problems_are_one_error() -> None:

@@ -11,7 +11,6 @@ from kproxy.api.kubeproxyconfig.decode import decode_config
 from kproxy.api.kubeproxyconfig.types import Conntrack, KubeProxyConfiguration
 from kproxy.errors import InputError
 from kproxy.lab.config.decode import load_lab_config
-from kproxy.lab.config.types import Choices
 from kproxy.lab.lifecycle.node_processes import command_of, proxy_configuration
 from kproxy.lab.spec import LabSpec, Mode
 from kproxy.lab.state import LabDirectory, LabRecord
@@ -23,7 +22,8 @@ def configuration(tmp_path: Path, text: str, mode: Mode | None = None) -> KubePr
     """What a node's proxy reads in a lab with this file, after lab.json was written and read again."""
     path = tmp_path / "config.yaml"
     path.write_text(f"{HEAD}{text}}}}}\n")
-    config = load_lab_config(str(path), Choices("one", mode=mode))
+    options = {"name": "one"} if mode is None else {"name": "one", "proxy.mode": mode}
+    config = load_lab_config(str(path), options)
     lab = LabDirectory("one", tmp_path)
     lab.write(LabRecord(config.spec, "up"))
     document = proxy_configuration(lab, lab.running().spec)
@@ -65,12 +65,3 @@ def test_the_variant_is_for_iptables_only(tmp_path: Path) -> None:
     assert "--variant" not in command_of("proxy", lab, spec, plan)
     overlay = command_of("overlay", lab, spec, plan)
     assert overlay[overlay.index("--variant") + 1] == "legacy"
-
-
-def test_the_mtu_that_is_asked_for_is_the_overlays_and_the_pods(tmp_path: Path) -> None:
-    lab = LabDirectory("one", tmp_path)
-    spec = LabSpec("one", mtu=1400)
-    overlay = command_of("overlay", lab, spec, spec.node(1))
-    assert overlay[overlay.index("--mtu") + 1] == "1400"
-    assert spec.pod_mtu == 1400
-    assert "--mtu" not in command_of("overlay", lab, LabSpec("one"), spec.node(1))
