@@ -1,4 +1,4 @@
-"""Workloads as kubectl's user has them: readiness probes, DaemonSets, adoption, rollouts, eviction, Events."""
+"""Workloads as kubectl's user has them: readiness probes, DaemonSets, rollouts, eviction, Events."""
 
 from __future__ import annotations
 
@@ -130,21 +130,6 @@ def test_a_rollout_stops_at_pods_that_do_not_get_ready_and_is_undone(lab: Lab) -
     wide = lab.kubectl("get", "pods", "-o", "wide", "-l", "app=shop", "--no-headers")
     assert all("10.244." in line and "node-" in line for line in wide.splitlines())
     lab.kubectl("delete", "deployment", "shop")
-
-
-def test_a_pod_is_taken_out_by_its_label_and_back_in(lab: Lab) -> None:
-    lab.apply(deployment("crew", 2))
-    lab.kubectl("rollout", "status", "deployment/crew", "--timeout=120s")
-    pod = min(ready(lab, "deployment=crew"))
-    lab.kubectl("label", "pod", pod, "deployment=apart", "--overwrite")
-    eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
-    assert not get(lab, "pod", pod)["metadata"].get("ownerReferences")
-    lab.kubectl("label", "pod", pod, "deployment=crew", "--overwrite")
-    eventually(lambda: len(ready(lab, "deployment=crew")) == 2)
-    owned = [item["metadata"].get("ownerReferences") for item in get(lab, "pods", "-l", "deployment=crew")["items"]]
-    assert all(owned)
-    lab.kubectl("delete", "deployment", "crew")
-    eventually(lambda: not get(lab, "pods", "-l", "deployment=crew")["items"])
 
 
 def daemon_set(name: str, **spec: Any) -> dict[str, Any]:

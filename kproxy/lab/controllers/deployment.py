@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from kproxy.lab.controllers.runtime import Create, Delete, Patch, Reconciler, Said, Tables, Write, status_writes
-from kproxy.lab.controllers.workload import claim, own_key, owned_or_wanted_by, owner_reference, resolve, template_hash
+from kproxy.lab.controllers.workload import own_key, owned_by, owner_reference, resolve, template_hash
+from kproxy.lab.events import WARNING
 from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json, Object, is_terminating, key_of, with_condition
 
 HASH_LABEL: Final = "pod-template-hash"
@@ -38,9 +39,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     deployment = tables.get(DEPLOYMENTS, key)
     if deployment is None or is_terminating(deployment):
         return
-    sets, claims = claim(deployment, _KIND, REPLICA_SETS, tables)
-    yield from claims
-    sets.sort(key=_age)
+    sets = sorted(tables.owned(REPLICA_SETS, deployment), key=_age)
     template = deployment["spec"]["template"]
     new = next((item for item in sets if same_template(item["spec"]["template"], template)), None)
     old = [item for item in sets if item is not new]
@@ -59,7 +58,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
 
 
 CONTROLLER: Final = Reconciler(
-    "deployment-controller", reconcile, ((DEPLOYMENTS, own_key), (REPLICA_SETS, owned_or_wanted_by(_KIND)))
+    "deployment-controller", reconcile, ((DEPLOYMENTS, own_key), (REPLICA_SETS, owned_by(_KIND)))
 )
 
 
@@ -89,7 +88,10 @@ def _create(deployment: Object, sets: list[Object]) -> Iterator[Write]:
         },
         "spec": {"replicas": replicas, "selector": selector, "template": template},
     }
-    yield Create(REPLICA_SETS, body, _scaled(deployment, name, 0, replicas) if replicas else None)
+    refused = Said(
+        deployment, _KIND, "ReplicaSetCreateError", f'Failed to create new replica set "{name}": {{error}}', WARNING
+    )
+    yield Create(REPLICA_SETS, body, _scaled(deployment, name, 0, replicas) if replicas else None, refused)
     yield from _note_revision(deployment, revision)
 
 

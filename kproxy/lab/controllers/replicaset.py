@@ -1,7 +1,7 @@
 """ReplicaSet to Pods.
 
-As kube-controller-manager's replica set controller: active pods that are the set's (`claim`) are counted, missing ones
-are created, surplus ones deleted in its order (those that matter least first).
+As kube-controller-manager's replica set controller: active pods are counted, missing ones are created, surplus ones
+deleted in its order (those that matter least first). Pods that are not its own are not taken in, whatever their labels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.lab.controllers.runtime import Reconciler, Tables, Write, status_writes
-from kproxy.lab.controllers.workload import claim, create_pod, delete_pod, own_key, owned_or_wanted_by, pod_of
+from kproxy.lab.controllers.workload import create_pod, delete_pod, own_key, owned_by, pod_of
 from kproxy.lab.resources import PODS, REPLICA_SETS, Json, Object, is_active, is_ready, is_terminating
 
 _KIND: Final = "ReplicaSet"
@@ -21,9 +21,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     item = tables.get(REPLICA_SETS, key)
     if item is None or is_terminating(item):
         return
-    pods, claims = claim(item, _KIND, PODS, tables)
-    yield from claims
-    active = [pod for pod in pods if is_active(pod)]
+    active = [pod for pod in tables.owned(PODS, item) if is_active(pod)]
     missing = int(item["spec"].get("replicas", 1)) - len(active)
     for _ in range(missing):
         yield create_pod(item, _KIND, pod_of(item, _KIND))
@@ -32,9 +30,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     yield from status_writes(REPLICA_SETS, item, status_of(item, active))
 
 
-CONTROLLER: Final = Reconciler(
-    "replicaset-controller", reconcile, ((REPLICA_SETS, own_key), (PODS, owned_or_wanted_by(_KIND)))
-)
+CONTROLLER: Final = Reconciler("replicaset-controller", reconcile, ((REPLICA_SETS, own_key), (PODS, owned_by(_KIND))))
 
 
 def status_of(item: Object, active: list[Object]) -> Json:

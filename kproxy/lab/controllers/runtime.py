@@ -30,7 +30,7 @@ from kproxy.apiserver.registry.registry import Registry
 from kproxy.apiserver.registry.writes import MERGE_PATCH, DeleteOptions, Options, timestamp
 from kproxy.apiserver.storage.store import Entry, Event, Table
 from kproxy.client.resources import Resource
-from kproxy.lab.events import NORMAL, Correlator
+from kproxy.lab.events import NORMAL, event_of, once_more
 from kproxy.lab.resources import EVENTS, PODS, Json, Object, controller_of, now
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,6 @@ class Runtime:
         # A queue for each, so that a webhook that does not answer keeps none but its own from working.
         self._workers = {each: Worker(each.component, partial(self._sync, each)) for each in reconcilers}
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._correlators: dict[str, Correlator] = {}
 
     def start(self) -> None:
         """Follows the tables, and looks once at all that is there."""
@@ -279,14 +278,15 @@ class Runtime:
         for part, text in parts.items():
             message = message.replace(f"{{{part}}}", text)
         speaker = said.component or component
-        correlator = self._correlators.setdefault(speaker, Correlator(speaker))
-        event = correlator.next(said.about, said.kind, said.reason, message, said.type)
+        event = event_of(said.about, said.kind, said.reason, message, component=speaker, type=said.type)
+        namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
         resource, options = self._catalog.builtin("", EVENTS.plural), Options(field_manager=speaker)
         try:
-            if event.counted is not None and self._tables.get(EVENTS, f"{event.namespace}/{event.name}") is not None:
-                await self._registry.patch(resource, event.namespace, event.name, event.counted, MERGE_PATCH, options)
+            known = self._tables.get(EVENTS, f"{namespace}/{name}")
+            if known is not None:
+                await self._registry.patch(resource, namespace, name, once_more(known), MERGE_PATCH, options)
             else:
-                await self._registry.create(resource, event.namespace, event.body, options)
+                await self._registry.create(resource, namespace, event, options)
         except StatusError as error:
             log.warning("event %s refused: %s", said.reason, error)
 

@@ -14,10 +14,9 @@ from typing import Final, Literal, NamedTuple
 
 from kproxy.lab.controllers.runtime import Again, Create, Delete, Patch, Reconciler, Said, Tables, Write, status_writes
 from kproxy.lab.controllers.workload import (
-    claim,
     delete_pod,
     own_key,
-    owned_or_wanted_by,
+    owned_by,
     owner_reference,
     pod_of,
     resolve,
@@ -48,10 +47,8 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     item = tables.get(STATEFUL_SETS, key)
     if item is None or is_terminating(item):
         return
-    known, claims = claim(item, _KIND, CONTROLLER_REVISIONS, tables)
-    known.sort(key=lambda each: (each.get("revision", 0), each["metadata"]["name"]))
-    mine, more = claim(item, _KIND, PODS, tables, lambda pod: ordinal_of(item, pod) is not None)
-    yield from (*claims, *more)
+    revisions, mine = tables.owned(CONTROLLER_REVISIONS, item), tables.owned(PODS, item)
+    known = sorted(revisions, key=lambda each: (each.get("revision", 0), each["metadata"]["name"]))
     present, writes = present_revision(item, known)
     yield from writes
     was = (item.get("status") or {}).get("currentRevision")
@@ -78,9 +75,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     yield from (Again(seconds) for seconds in sorted(filter(None, left))[:1])
 
 
-CONTROLLER: Final = Reconciler(
-    "statefulset-controller", reconcile, ((STATEFUL_SETS, own_key), (PODS, owned_or_wanted_by(_KIND)))
-)
+CONTROLLER: Final = Reconciler("statefulset-controller", reconcile, ((STATEFUL_SETS, own_key), (PODS, owned_by(_KIND))))
 
 
 # --- what to do next, given the pods by their ordinals (stateful_set_control.go) ---

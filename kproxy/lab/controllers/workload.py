@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from kproxy.client.resources import Resource
-from kproxy.informer import selector_matches
-from kproxy.lab.controllers.runtime import Create, Delete, Keys, Patch, Said, Tables, Write
+from kproxy.lab.controllers.runtime import Create, Delete, Keys, Said, Tables
 from kproxy.lab.events import WARNING
-from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, is_active, key_of
+from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, key_of
 
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
@@ -39,20 +37,6 @@ def owned_by(kind: str) -> Keys:
     return keys
 
 
-def owned_or_wanted_by(kind: str) -> Keys:
-    """The same for what may be taken in: an object without a controller has the keys of the workloads that select
-    it."""
-    owned = owned_by(kind)
-
-    def keys(item: Object, tables: Tables) -> Iterable[str]:
-        if controller_of(item) is not None:
-            return owned(item, tables)
-        there = tables.all(KINDS[kind], item["metadata"]["namespace"])
-        return [key_of(each) for each in there if selects(each, item)]
-
-    return keys
-
-
 def owner_reference(item: Object, kind: str) -> Json:
     """A reference to the controller of what is created."""
     meta = item["metadata"]
@@ -64,38 +48,6 @@ def owner_reference(item: Object, kind: str) -> Json:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def selects(owner: Object, item: Object) -> bool:
-    """Whether a workload's selector matches an object."""
-    return selector_matches(owner["spec"].get("selector") or {}, item["metadata"].get("labels") or {})
-
-
-def claim(
-    owner: Object,
-    kind: str,
-    resource: Resource[Any],
-    tables: Tables,
-    wanted: Callable[[Object], bool] = lambda _item: True,
-) -> tuple[list[Object], list[Write]]:
-    """The pods or ReplicaSets of a workload, and the writes that let go those whose labels its selector does not match
-    any more, and take in the orphans (of those `wanted`) that it does: client-go's PodControllerRefManager."""
-    kept: list[Object] = []
-    writes: list[Write] = []
-    uid = owner["metadata"]["uid"]
-    for item in tables.all(resource, owner["metadata"]["namespace"]):
-        controller, owners = controller_of(item), list(item["metadata"].get("ownerReferences") or ())
-        if controller is not None and controller["uid"] == uid:
-            if not is_active(item) or selects(owner, item):
-                kept.append(item)
-            else:
-                rest = [each for each in owners if each.get("uid") != uid]
-                writes.append(Patch(resource, item, {"metadata": {"ownerReferences": rest}}))
-        elif controller is None and is_active(item) and selects(owner, item) and wanted(item):
-            kept.append(item)
-            owners.append(owner_reference(owner, kind))
-            writes.append(Patch(resource, item, {"metadata": {"ownerReferences": owners}}))
-    return kept, writes
 
 
 # --- pods ---

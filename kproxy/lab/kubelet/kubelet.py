@@ -249,11 +249,11 @@ class Kubelet(Workers):
         if names:
             self.recorder.event(pod, "Pod", reason, f"{text}: {', '.join(names)}", type=WARNING)
 
-    def _unhealthy(self, uid: str, container: str, kind: str, problem: str) -> None:
-        self._say_of(uid, container, "Unhealthy", f"{kind} probe failed: {problem}", WARNING)
+    def _unhealthy(self, uid: str, container: str, problem: str) -> None:
+        self._say_of(uid, container, "Unhealthy", f"Readiness probe failed: {problem}", WARNING)
 
-    def _not_executed(self, uid: str, container: str, kind: str, what: str) -> None:
-        text = f"{kind} probe taken as a success: {what} is the image's to answer"
+    def _not_executed(self, uid: str, container: str, what: str) -> None:
+        text = f"Readiness probe taken as a success: {what} is the image's to answer"
         self._say_of(uid, container, "ProbeNotExecuted", text, NORMAL)
 
     def _say_of(self, uid: str, container: str, reason: str, text: str, type: str) -> None:

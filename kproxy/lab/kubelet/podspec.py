@@ -74,7 +74,8 @@ def pod_words(pod: Object) -> str:
 def pod_ports(pod: Object) -> tuple[Port, ...]:
     """The ports that a pod's echo server serves; one that runs commands has none.
 
-    A port that a livenessProbe asks is served, declared or not: what does not answer there would be killed.
+    A port that a livenessProbe or a startupProbe asks is served, declared or not: what does not answer there would be
+    killed.
     """
     if is_task(pod):
         return ()
@@ -83,13 +84,13 @@ def pod_ports(pod: Object) -> tuple[Port, ...]:
         for container in (*containers_of(pod), *sidecars_of(pod))
         for port in container.get("ports") or ()
     ]
-    asked = [Port(number) for number in map(_liveness_port, containers_of(pod)) if number]
+    probes = [each.get(name) or {} for each in containers_of(pod) for name in ("livenessProbe", "startupProbe")]
+    asked = [Port(number) for number in map(_asked_port, probes) if number]
     return tuple(dict.fromkeys((*(found or DEFAULT_PORTS), *asked)))
 
 
-def _liveness_port(container: Object) -> int:
-    """The number that a container's livenessProbe asks; 0 for a name, which is declared, or none."""
-    probe = container.get("livenessProbe") or {}
+def _asked_port(probe: Object) -> int:
+    """The number of the port that a probe asks; 0 for a name, which is declared, or none."""
     port = (probe.get("httpGet") or probe.get("tcpSocket") or {}).get("port")
     return port if isinstance(port, int) else 0
 

@@ -1,9 +1,9 @@
-"""Executing readiness and startup probes, as the kubelet's prober does: one worker per container that has some.
+"""Executing readiness probes, as the kubelet's prober does: one worker per container that has one.
 
-A container that has neither is ready when it runs. One that has is not ready until its startup probe has succeeded and
-its readiness probe `successThreshold` times in a row; `failureThreshold` failures in a row take that back. `httpGet`
-and `tcpSocket` go from the node to the pod's address. What only an image can answer, a command or gRPC, is not
-executed, and succeeds: the pod's servers run.
+A container that has none is ready when it runs. One that has is not ready until its probe has succeeded
+`successThreshold` times in a row; `failureThreshold` failures in a row take that back. `httpGet` and `tcpSocket` go
+from the node to the pod's address. What only an image can answer, a command or gRPC, is not executed, and succeeds:
+the pod's servers run.
 
 kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
 """
@@ -11,14 +11,14 @@ kubernetes/kubernetes pkg/kubelet/prober; defaults are those of core/v1's Probe.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
-import re
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final
 
 import msgspec
@@ -32,8 +32,6 @@ _FAST: Final = 0.2
 """Seconds between the first attempts of a container that has never been ready, if its period is longer: whoever looks
 at a lab waits for it."""
 _FAST_ATTEMPTS: Final = 10
-_MAX_STATUS: Final = 1 << 16
-"""Octets of a status line."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -55,9 +53,9 @@ class Probe(msgspec.Struct, frozen=True):
     failures: int = 3
 
 
-def read_probe(container: Object, name: str) -> Probe | None:
-    """A container's `readinessProbe` or `startupProbe`; None if it has none."""
-    found = container.get(name)
+def read_probe(container: Object) -> Probe | None:
+    """A container's `readinessProbe`; None if it has none."""
+    found = container.get("readinessProbe")
     if not found:
         return None
     kind = next((item for item in ("httpGet", "tcpSocket", "exec", "grpc") if found.get(item) is not None), "unknown")
@@ -99,7 +97,7 @@ def run_probe(probe: Probe, address: str) -> str:
     except TimeoutError:
         late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         return f"{asked}{late}" if is_http else f"dial tcp {where}: i/o timeout"
-    except (OSError, ValueError, OverflowError) as error:
+    except (OSError, ValueError, OverflowError, HTTPException) as error:
         number = error.errno if isinstance(error, OSError) else None
         return (
             f"{asked}dial tcp {where}: connect: {os.strerror(number).lower()}" if number else f"{probe.kind}: {error}"
@@ -111,34 +109,18 @@ def _path(probe: Probe) -> str:
 
 
 def _http_get(probe: Probe, host: str, where: str) -> str:
-    """One GET. Only the status line of the answer matters, so this is all of HTTP that is needed."""
-    fields = {"Host": where, "User-Agent": "kube-probe/kproxy-lab", "Connection": "close"}
-    lines = [
-        f"GET {_path(probe)} HTTP/1.1",
-        *(f"{name}: {value}" for name, value in (fields | dict(probe.headers)).items()),
-    ]
-    if any(character in line for line in lines for character in "\r\n"):
-        raise ValueError("a line break in path or headers")
-    with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(socket.create_connection((host, probe.port), probe.timeout))
-        if probe.tls:
-            # The kubelet skips the certificate's verification, too.
-            connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(connection))
-        connection.sendall("\r\n".join([*lines, "", ""]).encode())
-        answer = b""
-        while b"\n" not in answer and len(answer) < _MAX_STATUS and (more := connection.recv(4096)):
-            answer += more
-    found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
-    if found is None:
-        line = answer.partition(b"\n")[0].rstrip()[:80].decode(errors="replace")
-        broken = f"net/http: HTTP/1.x transport connection broken: malformed HTTP response {json.dumps(line)}"
-        return broken if answer else "EOF"
-    status = int(found[1])
+    """One GET, of which the status alone matters."""
+    kind = partial(HTTPSConnection, context=ssl._create_unverified_context()) if probe.tls else HTTPConnection
+    connection = kind(host, probe.port, timeout=probe.timeout)  # the kubelet skips the certificate's verification, too
+    headers = {"Host": where, "User-Agent": "kube-probe/kproxy-lab", "Connection": "close", **dict(probe.headers)}
+    with contextlib.closing(connection):
+        connection.request("GET", _path(probe), headers=headers)
+        status = connection.getresponse().status
     return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
 
 
 class Count:
-    """How probes of one kind went: ready or not, by thresholds. A machine without a clock."""
+    """How probes of one container went: ready or not, by thresholds. A machine without a clock."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -154,14 +136,14 @@ class Count:
             self.passed = succeeded
 
 
-Tell = Callable[[str, str, str, str], None]
-"""Uid, container, kind of probe, and what there is to say."""
+Tell = Callable[[str, str, str], None]
+"""Uid, container, and what there is to say."""
 
 
 class Prober:
     """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have,
-    `failed(uid, container, kind, problem)` for every probe that fails, and `skipped` once, with `exec` or `grpc` in
-    place of a problem, for each that is not executed."""
+    `failed(uid, container, problem)` for every probe that fails, and `skipped` once, with `exec` or `grpc` in place of
+    a problem, for each that is not executed."""
 
     def __init__(self, changed: Callable[[str], None], failed: Tell, skipped: Tell) -> None:
         self._changed = changed
@@ -176,15 +158,15 @@ class Prober:
         ended, ready = threading.Event(), {}
         workers = []
         for item in containers:
-            name = str(item["name"])
-            probes = {kind: read_probe(item, f"{kind.lower()}Probe") for kind in ("Startup", "Readiness")}
-            executed = {
-                kind: probe for kind, probe in probes.items() if probe and self._is_executed(uid, name, kind, probe)
-            }
-            if executed:
-                ready[name] = False
-                arguments = (uid, name, executed, address, ended)
-                workers.append(threading.Thread(target=self._work, args=arguments, name=f"probe {name}", daemon=True))
+            name, probe = str(item["name"]), read_probe(item)
+            if probe is None:
+                continue
+            if probe.kind not in ("httpGet", "tcpSocket"):
+                self._skipped(uid, name, probe.kind)
+                continue
+            ready[name] = False
+            arguments = (uid, name, probe, address, ended)
+            workers.append(threading.Thread(target=self._work, args=arguments, name=f"probe {name}", daemon=True))
         with self._lock:
             self._pods[uid] = (ended, ready)
         for worker in workers:
@@ -197,36 +179,25 @@ class Prober:
             known[0].set()
 
     def readiness(self, uid: str) -> Mapping[str, bool]:
-        """Which containers that have probes are ready; without a pod's, all are."""
+        """Which containers that have a probe are ready; without a pod's, all are."""
         with self._lock:
             known = self._pods.get(uid)
             return dict(known[1]) if known is not None else {}
 
-    def _is_executed(self, uid: str, name: str, kind: str, probe: Probe) -> bool:
-        if probe.kind in ("httpGet", "tcpSocket"):
-            return True
-        self._skipped(uid, name, kind, probe.kind)
-        return False
-
-    def _work(self, uid: str, name: str, probes: Mapping[str, Probe], address: str, ended: threading.Event) -> None:
-        """One probe after another: a startup probe until it has succeeded, a readiness probe until the end."""
-        for kind, probe in probes.items():
-            count, attempts, wait = Count(probe), 0, probe.initial_delay
-            while not ended.wait(wait):
-                problem = run_probe(probe, address)
-                if problem and not ended.is_set():
-                    self._failed(uid, name, kind, problem)
-                count.note(not problem)
-                if kind == "Startup" and count.passed:
-                    break
-                if kind == "Readiness" and count.passed != self.readiness(uid).get(name):
-                    log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
-                    self._note(uid, name, count.passed, ended)
-                attempts += 1
-                early = not count.passed and attempts < _FAST_ATTEMPTS
-                wait = min(probe.period, _FAST) if early else probe.period
-        if "Readiness" not in probes and not ended.is_set():
-            self._note(uid, name, True, ended)
+    def _work(self, uid: str, name: str, probe: Probe, address: str, ended: threading.Event) -> None:
+        """One attempt after another until the pod ends."""
+        count, attempts, wait = Count(probe), 0, probe.initial_delay
+        while not ended.wait(wait):
+            problem = run_probe(probe, address)
+            if problem and not ended.is_set():
+                self._failed(uid, name, problem)
+            count.note(not problem)
+            if count.passed != self.readiness(uid).get(name):
+                log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
+                self._note(uid, name, count.passed, ended)
+            attempts += 1
+            early = not count.passed and attempts < _FAST_ATTEMPTS
+            wait = min(probe.period, _FAST) if early else probe.period
 
     def _note(self, uid: str, name: str, ready: bool, ended: threading.Event) -> None:
         with self._lock:

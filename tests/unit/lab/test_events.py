@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from kproxy.lab.events import Correlator
+from kproxy.lab.events import event_of, once_more
 
-KEY = ("Pod", "default", "web", "uid", "v1")
+POD = {"metadata": {"name": "web", "namespace": "default", "uid": "1"}}
 
 
 def test_an_event_that_comes_again_is_counted() -> None:
-    memory = Correlator("kubelet")
-    assert memory.count((*KEY, "a"), "web.1", "t1").count == 1
-    second = memory.count((*KEY, "a"), "web.2", "t2")
-    assert (second.name, second.first, second.count) == ("web.1", "t1", 2)
-    assert memory.count((*KEY, "b"), "web.3", "t3").name == "web.3"
+    first, again, other = (
+        event_of(POD, "Pod", "Failed", message, component="kubelet", host="node-1") for message in ("a", "a", "b")
+    )
+    assert first["metadata"] == again["metadata"] != other["metadata"]
+    assert first["count"] == 1
+    assert once_more(first)["count"] == 2
+    assert once_more({**first, **once_more(first)})["count"] == 3

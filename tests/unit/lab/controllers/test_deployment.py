@@ -1,4 +1,4 @@
-"""Deployments: when a template is another one, and with the API server: sets, revisions, what is taken in."""
+"""Deployments: when a template is another one, and with the API server: sets, revisions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kproxy.lab.controllers import deployment, replicaset
 from kproxy.lab.controllers.deployment import same_template
 from kproxy.lab.controllers.workload import template_hash
-from kproxy.lab.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Json
+from kproxy.lab.resources import DEPLOYMENTS, REPLICA_SETS, Json
 from tests.support.lab.controlled import Controlled, controlled
 from tests.support.waiting import eventually
 
@@ -64,21 +64,15 @@ def test_an_update_is_rolled_out_and_undone(cluster: Controlled) -> None:
     assert reasons == {"ScalingReplicaSet"}
 
 
-def test_what_is_left_without_an_owner_is_taken_in(cluster: Controlled) -> None:
-    """As `kubectl delete --cascade=orphan` leaves it; a pod whose labels do not match is let go."""
+def test_sets_without_an_owner_are_not_taken_in(cluster: Controlled) -> None:
+    """As `kubectl delete --cascade=orphan` leaves them: an Event says that their name is taken."""
     cluster.client.create(DEPLOYMENTS, web(2))
     cluster.wait(DEPLOYMENTS, "web", complete)
-    before = cluster.pods().keys()
     cluster.client.delete(DEPLOYMENTS, "web", "default", propagation_policy="Orphan")
     eventually(lambda: not cluster.client.list(DEPLOYMENTS, "default").items)
     cluster.client.create(DEPLOYMENTS, web(2))
-    cluster.wait(DEPLOYMENTS, "web", complete)
-    assert cluster.pods().keys() == before
-    name = next(iter(before))
-    cluster.client.patch(PODS, name, {"metadata": {"labels": {"app": "other"}}}, "default")
-    eventually(lambda: not cluster.pods()[name]["metadata"].get("ownerReferences"))
-    cluster.wait(DEPLOYMENTS, "web", complete)
-    assert len(cluster.pods()) == 3
+    eventually(lambda: "ReplicaSetCreateError" in {reason for reason, _ in cluster.said("Deployment")})
+    assert len(cluster.pods()) == 2
 
 
 def test_a_recreated_deployment_has_no_pods_of_both(cluster: Controlled) -> None:

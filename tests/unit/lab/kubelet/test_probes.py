@@ -17,10 +17,10 @@ def test_probes_count_in_a_row() -> None:
         "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"httpGet": {"port": "http", "path": "x"}, "successThreshold": 2, "failureThreshold": 3},
     }
-    probe = read_probe(container, "readinessProbe")
+    probe = read_probe(container)
     assert probe is not None
     assert (probe.kind, probe.port, probe.period, probe.timeout) == ("httpGet", 8080, 10.0, 1.0)
-    assert read_probe(container, "startupProbe") is None
+    assert read_probe({"name": "c", "startupProbe": container["readinessProbe"]}) is None
     count, seen = Count(probe), []
     for result in (True, False, True, True, False, False, True, False, False, False, True):
         count.note(result)
@@ -30,7 +30,7 @@ def test_probes_count_in_a_row() -> None:
 
 @pytest.mark.parametrize("probe", [{"tcpSocket": {"port": "none"}}, {"httpGet": {"port": 1, "host": "\udcff\n"}}])
 def test_a_probe_that_cannot_succeed_says_why(probe: dict[str, Any]) -> None:
-    found = read_probe({"name": "c", "readinessProbe": probe}, "readinessProbe")
+    found = read_probe({"name": "c", "readinessProbe": probe})
     assert found is not None
     assert run_probe(found, "127.0.0.1")
 
