@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kproxy.lab.errors import LabError
-from kproxy.lab.spec import FABRIC, PREFIX, LabSpec, NodePlan, fabric_prefix, family_of, lab_of, outside_prefix
+from kproxy.lab.spec import FABRIC, PREFIX, LabSpec, NodePlan, family_of, lab_of, with_prefix
 from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import NETNS_DIRECTORY, Namespace
 from kproxy.linux.process import run
@@ -57,26 +57,20 @@ def build_network(spec: LabSpec) -> None:
     names = [spec.fabric, spec.client, *(plan.namespace for plan in plans)]
     _batch(None, [f"netns add {name}" for name in names])
     _settings(spec.fabric, _ROUTER)
-    addresses = [f"address add {item} dev {FABRIC} nodad" for item in spec.fabric_interfaces]
-    gateways = [f"address add {item}/{outside_prefix(item)} dev {OUTSIDE} nodad" for item in spec.outside_gateways]
     _batch(
         spec.fabric,
         [
             "link set lo up",
             f"link add {FABRIC} type bridge",
             f"link set {FABRIC} up",
-            *_without_nodad(addresses),
+            *_addresses(FABRIC, spec.gateways),
             f"link add {OUTSIDE} type veth peer name eth0 netns {spec.client}",
             f"link set {OUTSIDE} up",
-            *_without_nodad(gateways),
+            *_addresses(OUTSIDE, spec.outside_gateways),
         ],
     )
     _settings(spec.client, _HOST)
-    own = [f"address add {item}/{outside_prefix(item)} dev eth0 nodad" for item in spec.client_addresses]
-    _batch(
-        spec.client,
-        ["link set lo up", "link set eth0 up", *_without_nodad(own), *_default_routes(spec.outside_gateways)],
-    )
+    _set_up_link(spec.client, spec.client_addresses, spec.outside_gateways)
     _batch(spec.fabric, [line for plan in plans for line in _plug(plan)])
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda plan: _set_up_node(spec, plan), plans))
@@ -141,20 +135,18 @@ def _plug(plan: NodePlan) -> list[str]:
 
 def _set_up_node(spec: LabSpec, plan: NodePlan) -> None:
     _settings(plan.namespace, _NODE)
-    own = [f"address add {item}/{fabric_prefix(item)} dev eth0 nodad" for item in plan.addresses]
-    _batch(
-        plan.namespace,
-        ["link set lo up", "link set eth0 up", *_without_nodad(own), *_default_routes(spec.gateways)],
-    )
+    _set_up_link(plan.namespace, plan.addresses, spec.gateways)
 
 
-def _default_routes(gateways: Sequence[str]) -> list[str]:
-    return [f"-{family_of(item)} route add default via {item}" for item in gateways]
+def _set_up_link(namespace: str, addresses: Sequence[str], gateways: Sequence[str]) -> None:
+    """The one link of a host, with these addresses and default gateways."""
+    routes = [f"-{family_of(item)} route add default via {item}" for item in gateways]
+    _batch(namespace, ["link set lo up", "link set eth0 up", *_addresses("eth0", addresses), *routes])
 
 
-def _without_nodad(lines: Iterable[str]) -> list[str]:
-    """IPv4 has no duplicate address detection, and `ip` refuses the flag."""
-    return [line if ":" in line.split()[2] else line.removesuffix(" nodad") for line in lines]
+def _addresses(device: str, addresses: Sequence[str]) -> list[str]:
+    # IPv4 has no duplicate address detection, and `ip` refuses the flag.
+    return [f"address add {with_prefix(a)} dev {device}{' nodad' if family_of(a) == 6 else ''}" for a in addresses]
 
 
 def set_up_pod(namespace: str) -> None:

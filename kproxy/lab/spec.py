@@ -48,21 +48,6 @@ _HOST_BITS: Final = {4: 24, 6: 64}
 """The prefix length of a node's podCIDR, as kube-controller-manager's --node-cidr-mask-size has it."""
 
 
-class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node's taint, as the API has it."""
-
-    key: str = ""
-    value: str = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-
-
-class NodeSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node registers with beside what every node has."""
-
-    labels: dict[str, str] = {}
-    taints: tuple[Taint, ...] = ()
-
-
 class LabSpec(msgspec.Struct, frozen=True):
     """What was asked for.
 
@@ -74,7 +59,7 @@ class LabSpec(msgspec.Struct, frozen=True):
         backend: how pods of different nodes meet: `vxlan` or `host-gw`.
         mode: the proxies' mode.
         proxy: the fields of a KubeProxyConfiguration that the nodes' proxies shall have.
-        settings: those of `node-1` and so on; nodes beyond them have none.
+        labels: what `node-1` and so on have beside what every node has.
         dns: whether there is cluster DNS.
     """
 
@@ -85,7 +70,7 @@ class LabSpec(msgspec.Struct, frozen=True):
     backend: BackendName = "vxlan"
     mode: Mode = "iptables"
     proxy: dict[str, Any] = {}
-    settings: tuple[NodeSettings, ...] = ()
+    labels: tuple[dict[str, str], ...] = ()
     dns: bool = False
 
     @property
@@ -137,7 +122,7 @@ class LabSpec(msgspec.Struct, frozen=True):
             self.namespace(f"node-{number}"),
             tuple(str(_FABRIC[family][_FIRST_NODE + number]) for family in self.families),
             tuple(_pod_cidr(cidr, number) for cidr in self.pod_cidrs),
-            self.settings[number - 1] if number <= len(self.settings) else NodeSettings(),
+            self.labels[number - 1] if number <= len(self.labels) else {},
         )
 
     def node_plans(self) -> Iterator[NodePlan]:
@@ -155,11 +140,6 @@ class LabSpec(msgspec.Struct, frozen=True):
         return tuple(str(_FABRIC[family][1]) for family in self.families)
 
     @property
-    def fabric_interfaces(self) -> tuple[str, ...]:
-        """Addresses of the bridge, with prefix lengths."""
-        return tuple(f"{_FABRIC[family][1]}/{_FABRIC[family].prefixlen}" for family in self.families)
-
-    @property
     def outside_gateways(self) -> tuple[str, ...]:
         return tuple(str(_OUTSIDE[family][1]) for family in self.families)
 
@@ -170,13 +150,13 @@ class LabSpec(msgspec.Struct, frozen=True):
 
 class NodePlan(msgspec.Struct, frozen=True):
     """A node: its name, its namespace, its addresses on the fabric and its podCIDRs, the primary family first, and
-    what it registers with."""
+    labels of its own."""
 
     name: str
     namespace: str
     addresses: tuple[str, ...]
     pod_cidrs: tuple[str, ...]
-    settings: NodeSettings = NodeSettings()
+    labels: dict[str, str] = {}
 
     @property
     def number(self) -> int:
@@ -190,14 +170,11 @@ def _pod_cidr(cidr: str, number: int) -> str:
     return str(ipaddress.ip_network((int(whole.network_address) + (number << whole.max_prefixlen - bits), bits)))
 
 
-def fabric_prefix(address: str) -> int:
-    """The prefix length of an address on the fabric."""
-    return _FABRIC[ipaddress.ip_address(address).version].prefixlen
-
-
-def outside_prefix(address: str) -> int:
-    """The prefix length of an address of the network outside."""
-    return _OUTSIDE[ipaddress.ip_address(address).version].prefixlen
+def with_prefix(address: str) -> str:
+    """An address of the fabric or of the outside with the prefix length of its network."""
+    ip = ipaddress.ip_address(address)
+    network = next(each for each in (_FABRIC[ip.version], _OUTSIDE[ip.version]) if ip in each)
+    return f"{address}/{network.prefixlen}"
 
 
 def family_of(address: str) -> int:

@@ -24,7 +24,6 @@ name: NAME
 nodes:
 - labels: {topology.kubernetes.io/zone: east, disk: ssd}
 - labels: {topology.kubernetes.io/zone: east}
-  taints: [{key: gpu, effect: PreferNoSchedule}]
 networking:
   ipFamily: dual
 proxy:
@@ -101,7 +100,6 @@ def test_a_lab_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             item["metadata"]["name"]: item for item in json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
         }
         assert nodes["node-2"]["spec"]["podCIDRs"] == ["10.244.2.0/24", "fd00:10:244:2::/64"]
-        assert nodes["node-2"]["spec"]["taints"] == [{"key": "gpu", "effect": "PreferNoSchedule"}]
         assert nodes["node-1"]["metadata"]["labels"]["disk"] == "ssd"
         assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in nodes.values()} == {"east"}
         assert "mtu 1430" in lab.run("exec", "node-1", "--", "ip", "link", "show", "cni0")

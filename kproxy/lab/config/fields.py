@@ -21,10 +21,9 @@ import msgspec
 import yaml
 
 from kproxy.api.document.tree import Document, path_steps
-from kproxy.api.fielderror import FieldError, invalid, refused, required, unknown_field
+from kproxy.api.fielderror import FieldError, invalid, required, unknown_field
 from kproxy.api.kubeproxyconfig.duration import Duration
 from kproxy.api.validation.meta import validate_labels
-from kproxy.api.validation.names import check_label_value, check_qualified_name
 from kproxy.api.validation.types import type_errors, unknown_fields, without_fields
 from kproxy.lab.spec import (
     CLIENT,
@@ -37,7 +36,6 @@ from kproxy.lab.spec import (
     IpFamily,
     LabSpec,
     Mode,
-    NodeSettings,
     Variant,
     is_name,
     node_number,
@@ -79,6 +77,10 @@ class HostCommand(_Fields, frozen=True):
     run: str = ""
 
 
+class NodeFields(_Fields, frozen=True, omit_defaults=True):
+    labels: dict[str, str] = {}
+
+
 class Networking(_Fields, frozen=True):
     ip_family: IpFamily = "ipv4"
     backend: BackendName = "vxlan"
@@ -99,7 +101,7 @@ class LabFields(_Fields, frozen=True):
     api_version: Literal["kproxy/v1"] | None = None
     kind: Literal["Lab"] | None = None
     name: str = DEFAULT_NAME
-    nodes: int | tuple[NodeSettings, ...] = DEFAULT_NODES
+    nodes: int | tuple[NodeFields, ...] = DEFAULT_NODES
     networking: Networking = Networking()
     proxy: Proxy = Proxy()
     manifests: tuple[str, ...] = ()
@@ -136,11 +138,11 @@ class LabConfig(msgspec.Struct, frozen=True):
     def spec(self) -> LabSpec:
         """The lab that it asks for."""
         fields, network, proxy = self.fields, self.fields.networking, self.fields.proxy
-        settings = fields.nodes if isinstance(fields.nodes, tuple) else ()
+        labels = tuple(each.labels for each in fields.nodes) if isinstance(fields.nodes, tuple) else ()
         mode = proxy.mode or "iptables"
         return LabSpec(
             fields.name, fields.count, network.ip_family, proxy.variant, network.backend, mode, proxy.config or {},
-            settings, bool(network.dns),
+            labels, bool(network.dns),
         )  # fmt: skip
 
     def with_dns(self) -> LabConfig:
@@ -215,11 +217,6 @@ def _faults(fields: LabFields, manifests: tuple[str, ...]) -> Iterator[FieldErro
         yield invalid("nodes", fields.count, f"must be from 1 to {MAX_NODES}{'' if listed is None else ' nodes'}")
     for index, node in enumerate(listed or ()):
         yield from validate_labels(f"nodes[{index}].labels", node.labels)
-        for position, taint in enumerate(node.taints):
-            path = f"nodes[{index}].taints[{position}]"
-            yield from (required(f"{path}.{name}") for name in ("key", "effect") if not getattr(taint, name))
-            yield from refused(f"{path}.key", taint.key, check_qualified_name(taint.key) if taint.key else ())
-            yield from refused(f"{path}.value", taint.value, check_label_value(taint.value))
     for index, (given, found) in enumerate(zip(fields.manifests, manifests, strict=True)):
         if not given:
             yield required(f"manifests[{index}]", "must be the name of a file or directory")

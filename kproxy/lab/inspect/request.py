@@ -69,25 +69,13 @@ def send_request(
         LinuxError: the namespace cannot be entered.
         OSError: the socket cannot be had.
     """
-    with Namespace.named(netns) as inside:
-        return inside.call(send_request_here, address, port, protocol, source_port, source, timeout, data, tos)
-
-
-def send_request_here(
-    address: str,
-    port: int,
-    protocol: str,
-    source_port: int,
-    source: str,
-    timeout: float,
-    data: bytes,
-    tos: int,
-) -> Response:
-    """The same, in the namespace that the calling thread is in."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     raw = protocol == "SCTP" and not kernel_has_sctp()
     kind = socket.SOCK_RAW if raw else _KINDS[protocol]
-    with socket.socket(family, kind, SCTP if protocol == "SCTP" else 0) as client:
+    with Namespace.named(netns) as inside:
+        client = inside.call(socket.socket, family, kind, SCTP if protocol == "SCTP" else 0)
+    # A socket stays in the namespace that it was made in.
+    with client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if source or (source_port and not raw):
             client.bind((source or ("::" if family == socket.AF_INET6 else ""), 0 if raw else source_port))

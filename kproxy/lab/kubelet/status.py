@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import msgspec
-
 from kproxy.lab.kubelet.podspec import init_containers_of
 from kproxy.lab.resources import Json, Object, condition_of, now, parse_timestamp, timestamp, with_condition
 from kproxy.lab.spec import NodePlan
@@ -190,13 +188,12 @@ def node_body(plan: NodePlan) -> Json:
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 "topology.kubernetes.io/zone": f"zone-{'abc'[(plan.number - 1) % 3]}",
-                **plan.settings.labels,
+                **plan.labels,
             },
         },
         "spec": {
             "podCIDR": plan.pod_cidrs[0],
             "podCIDRs": list(plan.pod_cidrs),
-            **({"taints": msgspec.to_builtins(plan.settings.taints)} if plan.settings.taints else {}),
         },
     }
 

@@ -106,25 +106,17 @@ def start(
 
 def find(lab: LabDirectory) -> list[LabProcess]:
     """The lab's processes that run now."""
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            process = _identify(int(entry.name), str(lab.path))
-            if process is not None:
-                found.append(process)
-    return sorted(found, key=lambda item: item.pid)
+    found = (_identify(pid, str(lab.path)) for pid in _running() if pid != os.getpid())
+    return sorted(filter(None, found), key=lambda item: item.pid)
 
 
 def homes() -> set[Path]:
     """The directories of all labs of which processes run."""
-    found = set()
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as file:
-                path = _parse(file.read()).get(LAB, "")
-                if path:
-                    found.add(Path(path))
-    return found
+    return {Path(path) for pid in _running() if (path := _environment_of(pid).get(LAB))}
+
+
+def _running() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
 def require_no_namesake(lab: LabDirectory) -> None:
@@ -139,21 +131,24 @@ def require_no_namesake(lab: LabDirectory) -> None:
 
 
 def _identify(pid: int, lab: str) -> LabProcess | None:
+    values = _environment_of(pid)
+    if values.get(LAB) != lab:
+        return None
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            values = _parse(file.read())
-        if values.get(LAB) != lab:
-            return None
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return LabProcess(pid, values.get(ROLE, ""), int(stat.rpartition(b")")[2].split()[1]))
     except (OSError, ValueError, IndexError):
-        return None  # it has ended, or is not ours to look at
-    return LabProcess(pid, values.get(ROLE, ""), parent)
+        return None  # it has ended
 
 
-def _parse(data: bytes) -> Mapping[str, str]:
-    pairs = (item.partition(b"=") for item in data.split(b"\0") if b"=" in item)
-    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+def _environment_of(pid: int) -> Mapping[str, str]:
+    """A process's environment; nothing if it has ended, or is not ours to look at."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return {}
+    pairs = (item.partition("=") for item in text.split("\0") if "=" in item)
+    return {name: value for name, _, value in pairs}
 
 
 def end(

@@ -24,14 +24,14 @@ from kproxy.lab.config.decode import (
 )
 from kproxy.lab.config.fields import HostCommand, LabConfig
 from kproxy.lab.lifecycle.manifests import ManifestReader
-from kproxy.lab.spec import LabSpec, NodeSettings, Taint
+from kproxy.lab.spec import LabSpec
 
 LAB = "apiVersion: kproxy/v1\nkind: Lab\n"
 PROXY = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 ALL = f"""{LAB}name: shop
 nodes:
 - labels: {{topology.kubernetes.io/zone: east, disk: ssd}}
-- taints: [{{key: gpu, value: "yes", effect: NoSchedule}}]
+- {{}}
 -
 networking:
   ipFamily: dual
@@ -77,9 +77,9 @@ def test_every_field(tmp_path: Path) -> None:
         "nftables",
         {"nodePortAddresses": ["172.30.0.0/24"]},
         (
-            NodeSettings({"topology.kubernetes.io/zone": "east", "disk": "ssd"}),
-            NodeSettings({}, (Taint("gpu", "yes", "NoSchedule"),)),
-            NodeSettings(),
+            {"topology.kubernetes.io/zone": "east", "disk": "ssd"},
+            {},
+            {},
         ),
     )
     assert config.fields.timeout == 120
@@ -117,7 +117,6 @@ def test_everything_that_is_wrong_is_told_with_its_line() -> None:
     text = f"""{LAB}name: My-Lab
 nodes:
 - labels: {{"a b": c, zone: 1}}
-  taints: [{{key: gpu, effect: Never}}, {{effect: NoExecute}}]
 - label: {{}}
 networkng: {{}}
 networking:
@@ -134,22 +133,20 @@ name: no_name
     expected = [
         (5, "nodes[0].labels", '"a b"'),
         (5, "nodes[0].labels[zone]", "must be a string"),
-        (6, "nodes[0].taints[0].effect", 'supported values: "NoExecute", "NoSchedule", "PreferNoSchedule"'),
-        (6, "nodes[0].taints[1].key", "Required value"),
-        (7, "nodes[1].label", 'is "nodes[1].labels" meant?'),
-        (8, "networkng", 'is "networking" meant?'),
-        (10, "networking.ipFamily", '"dualstack"'),
-        (12, "proxy.mode", '"ipvs"'),
-        (13, "proxy.config.iptables.masqueradeBit", "99"),
-        (14, "manifests[0]", "no such file or directory: nowhere.yaml"),
-        (15, "commands[0].host", "node-1 to node-2"),
-        (15, "commands[1].run", "Required value"),
-        (16, "timeout", "5x"),
+        (6, "nodes[1].label", 'is "nodes[1].labels" meant?'),
+        (7, "networkng", 'is "networking" meant?'),
+        (9, "networking.ipFamily", '"dualstack"'),
+        (11, "proxy.mode", '"ipvs"'),
+        (12, "proxy.config.iptables.masqueradeBit", "99"),
+        (13, "manifests[0]", "no such file or directory: nowhere.yaml"),
+        (14, "commands[0].host", "node-1 to node-2"),
+        (14, "commands[1].run", "Required value"),
+        (15, "timeout", "5x"),
     ]
     for line, path, words in expected:
         start = f"lab.yaml: document 1: line {line}: {path}: "
         assert any(each.startswith(start) and words in each for each in found), (path, found)
-    assert 'lab.yaml: document 1: line 17: key "name" already set in map' in found
+    assert 'lab.yaml: document 1: line 16: key "name" already set in map' in found
     assert any(": name: " in each and "lower-case" in each for each in found)
 
 
@@ -207,7 +204,7 @@ def test_more_nodes_than_the_file_has_are_plain_ones() -> None:
     listed = f"{LAB}nodes: [{{labels: {{a: b}}}}]\n"
     for count, labels in ((2, [{"a": "b"}, {}]), (1, [{"a": "b"}])):
         plans = decode(listed, {"nodes": count}).spec.node_plans()
-        assert [plan.settings.labels for plan in plans] == labels
+        assert [plan.labels for plan in plans] == labels
 
 
 @pytest.mark.parametrize("name", preset_names())
