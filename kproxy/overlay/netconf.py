@@ -90,6 +90,17 @@ def _get(document: Mapping[str, Any], key: str, kind: type, default: Any, where:
     return value
 
 
+def interface_name_problem(name: str) -> str:
+    """Why the kernel takes no interface of this name (dev_valid_name in net/core/dev.c); "" if it does."""
+    if not name or len(name.encode(errors="surrogateescape")) > 15:
+        return "must have 1 to 15 bytes"
+    if name in (".", ".."):
+        return "must not be . or .."
+    if any(character in "/:" or character.isspace() for character in name):
+        return "must not hold /, : or space"
+    return ""
+
+
 def read_netconf(document: Mapping[str, Any], arguments: Mapping[str, str], lenient: bool = False) -> NetConf:
     """Reads a configuration.
 
@@ -124,12 +135,7 @@ def _read_rest(
     valid: frozenset[tuple[str, str]],
 ) -> NetConf:
     bridge = _get(document, "bridge", str, "cni0")
-    if (
-        not bridge
-        or len(bridge.encode()) > 15
-        or any(c in "/:" or c.isspace() for c in bridge)
-        or bridge in (".", "..")
-    ):
+    if interface_name_problem(bridge):
         _bad("bridge", bridge, "is no name of an interface")
     mtu = _get(document, "mtu", int, 0)
     if mtu and not 68 <= mtu <= 65535:

@@ -50,8 +50,7 @@ def plan_mapping(
     saved: str, network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
 ) -> str:
     """The restore text that maps ports to the pod's address of one family; "" if none concerns it."""
-    lease = next((item for item in leases if item.range.version == version), None)
-    mine = [port for port in ports if port.host_ip is None or port.host_ip.version == version]
+    lease, mine = _concerned(leases, ports, version)
     if lease is None or not mine:
         return ""
     chain = chain_name(network, key)
@@ -72,6 +71,14 @@ def plan_mapping(
             lines.append(f"-A {DNAT} -p {protocol} {comment} -m multiport --dports {group} -j {chain}")
     lines += [f"-A {chain} {rule}" for port in mine for rule in _rules(port, lease)]
     return "\n".join([*lines, "COMMIT", ""])
+
+
+def _concerned(
+    leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
+) -> tuple[Lease | None, list[PortMapping]]:
+    """The address of a family, and the mappings that lead to it."""
+    lease = next((item for item in leases if item.range.version == version), None)
+    return lease, [port for port in ports if port.host_ip is None or port.host_ip.version == version]
 
 
 def _rules(port: PortMapping, lease: Lease) -> Iterator[str]:
@@ -104,8 +111,7 @@ def missing_mappings(
     saved: str, network: str, key: str, leases: Sequence[Lease], ports: Sequence[PortMapping], version: int
 ) -> list[str]:
     """What CHECK finds of a family's mappings, in words; [] if all are there."""
-    lease = next((item for item in leases if item.range.version == version), None)
-    mine = [port for port in ports if port.host_ip is None or port.host_ip.version == version]
+    lease, mine = _concerned(leases, ports, version)
     if lease is None or not mine:
         return []
     chain = chain_name(network, key)

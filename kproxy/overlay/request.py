@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from kproxy.overlay.errors import CniError, Code
 from kproxy.overlay.fieldnames import decode_configuration
-from kproxy.overlay.netconf import NetConf, read_netconf
+from kproxy.overlay.netconf import NetConf, interface_name_problem, read_netconf
 
 VERSIONS: Final = ("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """CNI versions served, oldest first."""
@@ -118,17 +118,6 @@ def _check_required(command: str, environ: Mapping[str, str]) -> None:
             raise CniError(
                 Code.INVALID_ENVIRONMENT, "invalid interface name", f"CNI_IFNAME={environ['CNI_IFNAME']!r} {problem}"
             )
-
-
-def interface_name_problem(name: str) -> str:
-    """Why the kernel takes no interface of this name (dev_valid_name in net/core/dev.c); "" if it does."""
-    if not name or len(name.encode(errors="surrogateescape")) > 15:
-        return "must have 1 to 15 bytes"
-    if name in (".", ".."):
-        return "must not be . or .."
-    if any(character in "/:" or character.isspace() for character in name):
-        return "must not hold /, : or space"
-    return ""
 
 
 def _decode(stdin: bytes, command: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kproxy.lab.config.fields import DEFAULT_TIMEOUT
 from kproxy.lab.errors import LabError
 from kproxy.lab.lifecycle.manifests import ManifestReader, asks_for_names, read_manifests
 from kproxy.lab.lifecycle.objects import Progress
-from kproxy.lab.lifecycle.up import bring_up
+from kproxy.lab.lifecycle.up import Waiting, bring_up
 from kproxy.lab.spec import DEFAULT_NODES, MAX_NODES, BackendName, IpFamily, LabSpec, Mode, Variant, check_name
 from kproxy.lab.state import LabDirectory
 
@@ -119,8 +119,9 @@ def command(
     with interrupts.held() as check:
         shown.check = check
         brought = bring_up(
-            LabDirectory(spec.name), spec, manifests, timeout=config.fields.timeout, say=shown.say, show=shown.progress,
-            tell=shown.tell, check=check, owner=invoking_user(), commands=config.fields.commands,
+            LabDirectory(spec.name), spec, manifests,
+            Waiting(config.fields.timeout, shown.say, shown.progress, shown.tell, check),
+            invoking_user(), config.fields.commands,
         )  # fmt: skip
     last = shown.last
     pods = f", {last.pods} pods" if last is not None and last.wanted_pods else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -118,21 +118,10 @@ def read_frames(frames: Iterable[Frame]) -> list[Read]:
 def observed_packets(reads: Sequence[Read], flow: Flow) -> list[ObservedPacket]:
     """A flow's first packet and what first answers it, wherever they were seen; repetitions left out."""
     token = _token_of(flow, reads)
-    seen: dict[tuple[object, ...], ObservedPacket] = {}
+    seen: dict[ObservedPacket, ObservedPacket] = {}
     for item in reads:
         if token is not None and item.protocol == flow.protocol and item.token == token:
-            found = item.observed
-            key = (
-                found.position,
-                found.kind,
-                found.src,
-                found.sport,
-                found.dst,
-                found.dport,
-                found.outer,
-                found.foreign,
-            )
-            seen.setdefault(key, found)
+            seen.setdefault(replace(item.observed, time=0), item.observed)
     return list(seen.values())
 
 

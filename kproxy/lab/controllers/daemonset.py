@@ -13,19 +13,21 @@ from kproxy.lab.controllers.runtime import Reconciler, Tables, Write, status_wri
 from kproxy.lab.controllers.workload import (
     NO_EXECUTE,
     NO_SCHEDULE,
+    REVISION_LABEL,
     create_pod,
     delete_pod,
     own_key,
     owned_by,
     pod_of,
     resolve,
+    revision_of,
+    rolls,
     template_hash,
     untolerated,
 )
 from kproxy.lab.resources import DAEMON_SETS, NODES, PODS, Json, Object, is_active, is_ready, is_terminating, key_of
 
 _KIND: Final = "DaemonSet"
-HASH_LABEL: Final = "controller-revision-hash"
 _STATE: Final = "node.kubernetes.io/"
 
 
@@ -46,7 +48,7 @@ def wants_node(template: Object, node: Object, *effects: str) -> bool:
 def outdated(pods: Sequence[Object], digest: str, desired: int, max_unavailable: int) -> list[Object]:
     """Which pods of an older template a rolling update deletes now: all that are not ready, and of the others as many
     as may be unavailable."""
-    old = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(HASH_LABEL) != digest]
+    old = [pod for pod in pods if revision_of(pod) != digest]
     room = max_unavailable - (desired - sum(map(is_ready, pods)))
     useless = [pod for pod in old if not is_ready(pod)]
     useful = sorted((pod for pod in old if is_ready(pod)), key=key_of)
@@ -69,7 +71,7 @@ def reconcile(key: str, tables: Tables) -> Iterator[Write]:
     for node in nodes:
         if node not in taken:
             body = pod_of(item, _KIND)
-            body["metadata"]["labels"][HASH_LABEL] = digest
+            body["metadata"]["labels"][REVISION_LABEL] = digest
             body["spec"]["nodeName"] = node
             yield create_pod(item, _KIND, body)
     active = [pod for pod in pods if is_active(pod)]
@@ -97,9 +99,9 @@ CONTROLLER: Final = Reconciler(
 
 
 def _to_replace(item: Object, pods: list[Object], digest: str, desired: int) -> list[Object]:
-    strategy = item["spec"].get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+    if not rolls(item):
         return []
+    strategy = item["spec"].get("updateStrategy") or {}
     limit = resolve((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), desired, up=True)
     return outdated(pods, digest, desired, max(1, limit))
 
@@ -111,7 +113,7 @@ def status_of(item: Object, pods: list[Object], digest: str, desired: int, mispl
         "observedGeneration": item["metadata"].get("generation", 0),
         "desiredNumberScheduled": desired,
         "currentNumberScheduled": len(pods),
-        "updatedNumberScheduled": sum((pod["metadata"].get("labels") or {}).get(HASH_LABEL) == digest for pod in pods),
+        "updatedNumberScheduled": sum(revision_of(pod) == digest for pod in pods),
         "numberMisscheduled": misplaced,
         "numberReady": ready,
         "numberAvailable": ready,

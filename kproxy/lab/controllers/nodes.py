@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kproxy.lab.controllers.runtime import Again, Delete, Reconciler, Said, Tables, Write, status_writes
+from kproxy.lab.controllers.workload import NO_EXECUTE, tolerates
 from kproxy.lab.events import WARNING
 from kproxy.lab.resources import (
     LEASE_NAMESPACE,
@@ -38,15 +39,9 @@ def eviction_seconds(pod: Object) -> float | None:
     """How long a pod stays on a node that is unreachable; None for ever."""
     if (controller_of(pod) or {}).get("kind") == "DaemonSet":
         return None  # its controller adds the toleration
-    found = [
-        item.get("tolerationSeconds")
-        for item in pod["spec"].get("tolerations") or ()
-        if item.get("effect") in (None, "", "NoExecute")
-        and (
-            (item.get("key") == UNREACHABLE and (item.get("operator") == "Exists" or not item.get("value")))
-            or (not item.get("key") and item.get("operator") == "Exists")
-        )
-    ]
+    taint = {"key": UNREACHABLE, "effect": NO_EXECUTE}
+    tolerations = [each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint)]
+    found = [each.get("tolerationSeconds") for each in tolerations]
     if not found:
         return float(EVICTION_SECONDS)
     # The shortest counts; without seconds a toleration holds for ever.

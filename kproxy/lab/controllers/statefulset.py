@@ -14,12 +14,15 @@ from typing import Final, Literal, NamedTuple
 
 from kproxy.lab.controllers.runtime import Again, Create, Delete, Patch, Reconciler, Said, Tables, Write, status_writes
 from kproxy.lab.controllers.workload import (
+    REVISION_LABEL,
     delete_pod,
     own_key,
     owned_by,
     owner_reference,
     pod_of,
     resolve,
+    revision_of,
+    rolls,
     template_hash,
 )
 from kproxy.lab.events import WARNING
@@ -39,7 +42,6 @@ from kproxy.lab.resources import (
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 _KIND: Final = "StatefulSet"
-REVISION_LABEL: Final = "controller-revision-hash"
 
 
 def reconcile(key: str, tables: Tables) -> Iterator[Write]:
@@ -104,11 +106,6 @@ def ordinal_of(item: Object, pod: Object) -> int | None:
     return int(found[2]) if found and found[1] == item["metadata"]["name"] else None
 
 
-def revision_of(pod: Object) -> str:
-    """The name of the revision that a pod was made from."""
-    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
-
-
 def is_healthy(pod: Object) -> bool:
     """Whether a pod is running and ready and not on its way out."""
     running = (pod.get("status") or {}).get("phase") == "Running"
@@ -130,10 +127,7 @@ def seconds_to_available(item: Object, pod: Object, moment: datetime.datetime) -
 def wants_present(item: Object, ordinal: int) -> bool:
     """Whether a pod that is made now is of the present template: below the partition of a rolling update it is of the
     one that the set had before."""
-    strategy = item["spec"].get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
-        return True
-    return ordinal - ordinals_of(item).start >= _partition(strategy)
+    return not rolls(item) or ordinal - ordinals_of(item).start >= int(_rolling(item).get("partition") or 0)
 
 
 def plan(item: Object, pods: Mapping[int, Object], present: str, moment: datetime.datetime) -> Iterator[Step]:
@@ -170,12 +164,11 @@ def _step_for(ordinal: int, pod: Object | None) -> Step | None:
 
 
 def _updates(item: Object, pods: Mapping[int, Object], present: str, wanted: range) -> Iterator[Step]:
-    strategy = item["spec"].get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+    if not rolls(item):
         return
-    limit = (strategy.get("rollingUpdate") or {}).get("maxUnavailable")
+    limit = _rolling(item).get("maxUnavailable")
     room = max(1, resolve(1 if limit is None else limit, len(wanted), up=True))
-    for ordinal in reversed(wanted[_partition(strategy) :]):
+    for ordinal in reversed(wanted[int(_rolling(item).get("partition") or 0) :]):
         pod = pods[ordinal]
         if revision_of(pod) != present and not is_terminating(pod):
             yield Step("delete", ordinal)
@@ -186,8 +179,9 @@ def _updates(item: Object, pods: Mapping[int, Object], present: str, wanted: ran
             return
 
 
-def _partition(strategy: Object) -> int:
-    return int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+def _rolling(item: Object) -> Object:
+    found: Object = (item["spec"].get("updateStrategy") or {}).get("rollingUpdate") or {}
+    return found
 
 
 # --- ControllerRevisions: the templates that a set has had, oldest first (pkg/controller/history) ---
@@ -284,7 +278,6 @@ def status_of(item: Object, pods: list[Object], before: str, present: str) -> Js
         "updateRevision": present,
         "collisionCount": 0,
     }
-    rolling = (item["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate"
-    if rolling and updated == len(pods) == ready == len(ordinals_of(item)):
+    if rolls(item) and updated == len(pods) == ready == len(ordinals_of(item)):
         status |= {"currentReplicas": updated, "currentRevision": present}
     return status

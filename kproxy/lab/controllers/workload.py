@@ -15,6 +15,7 @@ from kproxy.lab.resources import KINDS, PODS, Json, Object, controller_of, key_o
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
+REVISION_LABEL: Final = "controller-revision-hash"
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """apimachinery's util/rand: no vowels, so that no words come out."""
 
@@ -102,6 +103,19 @@ def resolve(value: object, replicas: int, *, up: bool) -> int:
     return 0
 
 
+# --- revisions ---
+
+
+def revision_of(pod: Object) -> str:
+    """The revision of its workload's template that a pod of a DaemonSet or StatefulSet was made from."""
+    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
+
+
+def rolls(item: Object) -> bool:
+    """Whether a DaemonSet or StatefulSet replaces the pods of older revisions by itself."""
+    return bool((item["spec"].get("updateStrategy") or {}).get("type", "RollingUpdate") == "RollingUpdate")
+
+
 # --- taints ---
 
 
@@ -110,11 +124,12 @@ def untolerated(spec: Object, node: Object, *effects: str) -> Iterator[Object]:
     scheduling/corev1)."""
     tolerations = spec.get("tolerations") or ()
     for taint in (node.get("spec") or {}).get("taints") or ():
-        if taint.get("effect") in effects and not any(_tolerates(each, taint) for each in tolerations):
+        if taint.get("effect") in effects and not any(tolerates(each, taint) for each in tolerations):
             yield taint
 
 
-def _tolerates(toleration: Object, taint: Object) -> bool:
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Whether a toleration is for a taint."""
     if (toleration.get("effect") or taint["effect"]) != taint["effect"]:
         return False
     if (toleration.get("key") or taint["key"]) != taint["key"]:

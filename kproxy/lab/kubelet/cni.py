@@ -21,8 +21,6 @@ from kproxy.lab.resources import Json
 from kproxy.overlay.request import VERSIONS
 
 _TIMEOUT: Final = 60.0
-_STATUS_SINCE: Final = "1.1.0"
-"""STATUS and GC came with this version of the specification."""
 
 
 class PluginError(LabError):
@@ -44,10 +42,8 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class NetworkList(msgspec.Struct, frozen=True):
-    """A network configuration list (`.conflist`), and where its plugins are.
-
-    `version` is the newest of those in the list that is known here, and STATUS and GC are called from 1.1.0 on.
-    """
+    """A network configuration list (`.conflist`), and where its plugins are. `version` is the newest of those in the
+    list that is known here."""
 
     name: str
     version: str
@@ -84,15 +80,11 @@ class NetworkList(msgspec.Struct, frozen=True):
 
     def status(self) -> None:
         """STATUS: whether ADD can be served now. Raises PluginError."""
-        if self.version < _STATUS_SINCE:
-            return
         for plugin in self.plugins:
             self._call("STATUS", plugin, None, None)
 
     def collect(self, valid: Sequence[tuple[str, str]]) -> None:
         """GC: everything but these attachments (container, interface) may be freed. Raises PluginError."""
-        if self.version < _STATUS_SINCE:
-            return
         kept = [{"containerID": container, "ifname": interface} for container, interface in valid]
         for plugin in self.plugins:
             self._call("GC", {**plugin, "cni.dev/valid-attachments": kept}, None, None)

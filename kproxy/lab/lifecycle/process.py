@@ -1,4 +1,5 @@
-"""What runs in the lab's own processes: `python -m kproxy.lab.lifecycle.process KIND DIRECTORY [NODE]`.
+"""What runs in the lab's own processes: `python -m kproxy.lab.lifecycle.process apiserver DIRECTORY`, or
+`kubelet DIRECTORY NODE`.
 
 Not for people: `lab up` starts these.
 """
@@ -9,14 +10,9 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 from kproxy.errors import KproxyError
 from kproxy.lab.state import LabDirectory
-
-
-class Stop(BaseException):
-    """SIGTERM came. Not an Exception, so that nothing on the way takes it for a failure."""
 
 
 def main(arguments: list[str]) -> int:
@@ -33,25 +29,15 @@ def main(arguments: list[str]) -> int:
             from kproxy.lab.lifecycle.server import serve
 
             serve(lab, record)
-            return 0
-        signal.signal(signal.SIGTERM, _stop)
-        if kind == "kubelet":
+        else:
             from kproxy.lab.kubelet.main import run_kubelet
 
+            signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
             run_kubelet(lab, record.spec, rest[0])
-        else:
-            sys.stderr.write(f"{kind!r} is no kind of process\n")
-            return 1
-    except Stop:
-        return 0
     except KproxyError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0
-
-
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise Stop
 
 
 if __name__ == "__main__":

@@ -65,16 +65,28 @@ class Brought(NamedTuple):
     late: str = ""
 
 
+class Waiting(NamedTuple):
+    """How long `bring_up` waits, and what its caller hears meanwhile.
+
+    Attributes:
+        timeout: seconds for each thing that is waited for.
+        say, show: what is being done, and how far it is; they may raise.
+        tell: what is odd, a sentence each.
+        check: raises if the user does not want it any more; called wherever something is waited for.
+    """
+
+    timeout: float
+    say: Say
+    show: Callable[[Progress], None]
+    tell: Tell
+    check: Callable[[], None]
+
+
 def bring_up(
     lab: LabDirectory,
     spec: LabSpec,
     manifests: Sequence[Manifest],
-    *,
-    timeout: float,
-    say: Say,
-    show: Callable[[Progress], None],
-    tell: Tell,
-    check: Callable[[], None] = lambda: None,
+    waiting: Waiting,
     owner: tuple[int, int] | None = None,
     commands: Sequence[HostCommand] = (),
 ) -> Brought:
@@ -84,12 +96,8 @@ def bring_up(
     but a lab whose workloads are not ready in time stays, so that it can be seen why.
 
     Args:
-        say, show: what is being done, and how far it is.
-        tell: hears of what is odd, a sentence each.
-        commands: what is executed in the hosts' networks at the end.
-        check: raises if the user does not want it any more; called wherever something is waited for. `say` and `show`
-            may raise as well.
         owner: user and group of the kubeconfig, if not this process's.
+        commands: what is executed in the hosts' networks at the end.
 
     Raises:
         LabError: the lab is up already, the machine cannot do it, or something did not come up.
@@ -104,10 +112,10 @@ def bring_up(
                 "and --name makes another one beside it"
             )
         if record is not None:
-            say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
+            waiting.say(f"an earlier `lab up` of {spec.name!r} did not finish: removing what is left of it")
         tear_down(lab, keep_directory=True)
         try:
-            return _build(lab, spec, manifests, commands, _Waiting(timeout, say, show, tell, check), owner)
+            return _build(lab, spec, manifests, commands, waiting, owner)
         except BaseException as error:
             tails = "" if isinstance(error, InputError) or not isinstance(error, LabError) else _log_tails(lab)
             tear_down(lab)
@@ -116,22 +124,12 @@ def bring_up(
             raise
 
 
-class _Waiting(NamedTuple):
-    """How `bring_up` waits, and reports to its caller."""
-
-    timeout: float
-    say: Say
-    show: Callable[[Progress], None]
-    tell: Tell
-    check: Callable[[], None]
-
-
 def _build(
     lab: LabDirectory,
     spec: LabSpec,
     manifests: Sequence[Manifest],
     commands: Sequence[HostCommand],
-    waiting: _Waiting,
+    waiting: Waiting,
     owner: tuple[int, int] | None,
 ) -> Brought:
     numbers = tuple(plan.number for plan in spec.node_plans())
@@ -174,7 +172,7 @@ def _build(
     return Brought(record, late)
 
 
-def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, waiting: _Waiting) -> None:
+def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, waiting: Waiting) -> None:
     """Executes a command of the lab's file; what it prints is in logs/commands.log. Raises LabError."""
     with lab.log(_COMMANDS).open("ab") as log, Namespace.named(spec.namespace(command.host)) as inside:
         # In a process group of its own: Ctrl-C on the terminal is for this process, which takes everything away.
@@ -192,7 +190,7 @@ def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, waiting: _W
         raise LabError(f"{command.host}: {command.run}: exit code {child.returncode}\n{lab.log_tail(_COMMANDS, 5)}")
 
 
-def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: _Waiting) -> None:
+def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: Waiting) -> None:
     plans = [plan for plan in lab.plans(record) if plan.name in names] if (record := lab.record()) else []
 
     def problems() -> list[str]:

@@ -10,8 +10,6 @@ import pytest
 
 from kproxy.lab.kubelet.cni import NetworkList
 
-PLUGIN = "import json, sys; open(sys.argv[0] + '.log', 'a').write(json.dumps(json.load(sys.stdin)) + chr(10))"
-
 
 @pytest.mark.parametrize(
     ("written", "version"),
@@ -22,23 +20,7 @@ PLUGIN = "import json, sys; open(sys.argv[0] + '.log', 'a').write(json.dumps(jso
         ({"cniVersion": "9.0.0"}, "9.0.0"),
     ],
 )
-def test_the_newest_version_that_both_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: dict[str, Any], version: str
-) -> None:
-    program = tmp_path / "recorder"
-    program.write_text(f"#!/usr/bin/env python3\n{PLUGIN}\n")
-    program.chmod(0o755)
+def test_the_newest_version_that_both_know(tmp_path: Path, written: dict[str, Any], version: str) -> None:
     file = tmp_path / "10-x.conflist"
     file.write_text(json.dumps({**written, "name": "x", "plugins": [{"type": "recorder"}]}))
-    monkeypatch.setenv("CNI_PATH", str(tmp_path))
-    network = NetworkList.load(file)
-    network.status()
-    network.collect([("c1", "eth0")])
-    log = tmp_path / "recorder.log"
-    asked = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    assert network.version == version
-    if version < "1.1.0":
-        assert asked == [], "neither STATUS nor GC"
-    else:
-        assert [request["cniVersion"] for request in asked] == [version] * 2
-        assert asked[1]["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
+    assert NetworkList.load(file).version == version
