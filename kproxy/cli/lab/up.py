@@ -118,11 +118,9 @@ def command(
     spec = config.spec
     with interrupts.held() as check:
         shown.check = check
-        brought = bring_up(
-            LabDirectory(spec.name), spec, manifests,
-            Waiting(config.fields.timeout, shown.say, shown.progress, shown.tell, check),
-            invoking_user(), config.fields.commands,
-        )  # fmt: skip
+        waiting = Waiting(config.fields.timeout, shown.say, shown.progress, shown.tell, check)
+        lab = LabDirectory(spec.name)
+        brought = bring_up(lab, spec, manifests, waiting, invoking_user(), config.fields.commands)
     last = shown.last
     pods = f", {last.pods} pods" if last is not None and last.wanted_pods else ""
     shown.clear()
