@@ -92,7 +92,7 @@ def remove_node(spec: LabSpec, plan: NodePlan) -> None:
     _batch(spec.fabric, [f"link delete {plan.name}"], force=True)
     _batch(
         spec.fabric,
-        [f"-{family_of(a)} route delete {c} via {a}" for a, c in zip(plan.addresses, plan.pod_cidrs, strict=True)],
+        [f"route delete {cidr} via {own}" for own, cidr in zip(plan.addresses, plan.pod_cidrs, strict=True)],
         force=True,
     )
     delete_namespaces([plan.namespace])
@@ -129,7 +129,7 @@ def _plug(plan: NodePlan) -> list[str]:
         f"link set {plan.name} master {FABRIC}",
         f"link set {plan.name} up",
         # As the networks of clouds do: what is outside of the cluster reaches pods by their addresses.
-        *(f"-{family_of(a)} route add {c} via {a}" for a, c in zip(plan.addresses, plan.pod_cidrs, strict=True)),
+        *(f"route add {cidr} via {own}" for own, cidr in zip(plan.addresses, plan.pod_cidrs, strict=True)),
     ]
 
 
@@ -140,7 +140,7 @@ def _set_up_node(spec: LabSpec, plan: NodePlan) -> None:
 
 def _set_up_link(namespace: str, addresses: Sequence[str], gateways: Sequence[str]) -> None:
     """The one link of a host, with these addresses and default gateways."""
-    routes = [f"-{family_of(item)} route add default via {item}" for item in gateways]
+    routes = [f"route add default via {item}" for item in gateways]
     _batch(namespace, ["link set lo up", "link set eth0 up", *_addresses("eth0", addresses), *routes])
 
 
@@ -171,18 +171,8 @@ def _settings(namespace: str, values: dict[str, int]) -> None:
 
 def _batch(namespace: str | None, lines: Sequence[str], *, force: bool = False) -> None:
     command = ["ip", *(["-n", namespace] if namespace else []), *(["-force"] if force else []), "-batch", "-"]
-    # A family option inside of a batch line is not understood, so lines of IPv6 go in a batch of their own.
-    for option in ("", "-4", "-6"):
-        part = [line.removeprefix(f"{option} ") for line in lines if _option(line) == option]
-        if not part:
-            continue
-        full = [command[0], option, *command[1:]] if option else command
-        with Namespace.current() as here:
-            done = run(here, full, text="".join(f"{line}\n" for line in part), timeout=_TIMEOUT)
-        if done.code and not force:
-            where = f" in namespace {namespace}" if namespace else ""
-            raise LabError(f"`ip` failed{where}: {done.stderr.strip()}")
-
-
-def _option(line: str) -> str:
-    return line[:2] if line.startswith(("-4 ", "-6 ")) else ""
+    with Namespace.current() as here:
+        done = run(here, command, text="".join(f"{line}\n" for line in lines), timeout=_TIMEOUT)
+    if done.code and not force:
+        where = f" in namespace {namespace}" if namespace else ""
+        raise LabError(f"`ip` failed{where}: {done.stderr.strip()}")

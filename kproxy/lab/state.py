@@ -184,9 +184,9 @@ def need_root() -> None:
         raise LabError("a lab needs root: its hosts are network namespaces")
 
 
-def list_labs(root: Path | None = None) -> list[LabDirectory]:
+def list_labs() -> list[LabDirectory]:
     """All labs that have a directory, by name."""
-    base = root or lab_root()
+    base = lab_root()
     if not base.is_dir():
         return []
     return [LabDirectory(path.name, base) for path in sorted(base.iterdir()) if path.is_dir()]

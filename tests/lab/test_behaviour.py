@@ -79,15 +79,13 @@ def test_affinity_holds_and_ends_with_its_time(lab: Lab) -> None:
     assert len({item.pod for item in predict(model, client, target)}) == 2
     first = send_request(model.netns(client), target.address, target.port, "TCP")
     for _ in range(6):
-        model.refresh(model.cluster)
-        found = follow(model, client, target)
+        found = follow(lab.model(), client, target)
         assert found.agrees
         assert [item.pod for item in found.journeys] == [first.pod], "the model knows the lists of -m recent"
         assert found.answer.pod == first.pod
 
     def forgotten() -> bool:
-        model.refresh(model.cluster)
-        return len({item.pod for item in predict(model, client, target)}) == 2
+        return len({item.pod for item in predict(lab.model(), client, target)}) == 2
 
     eventually(forgotten)
 

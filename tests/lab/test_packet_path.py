@@ -21,8 +21,8 @@ from kproxy.lab.cluster import ClusterView
 from kproxy.lab.inspect.follow import Followed, follow_many
 from kproxy.lab.inspect.targets import Target, service_targets
 from kproxy.lab.model.hosts import LabModel
-from kproxy.lab.spec import CLIENT
-from tests.support.lab.labtools import Lab, deployment, lab_up, service
+from kproxy.lab.spec import CLIENT, LabSpec
+from tests.support.lab.labtools import deployment, lab_up, service
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -118,13 +118,15 @@ def cells(cluster: ClusterView) -> Iterator[tuple[str, str, Target]]:
                     yield kind, host, target
 
 
-def run(lab: Lab, model: LabModel, wanted: Sequence[tuple[str, str, Target]]) -> tuple[Counter[str], list[str]]:
+def run(
+    spec: LabSpec, cluster: ClusterView, wanted: Sequence[tuple[str, str, Target]]
+) -> tuple[Counter[str], list[str]]:
     """Follows every cell; counts by what happened, and what differed."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     for start in range(0, len(wanted), BATCH):
         part = wanted[start : start + BATCH]
-        model.refresh(model.cluster, [item.name for item in model.cluster.nodes])
+        model = LabModel(spec, cluster)
         model.nodes()
         found = follow_many(model, [(host, target) for _, host, target in part], timeout=TIMEOUT)
         for (kind, _, _), item in zip(part, found, strict=True):
@@ -170,7 +172,7 @@ def test_every_hop_of_every_cell(root: Path, mode: str, capsys: pytest.CaptureFi
             wanted = wanted[::EVERY]
         # IntervalPartition that wait for silence wait together.
         wanted.sort(key=lambda cell: (cell[0], cell[2].kind, cell[2].node))
-        counts, wrong = run(lab, LabModel(lab.directory.running().spec, cluster), wanted)
+        counts, wrong = run(lab.directory.running().spec, cluster, wanted)
     with capsys.disabled():
         ends = ", ".join(f"{count} {end}" for end, count in sorted(counts.items()))
         print(f"\npacket paths, {mode}: {len(wanted)} cells ({ends}); {len(wrong)} differ")  # noqa: T201

@@ -121,12 +121,6 @@ class Capture:
         with self._lock:
             return sorted(self._frames, key=lambda frame: frame.time)
 
-    def take(self) -> list[Frame]:
-        """The frames captured so far; the next call starts anew."""
-        with self._lock:
-            found, self._frames = self._frames, []
-        return sorted(found, key=lambda frame: frame.time)
-
     def settle(self, quiet: float = 0.03, longest: float = 1.0) -> None:
         """Waits until nothing has come for `quiet` seconds, at most `longest`."""
         deadline, count = time.monotonic() + longest, -1

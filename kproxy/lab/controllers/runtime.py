@@ -131,11 +131,9 @@ class Tables:
         entry = self.table(resource).head(key)
         return None if entry is None else self.object(resource, entry)
 
-    def all(self, resource: Resource[Any], namespace: str = "") -> list[Object]:
-        """All objects of a namespace ("": all there are)."""
-        table = self.table(resource)
-        entries = table.heads_in(namespace) if namespace else table.heads()
-        return [self.object(resource, entry) for entry in entries]
+    def all(self, resource: Resource[Any]) -> list[Object]:
+        """All objects of a resource."""
+        return [self.object(resource, entry) for entry in self.table(resource).heads()]
 
     def owned(self, resource: Resource[Any], owner: Object) -> list[Object]:
         """The objects whose controller is `owner`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Final
@@ -158,7 +158,6 @@ def run_probe(
     *,
     count: int,
     timeout: float,
-    done: Callable[[], None] = lambda: None,
 ) -> list[Cell]:
     """Fills the cells, several at a time: `count` questions each.
 
@@ -177,14 +176,9 @@ def run_probe(
         answers = question(model.netns(client.host), target, count=count, timeout=timeout)
         return evaluate(client, target, possible, answers, independent=_is_independent(model.cluster, target))
 
-    def fill_first(index: int) -> Cell:
-        cell = fill(index, predicted[index])
-        done()
-        return cell
-
     predicted = predict_all(model)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = list(pool.map(fill_first, range(len(cells))))
+        found = list(pool.map(fill, range(len(cells)), predicted))
         if not all(cell.agrees for cell in found):
             later = predict_all(LabModel(model.spec, model.cluster))
             changed = [n for n, cell in enumerate(found) if not cell.agrees and later[n] != predicted[n]]

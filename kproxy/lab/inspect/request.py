@@ -53,7 +53,6 @@ def send_request(
     protocol: str,
     *,
     source_port: int = 0,
-    source: str = "",
     timeout: float = 1.0,
     data: bytes = b"probe",
     tos: int = 0,
@@ -61,7 +60,7 @@ def send_request(
     """Asks once from a namespace.
 
     Args:
-        source_port, source: what to bind to; 0 and "" leave it to the kernel.
+        source_port: what to bind to; 0 leaves it to the kernel.
         timeout: seconds until the question counts as lost.
         tos: the TOS octet or traffic class of its packets.
 
@@ -77,8 +76,8 @@ def send_request(
     # A socket stays in the namespace that it was made in.
     with client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if source or (source_port and not raw):
-            client.bind((source or ("::" if family == socket.AF_INET6 else ""), 0 if raw else source_port))
+        if source_port and not raw:
+            client.bind(("", source_port))
         if tos and family == socket.AF_INET:
             client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         elif tos:

@@ -44,13 +44,14 @@ class PodLogs:
             self._lines.pop(uid, None)
             self._changed.notify_all()
 
-    def lines(self, uid: str, after: int = 0) -> list[Line]:
-        """The lines after one with this number."""
+    def lines(self, uid: str) -> list[Line]:
+        """All lines of a pod."""
         with self._changed:
-            return self._after(uid, after)
+            return list(self._lines.get(uid, ()))
 
     def wait(self, uid: str, after: int, seconds: float) -> list[Line] | None:
-        """The same, once there are some; nothing after so many seconds, None if the pod has gone."""
+        """The lines after one with this number, once there are some; nothing after so many seconds, None if the pod has
+        gone."""
         with self._changed:
             self._changed.wait_for(lambda: uid not in self._lines or bool(self._after(uid, after)), seconds)
             return self._after(uid, after) if uid in self._lines else None

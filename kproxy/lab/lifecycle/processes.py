@@ -156,11 +156,10 @@ def end(
     wanted: Callable[[LabProcess], bool] = lambda _process: True,
     *,
     number: int = signal.SIGTERM,
-    patience: float = _PATIENCE,
 ) -> int:
     """Ends the lab's processes that are wanted, and their children; returns how many there were.
 
-    Those that have not ended after `patience` seconds are killed. Processes that start meanwhile are found too.
+    Those that have not ended after five seconds are killed. Processes that start meanwhile are found too.
 
     Raises:
         LabError: some cannot be ended.
@@ -174,9 +173,9 @@ def end(
         handles = list(_handles(lab, chosen))
         try:
             _signal(handles, number if attempt == 0 else signal.SIGKILL)
-            left = _wait(handles, patience)
+            left = _wait(handles)
             _signal(left, signal.SIGKILL)
-            _wait(left, patience)
+            _wait(left)
         finally:
             for handle in handles:
                 os.close(handle)
@@ -205,10 +204,10 @@ def _signal(handles: Iterable[int], number: int) -> None:
             signal.pidfd_send_signal(handle, number)
 
 
-def _wait(handles: Sequence[int], patience: float) -> list[int]:
+def _wait(handles: Sequence[int]) -> list[int]:
     """Waits for them to end; returns those that have not."""
     left = list(handles)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + _PATIENCE
     while left and time.monotonic() < deadline:
         poll = select.poll()
         for handle in left:

@@ -39,21 +39,13 @@ def is_node(host: str) -> bool:
 
 
 class LabModel:
-    """All hosts, read once each, as a network (`kproxy.cluster.journey`). `refresh` forgets, when something has
-    changed."""
+    """All hosts, read once each, as a network (`kproxy.cluster.journey`)."""
 
     def __init__(self, spec: LabSpec, cluster: ClusterView) -> None:
         self.spec = spec
         self.cluster = cluster
         self._hosts: dict[str, NetworkHost] = {}
         self._neighbours: dict[str, frozenset[tuple[str, str]]] = {}
-
-    def refresh(self, cluster: ClusterView, hosts: Iterable[str] | None = None) -> None:
-        """Takes a new view of the cluster; forgets all hosts, or those named."""
-        self.cluster = cluster
-        for name in list(self._hosts) if hosts is None else hosts:
-            self._hosts.pop(name, None)
-        self._neighbours.clear()
 
     def knows_neighbour(self, host: NetworkHost, device: str, address: str) -> bool:
         """Whether a host's kernel takes the link-layer address of a neighbour for known, and so sends without asking.

@@ -12,7 +12,8 @@ from kproxy.lab.spec import LabSpec
 from kproxy.lab.state import LabDirectory, LabRecord, lab_root, list_labs
 
 
-def test_the_directory_of_a_lab(tmp_path: Path) -> None:
+def test_the_directory_of_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPROXY_LAB_DIR", str(tmp_path))
     lab = LabDirectory("one", tmp_path)
     with pytest.raises(LabInputError, match="there is no lab 'one'"):
         lab.running()
@@ -23,11 +24,11 @@ def test_the_directory_of_a_lab(tmp_path: Path) -> None:
         pass
     lab.write(LabRecord(LabSpec("one", 2, "dual", "legacy"), "up", 7, (1, 2)))
     assert lab.running().spec.families == (4, 6)
-    assert [item.name for item in list_labs(tmp_path)] == ["one"]
+    assert [item.name for item in list_labs()] == ["one"]
     (lab.path / "lab.json").write_text('{"spec"')
     assert lab.record() is None
     lab.remove()
-    assert list_labs(tmp_path) == []
+    assert list_labs() == []
 
 
 def test_a_lock_that_is_held_a_moment_is_waited_for(tmp_path: Path) -> None:
