@@ -39,7 +39,6 @@ class LabProcess(msgspec.Struct, frozen=True):
 
     pid: int
     role: str
-    parent: int
 
     @property
     def kind(self) -> str:
@@ -132,13 +131,7 @@ def require_no_namesake(lab: LabDirectory) -> None:
 
 def _identify(pid: int, lab: str) -> LabProcess | None:
     values = _environment_of(pid)
-    if values.get(LAB) != lab:
-        return None
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        return LabProcess(pid, values.get(ROLE, ""), int(stat.rpartition(b")")[2].split()[1]))
-    except (OSError, ValueError, IndexError):
-        return None  # it has ended
+    return LabProcess(pid, values.get(ROLE, "")) if values.get(LAB) == lab else None
 
 
 def _environment_of(pid: int) -> Mapping[str, str]:
