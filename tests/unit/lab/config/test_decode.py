@@ -82,7 +82,7 @@ def test_every_field(tmp_path: Path) -> None:
             {},
         ),
     )
-    assert config.fields.timeout == 120
+    assert config.fields.timeout == 120.0
     assert config.manifests == (str(tmp_path / "web.yaml"),), "relative to the file, wherever one stands"
     assert config.fields.commands == (HostCommand("node-2", "ip link"),)
     assert [(number, document.value["kind"]) for number, document in config.objects] == [(2, "ConfigMap")]
@@ -99,7 +99,7 @@ def test_the_command_line_goes_before_the_file() -> None:
     }  # fmt: skip
     config = decode(LAB + said, options)
     assert config.spec == LabSpec("other", 2, "ipv6", "legacy", "vxlan", "iptables")
-    assert config.fields.timeout == 7
+    assert config.fields.timeout == 7.0
     assert decode(LAB, options).spec == lab_of_options(options).spec == config.spec
     assert decode(LAB).spec == LabSpec("lab"), "all fields have defaults"
 
