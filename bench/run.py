@@ -26,6 +26,8 @@ from pathlib import Path
 from bench.apiserver import Client, Connect, resident, server
 from bench.generate import cluster_lines, endpoint_ip, endpoint_slice, service
 from bench.report import fresh_namespace, show
+from kproxy.client import RestClient, load_client_config
+from kproxy.client.cluster import read_objects
 
 SIZE = (2000, 5)
 STARTS = 3
@@ -210,11 +212,8 @@ async def rolling_update(client: Client, commits: Commits) -> tuple[float, float
 
 def check_kernel(mode: str, kubeconfig: Path, namespace: str) -> None:
     """The kernel holds what a fresh rendering of the server's objects gives. Raises RuntimeError."""
-    get = [sys.executable, "-m", "kproxy", "get", "--kubeconfig", str(kubeconfig)]
-    manifests = b"".join(
-        subprocess.run([*get, kind, "-A", "-o", "yaml"], check=True, stdout=subprocess.PIPE).stdout + b"\n---\n"
-        for kind in ("services", "endpointslices", "nodes", "servicecidrs")
-    )
+    client = RestClient(load_client_config(str(kubeconfig)))
+    manifests = b"\n---\n".join(data for _, data in read_objects(client, "", lambda _text: None))
     drift = [sys.executable, "-m", "kproxy", "drift", "-f", "-", "--node", "node-0", "--netns", namespace]
     drift += [*VARIANT[mode], "--feature", "nfacct=on"] if mode == "iptables" else []
     with tempfile.TemporaryDirectory() as made:

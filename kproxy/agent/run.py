@@ -338,7 +338,6 @@ def _api_source(settings: Settings, meta_proxier: MetaProxier, requests: Request
         meta_proxier.source_synced,
         use_endpoints=settings.use_endpoints,
         service_cidrs=settings.config.mode == MODE_NFTABLES,
-        resync_period=settings.config.config_sync_period.seconds,
     )
 
 

@@ -9,7 +9,7 @@ The only HTTP client of kproxy. docs/client.md is the user's page.
 """
 
 from kproxy.client.config import ClientConfig, Overrides, in_cluster_config, load_client_config
-from kproxy.client.discovery import ApiResource, Discovered, discover
+from kproxy.client.discovery import ApiResource, discover
 from kproxy.client.errors import (
     ApiError,
     CancelledError,
@@ -46,7 +46,6 @@ __all__ = [
     "ClientConfig",
     "ConfigError",
     "CredentialError",
-    "Discovered",
     "DiscoveryError",
     "HttpClient",
     "Informer",

@@ -1,9 +1,9 @@
 """The informers' driver: threads that carry out what a SharedInformer asks for, and call its handlers; and
 SharedInformerFactory: one informer per resource and selector, shared by all that ask for it.
 
-One thread per informer lists, watches and feeds; one thread per handler calls it; one more repeats objects if a handler
-wants resyncs. Everything decided is decided in `kproxy.informer`; here are only the clock, the random numbers, the
-server and the waiting. Whatever goes wrong, in the server's answers or in a handler, is logged and goes on.
+One thread per informer lists, watches and feeds; one thread per handler calls it. Everything decided is decided in
+`kproxy.informer`; here are only the clock, the random numbers, the server and the waiting. Whatever goes wrong, in the
+server's answers or in a handler, is logged and goes on.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Informer(Generic[T]):
         client, resource, namespace, label_selector, field_selector: what to list and watch; "" is all.
         indexers: index functions beside the namespace index.
         options: how to list and watch.
-        resync_period: seconds after which handlers get every object again, for those that do not say; 0 is never.
         clock, rng: seconds of a clock that never goes back, and random floats in [0, 1); for tests.
     """
 
@@ -75,7 +74,6 @@ class Informer(Generic[T]):
         field_selector: str = "",
         indexers: Mapping[str, IndexFunc[T]] | None = None,
         options: ReflectorOptions | None = None,
-        resync_period: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         rng: Callable[[], float] = random.random,
     ) -> None:
@@ -84,13 +82,11 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._selectors = (label_selector, field_selector)
         self._clock = clock
-        self._resync_period = resync_period
         self._state: SharedInformer[T] = SharedInformer(rng, indexers=indexers, options=options)
         # Guards the state, the listeners and the fields below; notified of every change of them.
         self._changed = threading.Condition()
         self._stopped = False
         self._started = False
-        self._resyncing = False
         self._call = Call()
         self._threads: list[threading.Thread] = []
 
@@ -127,17 +123,11 @@ class Informer(Generic[T]):
     def last_sync_resource_version(self) -> str:
         return self._state.reflector.last_sync_resource_version
 
-    def add_event_handler(
-        self, handler: ResourceEventHandler[T], resync_period: float | None = None
-    ) -> Registration[T]:
+    def add_event_handler(self, handler: ResourceEventHandler[T]) -> Registration[T]:
         """Adds a handler, at any time; what is known comes to it as adds. Its calls come from a thread of its own."""
-        period = self._resync_period if resync_period is None else resync_period
         with self._changed:
-            listener = self._state.add_listener(handler, self._clock(), period)
+            listener = self._state.add_listener(handler)
             self._spawn(f"{self.resource.plural}-handler", lambda: self._run_handler(listener))
-            if period and not self._resyncing:
-                self._resyncing = True
-                self._spawn(f"{self.resource.plural}-resync", self._run_resync)
             self._changed.notify_all()
         return Registration(self, listener)
 
@@ -314,38 +304,16 @@ class Informer(Generic[T]):
                 if listener.initial_list_handled:
                     self._changed.notify_all()
 
-    def _run_resync(self) -> None:
-        with self._changed:
-            while not self._stopped:
-                now = self._clock()
-                left = self._state.next_resync(now)
-                if left == 0.0:
-                    self._state.resync(now)
-                    self._changed.notify_all()
-                    continue
-                self._changed.wait(left)
-
 
 _Key = tuple[str, str, str, str]
 
 
 class SharedInformerFactory:
-    """Makes and runs informers, as client-go's.
+    """Makes and runs informers, as client-go's; `namespace` "" is all."""
 
-    `namespace` "" is all; `resync_period` is in seconds, 0 for never.
-    """
-
-    def __init__(
-        self,
-        client: RestClient,
-        *,
-        namespace: str = "",
-        resync_period: float = 0.0,
-        options: ReflectorOptions | None = None,
-    ) -> None:
+    def __init__(self, client: RestClient, *, namespace: str = "", options: ReflectorOptions | None = None) -> None:
         self._client = client
         self._namespace = namespace
-        self._resync_period = resync_period
         self._options = options
         self._informers: dict[_Key, Informer[Any]] = {}
 
@@ -368,7 +336,6 @@ class SharedInformerFactory:
                 label_selector=label_selector,
                 field_selector=field_selector,
                 options=self._options,
-                resync_period=self._resync_period,
             )
             self._informers[key] = found
         known = found.indexer.indexers()

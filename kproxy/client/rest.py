@@ -34,9 +34,7 @@ PatchBody = Body | list[Any]
 class PatchType(StrEnum):
     """The content types of PATCH (apimachinery types.PatchType)."""
 
-    JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
-    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
 
 
@@ -53,7 +51,7 @@ class WatchStream(Generic[T]):
 
     Iterating ends when the server ends the stream. It raises WireError for garbage and for half an event, SilenceError
     after `idle_timeout` without a byte, another TransportError for a connection that was lost, fell silent inside an
-    event or outlived `total_timeout`, CancelledError after `cancel`. An ERROR event is an event like others.
+    event or outlived `total_timeout`, CancelledError after `Call.cancel`. An ERROR event is an event like others.
     """
 
     def __init__(
@@ -92,10 +90,6 @@ class WatchStream(Generic[T]):
     def set_idle_timeout(self, seconds: float) -> None:
         """From now on it may be silent for so long; only for the thread that reads it."""
         self._call.set_timeout(seconds)
-
-    def cancel(self) -> None:
-        """Ends it from another thread."""
-        self._call.cancel()
 
     def close(self) -> None:
         self._stream.close()
@@ -157,21 +151,20 @@ class RestClient:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        page_size: int = 0,
     ) -> ListPage[T]:
         """A whole list, fetched in pages, as one page; its version is that of all its items."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        data = self.pages(resource.path(self._namespace(namespace)), query, page_size=page_size)
+        data = self.pages(resource.path(self._namespace(namespace)), query)
         found = list(map(resource.codec.decode_list, data))
         return ListPage(tuple(item for page in found for item in page.items), found[0].resource_version)
 
-    def pages(self, path: str, query: Mapping[str, str], *, page_size: int = 0) -> Sequence[bytes]:
-        """A list as it came, in pages; `page_size` 0 is PAGE.
+    def pages(self, path: str, query: Mapping[str, str]) -> Sequence[bytes]:
+        """A list as it came, in pages of PAGE objects.
 
         A continue token that expires leads to the whole list in one answer, as in client-go's pager.
         """
         pages: list[bytes] = []
-        limit, token = str(page_size or PAGE), ""
+        limit, token = str(PAGE), ""
         while True:
             try:
                 asked = {"limit": limit, **query, "continue": token}
@@ -225,23 +218,12 @@ class RestClient:
         stream = self.open("GET", path, query=query, timeout=idle_timeout, call=call)
         return WatchStream(stream, call, resource.codec, deadline, self._clock)
 
-    def create(self, resource: Resource[T], body: Body, namespace: str | None = None, *, dry_run: bool = False) -> T:
-        """Creates an object; returns it as it was stored."""
-        found = self._write_namespace(resource, namespace, body)
-        return self._write(resource, "POST", resource.path(found), body, dry_run=dry_run)
-
-    def update(
-        self,
-        resource: Resource[T],
-        name: str,
-        body: Body,
-        namespace: str | None = None,
-        *,
-        subresource: str = "",
-    ) -> T:
-        """Replaces an object; its metadata.resourceVersion, if given, must be the current one (409 Conflict)."""
-        path = resource.path(self._write_namespace(resource, namespace, body), name, subresource)
-        return self._write(resource, "PUT", path, body)
+    def create(self, resource: Resource[T], body: Body, namespace: str | None = None) -> T:
+        """Creates an object in the namespace given, else its own, else the configuration's; returns what was stored."""
+        stated = (body.get("metadata") or {}).get("namespace")
+        found = self._namespace(str(stated) if namespace is None and stated else namespace)
+        answer = self.raw("POST", resource.path(found), body=msgspec.json.encode(body))
+        return resource.codec.decode(answer.data)
 
     def patch(
         self,
@@ -258,25 +240,12 @@ class RestClient:
         """Changes parts of an object. APPLY is server-side apply, which needs a `field_manager`."""
         path = resource.path(self._namespace(namespace), name, subresource)
         query = {"fieldManager": field_manager, "force": "true" if force else ""}
-        return self._write(resource, "PATCH", path, body, query=query, content_type=patch_type)
+        answer = self.raw("PATCH", path, query=query, body=msgspec.json.encode(body), content_type=patch_type)
+        return resource.codec.decode(answer.data)
 
-    def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str | None = None,
-        *,
-        propagation_policy: str = "",
-        uid: str = "",
-    ) -> None:
-        """Deletes an object, or marks it if it has finalizers. With `uid`, only that very object."""
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if propagation_policy:
-            options["propagationPolicy"] = propagation_policy
-        if uid:
-            options["preconditions"] = {"uid": uid}
-        body = msgspec.json.encode(options) if len(options) > 2 else None
-        self.raw("DELETE", resource.path(self._namespace(namespace), name), body=body)
+    def delete(self, resource: Resource[T], name: str, namespace: str | None = None) -> None:
+        """Deletes an object, or marks it if it has finalizers."""
+        self.raw("DELETE", resource.path(self._namespace(namespace), name))
 
     def raw(
         self,
@@ -319,29 +288,8 @@ class RestClient:
     def close(self) -> None:
         self.http.close()
 
-    def _write(
-        self,
-        resource: Resource[T],
-        method: str,
-        path: str,
-        body: PatchBody,
-        *,
-        query: Mapping[str, str] | None = None,
-        content_type: str = JSON,
-        dry_run: bool = False,
-    ) -> T:
-        asked = {**(query or {}), "dryRun": "All" if dry_run else ""}
-        encoded = msgspec.json.encode(body)
-        answer = self.raw(method, path, query=asked, body=encoded, content_type=content_type)
-        return resource.codec.decode(answer.data)
-
     def _namespace(self, namespace: str | None) -> str:
         return self.config.namespace if namespace is None else namespace
-
-    def _write_namespace(self, resource: Resource[T], namespace: str | None, body: Body) -> str:
-        """The namespace of a write: the one given, else the object's own, else the configuration's."""
-        stated = (body.get("metadata") or {}).get("namespace")
-        return self._namespace(str(stated) if namespace is None and stated else namespace)
 
 
 def failure_status(error: Exception) -> Status:

@@ -46,7 +46,6 @@ class WireStatus(structs.Wire, tag_field="kind", tag="Status"):
 class WireListMeta(structs.Wire):
     resource_version: str | None = None
     continue_: str | None = msgspec.field(name="continue", default=None)
-    remaining_item_count: int | None = None
 
 
 class WireList(msgspec.Struct, Generic[WireT], rename="camel"):
@@ -131,7 +130,7 @@ class Codec(Generic[T]):
         if not all(item.metadata.name for item in items):
             raise WireError("the list has an object without a name")
         meta = spelled.metadata or WireListMeta()
-        return ListPage(items, meta.resource_version or "", meta.continue_ or "", meta.remaining_item_count)
+        return ListPage(items, meta.resource_version or "", meta.continue_ or "")
 
     def _items(self, spelled: WireList[Any]) -> Iterable[T]:
         return map(self._value, spelled.items or ())

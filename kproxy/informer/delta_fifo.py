@@ -22,16 +22,12 @@ KnownT = TypeVar("KnownT", bound=KubernetesObject, covariant=True)
 
 
 class DeltaType(StrEnum):
-    """What a delta says of its object.
-
-    Replaced: a list has it, which may be news or not. Sync: nothing happened; a periodic resync repeats it.
-    """
+    """What a delta says of its object. Replaced: a list has it, which may be news or not."""
 
     ADDED = "Added"
     UPDATED = "Updated"
     DELETED = "Deleted"
     REPLACED = "Replaced"
-    SYNC = "Sync"
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True):
@@ -104,13 +100,6 @@ class DeltaFIFO(Generic[T]):
         if not self._populated:
             self._populated = True
             self._initial = len(fresh) + len(gone)
-
-    def resync(self) -> None:
-        """A Sync delta for every known object that has nothing waiting."""
-        for key in self._known.list_keys():
-            item = self._known.get_by_key(key)
-            if key not in self._items and item is not None:
-                self._queue(key, Delta(DeltaType.SYNC, item))
 
     def pop(self, process: Process[T]) -> bool:
         """Hands the first key's deltas to `process`; False if nothing waits.

@@ -83,18 +83,15 @@ class Notification(msgspec.Struct, Generic[T], frozen=True):
 class Listener(Generic[T]):
     """The notifications that one handler has yet to get.
 
-    `resync_period` is in seconds, 0 for none. Invariants: `_initial` counts the notifications of the first list that
-    were pushed and are not done; a removed listener holds none and takes none.
+    Invariants: `_initial` counts the notifications of the first list that were pushed and are not done; a removed
+    listener holds none and takes none.
     """
 
-    def __init__(self, handler: ResourceEventHandler[T], resync_period: float, now: float) -> None:
+    def __init__(self, handler: ResourceEventHandler[T]) -> None:
         self.handler = handler
-        self.resync_period = resync_period
-        self.syncing = True
         self.removed = False
         self._pending: deque[Notification[T]] = deque()
         self._initial = 0
-        self._next_resync = now + resync_period
 
     def push(self, notification: Notification[T]) -> None:
         if self.removed:
@@ -121,21 +118,6 @@ class Listener(Generic[T]):
     @property
     def initial_list_handled(self) -> bool:
         return self._initial == 0 and not self.removed
-
-    def should_resync(self, now: float) -> bool:
-        """Whether this listener's period is over; remembered as `syncing` until the next question."""
-        self.syncing = bool(self.resync_period) and now >= self._next_resync
-        if self.syncing:
-            self._next_resync = now + self.resync_period
-        return self.syncing
-
-    def next_resync(self, now: float) -> float | None:
-        """Seconds until the next resync is due; None for never."""
-        if not self.resync_period:
-            return None
-        # A clock that went back must not put it off by more than a period.
-        self._next_resync = min(self._next_resync, now + self.resync_period)
-        return max(0.0, self._next_resync - now)
 
     def __len__(self) -> int:
         return len(self._pending)

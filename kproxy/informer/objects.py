@@ -127,4 +127,3 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     resource_version: str
     continue_token: str = ""
-    remaining: int | None = None

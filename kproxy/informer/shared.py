@@ -55,9 +55,9 @@ class SharedInformer(Generic[T]):
     def listeners(self) -> Sequence[Listener[T]]:
         return self._listeners
 
-    def add_listener(self, handler: ResourceEventHandler[T], now: float, resync_period: float = 0.0) -> Listener[T]:
+    def add_listener(self, handler: ResourceEventHandler[T]) -> Listener[T]:
         """Adds a handler at any time: what is known already comes to it as adds of the initial list."""
-        listener = Listener(handler, resync_period, now)
+        listener = Listener(handler)
         for item in self.indexer.list():
             listener.push(Notification(NotificationType.ADD, item, initial=True))
         self._listeners.append(listener)
@@ -72,18 +72,6 @@ class SharedInformer(Generic[T]):
     def listener_has_synced(self, listener: Listener[T]) -> bool:
         """Whether the handler has dealt with everything of the first full list."""
         return self.has_synced and listener.initial_list_handled
-
-    def resync(self, now: float) -> None:
-        """Repeats every object, as an update, to the listeners whose resync period is over."""
-        due = [listener.should_resync(now) for listener in self._listeners]
-        if any(due):
-            self._fifo.resync()
-            self._drain()
-
-    def next_resync(self, now: float) -> float | None:
-        """Seconds until `resync` should be called; None for never."""
-        times = [left for listener in self._listeners if (left := listener.next_resync(now)) is not None]
-        return min(times, default=None)
 
     # The reflector's sink.
 
@@ -121,13 +109,10 @@ class SharedInformer(Generic[T]):
                 self._distribute(Notification(NotificationType.ADD, item, initial=in_initial_list))
             else:
                 self.indexer.update(item)
-                unchanged = (
-                    delta.type is DeltaType.REPLACED and old.metadata.resource_version == item.metadata.resource_version
-                )
-                news = not unchanged and delta.type is not DeltaType.SYNC
-                self._distribute(Notification(NotificationType.UPDATE, item, old), to_all=news)
+                same = old.metadata.resource_version == item.metadata.resource_version
+                if not (delta.type is DeltaType.REPLACED and same):
+                    self._distribute(Notification(NotificationType.UPDATE, item, old))
 
-    def _distribute(self, notification: Notification[T], to_all: bool = True) -> None:
+    def _distribute(self, notification: Notification[T]) -> None:
         for listener in self._listeners:
-            if to_all or listener.syncing:
-                listener.push(notification)
+            listener.push(notification)

@@ -50,7 +50,7 @@ FLAGS: Final = (
     Flag("bind-address-hard-fail", "bindAddressHardFail", BOOLEAN, "End if a port cannot be bound."),
     Flag("boot-id-file", "", TEXT, no_effect=_DEVICE),
     Flag("cluster-cidr", "clusterCIDR", TEXT, "The pods' CIDR, one of each family."),
-    Flag("config-sync-period", "configSyncPeriod", DURATION, "How often everything known is looked at again."),
+    Flag("config-sync-period", "configSyncPeriod", DURATION, no_effect="a watch misses nothing"),
     Flag("conntrack-max-per-core", "conntrack.maxPerCore", INTEGER, "Connections to track for each CPU; 0: as it is."),
     Flag("conntrack-min", "conntrack.min", INTEGER, "Connections to track at least."),
     Flag("conntrack-tcp-be-liberal", "conntrack.tcpBeLiberal", BOOLEAN, "Do not drop INVALID packets."),

@@ -140,7 +140,6 @@ class ApiSource:
         on_synced: called once, from a thread of the source, when everything there was has been put.
         service_cidrs: whether ServiceCIDRs are watched too. They are not waited for: an API server before v1.33 has
             none.
-        resync_period: seconds after which everything is put again, as configSyncPeriod; 0 is never.
     """
 
     def __init__(
@@ -152,29 +151,27 @@ class ApiSource:
         *,
         use_endpoints: bool = False,
         service_cidrs: bool = False,
-        resync_period: float = 0.0,
     ) -> None:
         self._on_synced = on_synced
         self._watched: list[tuple[Informer[Any], Registration[Any]]] = []
         self._extra: Informer[Any] | None = None
         self._thread: threading.Thread | None = None
-        period = resync_period
         put_service = sink.put_service
         if use_endpoints:
             mirror = EndpointsMirror(sink)
             put_service = mirror.put_service
-            endpoints = Informer(client, ENDPOINTS, label_selector=NOT_HEADLESS, resync_period=period)
+            endpoints = Informer(client, ENDPOINTS, label_selector=NOT_HEADLESS)
             self._watch(endpoints, mirror.put_endpoints)
         else:
-            slices = Informer(client, ENDPOINT_SLICES, label_selector=NOT_HEADLESS, resync_period=period)
+            slices = Informer(client, ENDPOINT_SLICES, label_selector=NOT_HEADLESS)
             self._watch(slices, sink.put_slice)
-        services = Informer(client, SERVICES, label_selector=OURS, field_selector=WITH_CLUSTER_IP, resync_period=period)
+        services = Informer(client, SERVICES, label_selector=OURS, field_selector=WITH_CLUSTER_IP)
         self._watch(services, put_service)
         node = Informer(client, NODES, field_selector=f"metadata.name={node_name}")
         self._watch(node, lambda _key, found: sink.put_node(found))
 
         if service_cidrs:
-            self._extra = Informer(client, SERVICE_CIDRS, resync_period=period)
+            self._extra = Informer(client, SERVICE_CIDRS)
             self._extra.add_event_handler(KeyedHandler(sink.put_service_cidr))
 
     def _watch(self, informer: Informer[T], put: Callable[[str, T | None], None]) -> None:

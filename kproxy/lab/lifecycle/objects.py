@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kproxy.client import ApiError, Discovered, PatchType, RestClient, discover, dynamic_resource, load_client_config
-from kproxy.client.discovery import ApiResource
+from kproxy.client import ApiError, ApiResource, PatchType, RestClient, discover, dynamic_resource, load_client_config
 from kproxy.client.resources import Resource
 from kproxy.cluster.inputs import Tell
 from kproxy.informer import Unstructured
@@ -119,9 +118,9 @@ def apply_manifests(client: RestClient, manifests: Sequence[Manifest], tell: Tel
     return done
 
 
-def _served(known: Discovered, item: Manifest) -> ApiResource | None:
+def _served(known: Sequence[ApiResource], item: Manifest) -> ApiResource | None:
     wanted = (item.group, item.version, item.kind)
-    return next((each for each in known.resources if (each.group, each.version, each.kind) == wanted), None)
+    return next((each for each in known if (each.group, each.version, each.kind) == wanted), None)
 
 
 def _first(items: Sequence[Manifest]) -> str:
@@ -129,9 +128,9 @@ def _first(items: Sequence[Manifest]) -> str:
     return f"{items[0].where}{f' (and {len(items) - 1} more)' if len(items) > 1 else ''}"
 
 
-def _skipped(known: Discovered, api_version: str, kind: str, items: Sequence[Manifest]) -> str:
+def _skipped(known: Sequence[ApiResource], api_version: str, kind: str, items: Sequence[Manifest]) -> str:
     group = items[0].group
-    others = [f"{each.group}/{each.version}" for each in known.resources if (each.group, each.kind) == (group, kind)]
+    others = [f"{each.group}/{each.version}" for each in known if (each.group, each.kind) == (group, kind)]
     hint = f"; {', '.join(others)} is" if others else ""
     if kind == KUSTOMIZATION:
         hint = "; `kubectl kustomize DIRECTORY | kproxy lab up -f -` applies what it makes"

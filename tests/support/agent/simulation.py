@@ -220,12 +220,12 @@ class World:
         raising = ResourceEventHandlerFuncs(add=fail, update=fail, delete=fail)
         meta_proxier = self.meta_proxier
         self.listeners: list[Listener[Any]] = [
-            self.services.informer.add_listener(KeyedHandler(meta_proxier.put_service), 0.0, 0.0),
-            self.slices.informer.add_listener(KeyedHandler(meta_proxier.put_slice), 0.0, 0.0),
-            self.nodes.informer.add_listener(KeyedHandler(lambda _key, node: meta_proxier.put_node(node)), 0.0, 0.0),
+            self.services.informer.add_listener(KeyedHandler(meta_proxier.put_service)),
+            self.slices.informer.add_listener(KeyedHandler(meta_proxier.put_slice)),
+            self.nodes.informer.add_listener(KeyedHandler(lambda _key, node: meta_proxier.put_node(node))),
         ]
         for watcher in self.watchers:
-            watcher.informer.add_listener(raising, 0.0)
+            watcher.informer.add_listener(raising)
         self.attach_at: float | None = self.random.uniform(0, 3)
 
     def _deliver(self) -> None:

@@ -128,8 +128,8 @@ class Simulation:
         self.informer: SharedInformer[Service] = SharedInformer(self.random.random, options=options)
         self.recorder = Recorder()
         self.late = Recorder()
-        self.listener = self.informer.add_listener(self.recorder, 0.0, self.random.choice((0.0, 45.0)))
-        self.raising = self.informer.add_listener(Raising(), 0.0)
+        self.listener = self.informer.add_listener(self.recorder)
+        self.raising = self.informer.add_listener(Raising())
         self.late_listener: Listener[Service] | None = None
         self.late_at = self.random.uniform(0, faults_until)
         self.next_write = 1.0
@@ -162,9 +162,8 @@ class Simulation:
     # The driver.
 
     def _handlers(self) -> None:
-        self.informer.resync(self.clock)
         if self.late_listener is None and self.now >= self.late_at:
-            self.late_listener = self.informer.add_listener(self.late, self.clock)
+            self.late_listener = self.informer.add_listener(self.late)
         for listener in self.informer.listeners:
             while (notification := listener.next()) is not None:
                 try:

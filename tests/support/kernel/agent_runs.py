@@ -144,7 +144,8 @@ def put(client: RestClient, resource: Any, body: dict[str, Any]) -> None:
         if resource is SERVICES:
             found = client.get(SERVICES, name, "default")
             body["spec"] |= {"clusterIP": found.spec.cluster_ip, "clusterIPs": list(found.spec.cluster_ips)}
-        client.update(resource, name, body, body["metadata"].get("namespace", ""))
+        path = resource.path(body["metadata"].get("namespace", ""), name)
+        client.raw("PUT", path, body=json.dumps(body).encode())
 
 
 def table_difference(client: RestClient, namespace: str, family: IPFamily) -> TableDifference:

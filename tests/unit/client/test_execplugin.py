@@ -185,8 +185,8 @@ def test_when_a_plugin_may_use_the_terminal(tmp_path: Path) -> None:
     )
 
 
-def get(path: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [*KPROXY, "get", "svc", "--kubeconfig", path]
+def render(path: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [*KPROXY, "render", "--node", "n", "--kubeconfig", path]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
 
 
@@ -194,14 +194,14 @@ def test_a_command_without_a_terminal_refuses_and_with_one_asks(tmp_path: Path) 
     path = kubeconfig(
         tmp_path / "config", server="http://127.0.0.1:9", user={"exec": entry(tmp_path, interactiveMode="Always")}
     )
-    refused = get(path, stdin=subprocess.DEVNULL)
+    refused = render(path, stdin=subprocess.DEVNULL)
     assert refused.returncode == 1
     assert refused.stderr == (
         "error: getting credentials: exec plugin cannot support interactive mode: standard input is not a terminal\n"
     )
     assert not (tmp_path / "count").exists(), "it was not even run"
     ours, theirs = pty.openpty()
-    asked = get(path, stdin=theirs)
+    asked = render(path, stdin=theirs)
     os.close(ours)
     os.close(theirs)
     assert "connection refused" in asked.stderr, "it got as far as the server"

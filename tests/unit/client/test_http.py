@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.client import SERVICES, ApiError, ClientConfig, ConfigError, RestClient, TransportError
+from kproxy.client import SERVICES, ApiError, Call, ClientConfig, ConfigError, RestClient, TransportError
 from kproxy.client.credentials import CertificateFiles, ClientCertificate, Header, InlineCertificate, TokenFile
 from kproxy.client.credentials import Credential as Nobody
 from tests.support.client.authority import Authority
@@ -68,8 +68,9 @@ def test_server_certificates(authority: Authority) -> None:
 def test_a_watch_over_tls_can_be_cancelled(authority: Authority) -> None:
     with FakeApiServer(tls=authority.server_context("127.0.0.1", need_client=False)) as server:
         client = RestClient(ClientConfig(server=server.url, ca=authority.pem))
-        stream = client.watch(SERVICES, resource_version="100")
-        threading.Timer(0.2, stream.cancel).start()
+        call = Call()
+        stream = client.watch(SERVICES, resource_version="100", call=call)
+        threading.Timer(0.2, call.cancel).start()
         with pytest.raises(Exception, match="the call was ended"):
             list(stream)
 

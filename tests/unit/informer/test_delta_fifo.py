@@ -81,15 +81,6 @@ def test_a_delete_of_the_unknown_is_left_out() -> None:
     assert drain(fifo, known) == []
 
 
-def test_resync_repeats_what_has_nothing_waiting() -> None:
-    fifo, known = new()
-    fifo.replace([service("a", 1), service("b", 1)])
-    drain(fifo, known)
-    fifo.update(service("a", 2))
-    fifo.resync()
-    assert drain(fifo, known) == [("default/a", ["Updated"]), ("default/b", ["Sync"])]
-
-
 def test_has_synced_after_the_first_list_is_popped() -> None:
     fifo, known = new()
     assert not fifo.has_synced
@@ -115,7 +106,6 @@ STEPS = st.lists(
         st.tuples(st.just("unseen put"), st.sampled_from("abcd")),
         st.tuples(st.just("unseen delete"), st.sampled_from("abcd")),
         st.tuples(st.just("relist"), st.just("")),
-        st.tuples(st.just("resync"), st.just("")),
         st.tuples(st.just("drain"), st.just("")),
     ),
     max_size=40,
@@ -140,8 +130,6 @@ def test_any_mix_of_events_and_relists_ends_with_the_servers_state(steps: list[t
                     fifo.delete(item)
             case "relist":
                 fifo.replace(list(server.values()))
-            case "resync":
-                fifo.resync()
             case "drain":
                 drain(fifo, known)
     fifo.replace(list(server.values()))

@@ -1,4 +1,4 @@
-"""Shared informers: handlers of their own, late ones, resyncs; sequences that are split, repeated and relisted."""
+"""Shared informers: handlers of their own, late ones; sequences that are split, repeated and relisted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def deliver(listener: Listener[Service]) -> None:
 
 def test_handlers_are_called_and_the_first_list_is_marked() -> None:
     subject, log = informer(), Log()
-    listener = subject.add_listener(log, 0.0)
+    listener = subject.add_listener(log)
     assert not subject.listener_has_synced(listener)
     subject.replace([service("a", 1), service("b", 1)])
     assert subject.has_synced
@@ -70,7 +70,6 @@ def test_handlers_are_called_and_the_first_list_is_marked() -> None:
         "add c",
         "update c 2>3",
         "delete c",
-        "update a 1>1",
         "delete unseen default/b",
     ]
 
@@ -78,7 +77,7 @@ def test_handlers_are_called_and_the_first_list_is_marked() -> None:
 def test_a_handler_that_comes_late_gets_what_there_is() -> None:
     subject, log = informer(), Log()
     subject.replace([service("a", 1)])
-    listener = subject.add_listener(log, 5.0)
+    listener = subject.add_listener(log)
     subject.update(service("a", 2))
     deliver(listener)
     assert log.calls == ["add a initially", "update a 1>2"]
@@ -86,7 +85,7 @@ def test_a_handler_that_comes_late_gets_what_there_is() -> None:
 
 def test_each_handler_has_its_own_queue() -> None:
     subject, quick, slow = informer(), Log(), Log()
-    one, other = subject.add_listener(quick, 0.0), subject.add_listener(slow, 0.0)
+    one, other = subject.add_listener(quick), subject.add_listener(slow)
     subject.replace([service("a", 1)])
     deliver(one)
     assert len(other) == 1
@@ -102,29 +101,10 @@ def test_each_handler_has_its_own_queue() -> None:
     assert not subject.listener_has_synced(other)
 
 
-def test_resync_repeats_objects_to_those_whose_period_is_over() -> None:
-    subject, often, never = informer(), Log(), Log()
-    one, other = subject.add_listener(often, 0.0, 10.0), subject.add_listener(never, 0.0)
-    subject.replace([service("a", 1)])
-    assert subject.next_resync(4.0) == 6.0
-    subject.resync(9.9)
-    subject.resync(10.0)
-    subject.resync(10.1)
-    assert subject.next_resync(10.0) == 10.0
-    assert subject.next_resync(-1e6) == 10.0, "a clock that went back"
-    deliver(one)
-    deliver(other)
-    assert often.calls == ["add a initially", "update a 1>1"]
-    assert never.calls == ["add a initially"]
-    assert informer().next_resync(0.0) is None
-
-
-def test_a_relist_without_news_notifies_only_handlers_that_want_resyncs() -> None:
+def test_a_relist_without_news_notifies_nobody() -> None:
     subject, log = informer(), Log()
-    listener = subject.add_listener(log, 0.0)
+    listener = subject.add_listener(log)
     subject.replace([service("a", 1)])
-    subject.add_listener(Log(), 0.0, 10.0)
-    subject.resync(10.0)
     subject.replace([service("a", 1)])
     subject.replace([service("a", 2)])
     deliver(listener)
@@ -157,9 +137,7 @@ def test_listers_read_by_name_namespace_and_labels() -> None:
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "put", "delete"]), st.sampled_from("abcd")), max_size=25)
-TREATMENT = st.lists(
-    st.sampled_from(["seen", "seen", "repeated", "missed", "relist", "resync"]), min_size=25, max_size=25
-)
+TREATMENT = st.lists(st.sampled_from(["seen", "seen", "repeated", "missed", "relist"]), min_size=25, max_size=25)
 
 
 @given(STEPS, TREATMENT)
@@ -167,7 +145,7 @@ def test_any_sequence_split_repeated_missed_and_relisted_ends_alike(
     steps: list[tuple[str, str]], treatment: list[str]
 ) -> None:
     subject, log = informer(), Log()
-    listener = subject.add_listener(log, 0.0)
+    listener = subject.add_listener(log)
     server: dict[str, Service] = {}
     for version, ((step, name), how) in enumerate(zip(steps, treatment, strict=False), start=1):
         item = service(name, version)
@@ -187,8 +165,6 @@ def test_any_sequence_split_repeated_missed_and_relisted_ends_alike(
                 subject.update(item)
         if how == "relist":
             subject.replace(list(server.values()))
-        elif how == "resync":
-            subject.resync(0.0)
     subject.replace(list(server.values()))
     deliver(listener)
     assert {item.metadata.name: item for item in subject.indexer.list()} == server

@@ -68,7 +68,7 @@ def test_sets_without_an_owner_are_not_taken_in(cluster: Controlled) -> None:
     """As `kubectl delete --cascade=orphan` leaves them: an Event says that their name is taken."""
     cluster.client.create(DEPLOYMENTS, web(2))
     cluster.wait(DEPLOYMENTS, "web", complete)
-    cluster.client.delete(DEPLOYMENTS, "web", "default", propagation_policy="Orphan")
+    cluster.client.raw("DELETE", DEPLOYMENTS.path("default", "web"), body=b'{"propagationPolicy":"Orphan"}')
     eventually(lambda: not cluster.client.list(DEPLOYMENTS, "default").items)
     cluster.client.create(DEPLOYMENTS, web(2))
     eventually(lambda: "ReplicaSetCreateError" in {reason for reason, _ in cluster.said("Deployment")})

@@ -72,7 +72,7 @@ def test_every_refusal_is_told_with_its_place(client: RestClient, tmp_path: Path
 
 
 def test_what_is_only_stored_is_served_and_no_controllers(client: RestClient) -> None:
-    served = {(each.group, each.kind) for each in discover(client).resources}
+    served = {(each.group, each.kind) for each in discover(client)}
     assert INERT.keys() <= served
     assert served >= {(each.group, each.kind) for each in built_in() if each.stored}
     assert not {kind for _, kind in INERT} & KINDS.keys(), "what has a controller is acted on"
