@@ -23,10 +23,8 @@ from uvloop import new_event_loop
 
 from kproxy.apiserver.auth import certs
 from kproxy.apiserver.auth.authentication import (
-    ISSUER,
     MASTERS,
     Authenticator,
-    OpenIdDiscovery,
     ServiceAccountTokens,
     User,
 )
@@ -196,15 +194,10 @@ class ApiServer:
         self.watches = Watches(self.registry, self.catalog, configuration.max_watches)
         self.health = Health(store, lambda: self.watches.count)
         reviews = Reviews(self.registry, self.authorizer, authenticator, tokens)
-        host = configuration.advertise or configuration.host
-        if host in ("0.0.0.0", "::"):
-            host = self._advertised() or host
-        address = join_host_port(host, self.port)
-        openid = OpenIdDiscovery(ISSUER, tokens.public, address)
         pods = self.catalog.builtin("", "pods")
         pod_streams = PodStreams(self.registry, pods, self.authorizer, configuration.kubelet)
         self.app = App(
-            self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health, openid,
+            self.catalog, self.registry, authenticator, self.authorizer, reviews, self.watches, self.health,
             pod_streams,
         )  # fmt: skip
         self.controllers = Controllers(

@@ -8,23 +8,18 @@ credentials is refused.
 from __future__ import annotations
 
 import csv
-import hashlib
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import jwt
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from jwt.algorithms import ECAlgorithm
 
 from kproxy.apiserver.errors import Json, unauthorized
 from kproxy.errors import InputError
@@ -95,12 +90,6 @@ def load_token_file(path: Path) -> dict[str, User]:
     return found
 
 
-def key_id(public: ec.EllipticCurvePublicKey) -> str:
-    """The name of a key in tokens and key sets: a hash of its DER (pkg/serviceaccount/jwt.go of kubernetes)."""
-    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    return urlsafe_b64encode(hashlib.sha256(der).digest()).decode().rstrip("=")
-
-
 class ServiceAccountTokens:
     """Signs and checks service-account tokens (ES256). `find` looks up the uid of a resource's object by its plural,
     namespace and name; None if it is gone."""
@@ -126,7 +115,7 @@ class ServiceAccountTokens:
             "nbf": start,
             "sub": f"system:serviceaccount:{namespace}:{name}",
         }
-        return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers={"kid": key_id(self.public)})
+        return jwt.encode(claims, self._key, algorithm=ALGORITHM)
 
     def check(self, token: str, audiences: tuple[str, ...] = (ISSUER,)) -> User | None:
         """The user of a token; None when it is not ours, expired or for another audience, or when its account or the
@@ -234,35 +223,3 @@ class Authenticator:
         if not names:
             raise unauthorized()
         return User(names[0], (*groups, AUTHENTICATED)), certificate.not_valid_after_utc
-
-
-# --- OpenID Connect discovery of the issuer of service-account tokens ---
-#
-# With it, others than this server can verify a Pod's token. Source: kubernetes/kubernetes
-# pkg/serviceaccount/openidmetadata.go and pkg/routes/openidmetadata.go.
-
-CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
-JWKS_PATH: Final = "/openid/v1/jwks"
-
-
-class OpenIdDiscovery:
-    """The two documents. `address` is where this server is reached, host and port."""
-
-    def __init__(self, issuer: str, public: ec.EllipticCurvePublicKey, address: str) -> None:
-        configuration = {
-            "issuer": issuer,
-            "jwks_uri": f"https://{address}{JWKS_PATH}",
-            "response_types_supported": ["id_token"],
-            "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": [ALGORITHM],
-        }
-        key: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
-        keys = {"keys": [{"use": "sig", "kid": key_id(public), "alg": ALGORITHM, **key}]}
-        self._documents = {
-            CONFIGURATION_PATH: (msgspec.json.encode(configuration), "application/json"),
-            JWKS_PATH: (msgspec.json.encode(keys), "application/jwk-set+json"),
-        }
-
-    def document(self, path: str) -> tuple[bytes, str] | None:
-        """The document at a path and its media type; None for another path."""
-        return self._documents.get(path)

@@ -8,7 +8,7 @@ kept until anything in RBAC changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -57,29 +57,13 @@ class Authorizer:
             store.table(name) for name in _TABLES
         )
         self._grants: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
-        self._decisions: dict[tuple[User, Attributes], tuple[bool, str]] = {}
         for table in (self.cluster_roles, self._roles, self._cluster_bindings, self._bindings):
-            table.listeners.append(lambda _event: self._forget())
-
-    def _forget(self) -> None:
-        self._grants.clear()
-        self._decisions.clear()
+            table.listeners.append(lambda _event: self._grants.clear())
 
     def allows(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         """Whether a user may do it, and why."""
         if MASTERS in user.groups:
             return True, ""
-        key = (user, attributes)
-        found = self._decisions.get(key)
-        if found is None:
-            if len(self._decisions) > 10_000:
-                self._decisions.clear()
-            found = self._decide(user, attributes)
-            if not _is_long(user, *astuple(attributes)):
-                self._decisions[key] = found
-        return found
-
-    def _decide(self, user: User, attributes: Attributes) -> tuple[bool, str]:
         for namespace, rule, reason in self.grants(user):
             if (
                 namespace in ("", attributes.namespace)
@@ -162,13 +146,12 @@ class Authorizer:
 
 _MAX_USERS: Final = 1000
 _MAX_KEPT: Final = 4096
-"""Characters of a user and what is asked of him up to which the answer is kept: reviews ask for users of megabytes."""
+"""Characters of a user up to which what he may do is kept: reviews ask for users of megabytes."""
 
 
-def _is_long(user: User, *more: str) -> bool:
-    """Whether a user and more text are too long to be kept."""
-    extra = (each for values in user.extra.values() for each in values)
-    return sum(map(len, (user.name, user.uid, *user.groups, *user.extra, *extra, *more))) > _MAX_KEPT
+def _is_long(user: User) -> bool:
+    """Whether a user's names are too long for what he may do to be kept."""
+    return sum(map(len, (user.name, *user.groups))) > _MAX_KEPT
 
 
 def _applies(subject: Json, user: User, namespace: str) -> bool:

@@ -58,8 +58,6 @@ class Controllers:
         self._sweeper: asyncio.Task[None] | None = None
         self._garbage = GarbageCollector(registry, catalog, self._push)
         self._followed: set[str] = set()
-        self._refused: set[str] = set()
-        """CRDs whose names were not accepted when they were last looked at."""
 
     def start(self) -> None:
         """Follows every table, and looks once at what is there."""
@@ -179,12 +177,9 @@ class Controllers:
     def _crd_event(self, event: Event) -> None:
         if event.deleted:
             value = event.entry.value
-            self._refused.discard(event.entry.key)
             self._push(self._drop_instances, f"{value['spec']['names'].get('plural')}.{value['spec'].get('group')}")
         else:
             self._push(self._establish, event.entry.key)
-        for name in self._refused:  # what has changed may have been in their way
-            self._push(self._establish, name)
 
     async def _establish(self, name: str) -> None:
         """Accepts a CRD's names and says that it is served."""
@@ -198,17 +193,11 @@ class Controllers:
         desired = {key: item for key, item in names.items() if item}
         if value["metadata"].get("deletionTimestamp"):
             return
-        conflict = self._catalog.conflicts.get(name)
-        if conflict is None:
-            self._refused.discard(name)
-        else:
-            self._refused.add(name)
         held = status.get("conditions") or []
-        conditions = _merged(held, _conditions(conflict), timestamp(self._registry.now()))
-        if (conflict is not None or status.get("acceptedNames") == desired) and conditions == held:
+        conditions = _merged(held, _ESTABLISHED, timestamp(self._registry.now()))
+        if status.get("acceptedNames") == desired and conditions == held:
             return
-        status["acceptedNames"] = desired if conflict is None else {"plural": "", "kind": ""}
-        status["conditions"] = conditions
+        status |= {"acceptedNames": desired, "conditions": conditions}
         body = {"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", **value}
         await self._registry.update(crds, "", name, body, SERVER_OPTIONS, subresource="status")
 
@@ -313,18 +302,11 @@ def _remaining(left: dict[Resource, list[Entry]]) -> list[Json]:
     ]
 
 
-def _conditions(conflict: tuple[str, str] | None) -> list[Json]:
-    """The conditions of a CRD, without their times."""
-    if conflict is None:
-        return [
-            {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"},
-            {
-                "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
-                "message": "the initial names have been accepted",
-            },
-        ]  # fmt: skip
-    text = "not all names are accepted"
-    return [
-        {"type": "NamesAccepted", "status": "False", "reason": conflict[0], "message": conflict[1]},
-        {"type": "Established", "status": "False", "reason": "NotAccepted", "message": text},
-    ]
+_ESTABLISHED: Final[list[Json]] = [
+    {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"},
+    {
+        "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+        "message": "the initial names have been accepted",
+    },
+]  # fmt: skip
+"""The conditions of a CRD, without their times."""

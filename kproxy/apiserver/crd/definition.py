@@ -218,32 +218,3 @@ def warning_of(group: str, version: Json, kind: str) -> str:
     if not version.get("deprecated"):
         return ""
     return version.get("deprecationWarning") or f"{group}/{version.get('name', '')} {kind} is deprecated"
-
-
-class Names:
-    """The names that the accepted CRDs of one group have: no two of them may be the same.
-
-    Source: k8s.io/apiextensions-apiserver pkg/controller/status/naming_controller.go.
-    """
-
-    def __init__(self) -> None:
-        self._resources: set[str] = set()
-        self._kinds: set[str] = set()
-
-    def conflict(self, names: Json) -> tuple[str, str] | None:
-        """Reason and message (of the last one) if another CRD has a name already; else the names are taken."""
-        found: tuple[str, str] | None = None
-        resources = {"Plural": [names.get("plural")], "Singular": [names.get("singular")]}
-        resources["ShortNames"] = list(names.get("shortNames") or ())
-        kinds = {"Kind": names.get("kind"), "ListKind": names.get("listKind")}
-        for field, texts in resources.items():
-            if taken := [f'"{text}"' for text in texts if text in self._resources]:
-                found = f"{field}Conflict", f"{', '.join(taken)} is already in use"
-        for field, text in kinds.items():
-            if text in self._kinds:
-                found = f"{field}Conflict", f'"{text}" is already in use'
-        if found is not None:
-            return found
-        self._resources.update(text for texts in resources.values() for text in texts if text)
-        self._kinds.update(text for text in kinds.values() if text)
-        return None

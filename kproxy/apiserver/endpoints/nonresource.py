@@ -1,15 +1,14 @@
-"""Paths that name no resource: health, metrics, version, OpenAPI, discovery, OpenID Connect discovery.
+"""Paths that name no resource: health, metrics, version, OpenAPI, discovery.
 
 Discovery and OpenAPI are made on demand and kept until a CustomResourceDefinition changes what is served.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from kproxy.apiserver.auth.authentication import OpenIdDiscovery
 from kproxy.apiserver.endpoints import discovery, negotiation
 from kproxy.apiserver.endpoints.health import Health
 from kproxy.apiserver.endpoints.negotiation import Response
@@ -19,16 +18,13 @@ from kproxy.apiserver.errors import Json, method_not_allowed, no_resource
 from kproxy.apiserver.kinds.resources import Resource
 from kproxy.apiserver.registry.catalog import Catalog
 
-_CACHED: Final = ((b"cache-control", b"public, max-age=3600"),)
-
 
 class NonResourceHandler:
     """The paths beside the resources."""
 
-    def __init__(self, catalog: Catalog, health: Health, openid: OpenIdDiscovery) -> None:
+    def __init__(self, catalog: Catalog, health: Health) -> None:
         self._catalog = catalog
         self._health = health
-        self._openid = openid
         self._documents = Documents()
         self._discovery: dict[Any, bytes] = {}
         catalog.on_change.append(self._forget)
@@ -53,15 +49,13 @@ class NonResourceHandler:
         if request.method not in ("GET", "HEAD"):
             raise method_not_allowed()
         accept = request.header("accept")
-        if (document := self._openid.document(path)) is not None:
-            return Response(*document, headers=_CACHED)
         if path == "/version":
             text = msgspec.json.format(negotiation.encode(discovery.version_info()), indent=2)
             return Response(text, negotiation.JSON)
         if path == "/":
             paths = [
-                "/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics",
-                "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+                "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz",
+                "/version",
             ]  # fmt: skip
             return _pretty(request, Response(negotiation.encode({"paths": paths}), negotiation.JSON))
         if path.startswith("/openapi/"):

@@ -32,8 +32,6 @@ class Target:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    watch: bool = False
-    """Whether the path has the old `watch/` prefix."""
     rest: str = ""
 
 
@@ -48,9 +46,6 @@ def parse_path(path: str) -> Target:
         target, parts = Target(parts[1], parts[2]), parts[3:]
     else:
         return Target()
-    if parts[0] == "watch" and len(parts) > 1:
-        target.watch = True
-        parts = parts[1:]
     if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in ("status", "finalize"):
         target.namespace = parts[1]
         parts = parts[2:]
@@ -131,7 +126,7 @@ class Request:
     @property
     def watching(self) -> bool:
         """Whether the client asks for a watch."""
-        return bool(self.flag("watch")) or self.target.watch
+        return bool(self.flag("watch"))
 
     @property
     def verb(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from kproxy.apiserver.auth.authentication import Authenticator, OpenIdDiscovery, User
+from kproxy.apiserver.auth.authentication import Authenticator, User
 from kproxy.apiserver.auth.rbac import Attributes, Authorizer
 from kproxy.apiserver.endpoints import negotiation
 from kproxy.apiserver.endpoints.handlers import ResourceHandler, check_path
@@ -57,14 +57,14 @@ class App:
 
     def __init__(
         self, catalog: Catalog, registry: Registry, authenticator: Authenticator, authorizer: Authorizer,
-        reviews: Reviews, watches: Watches, health: Health, openid: OpenIdDiscovery, pod_streams: PodStreams,
+        reviews: Reviews, watches: Watches, health: Health, pod_streams: PodStreams,
     ) -> None:  # fmt: skip
         self._catalog = catalog
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._watches = watches
         self._health = health
-        self._nonresource_handler = NonResourceHandler(catalog, health, openid)
+        self._nonresource_handler = NonResourceHandler(catalog, health)
         self._pod_streams = pod_streams
         self._resource_handler = ResourceHandler(registry, reviews, catalog.builtin("", "pods"), pod_streams)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kproxy.apiserver.crd.definition import CRDS, CustomResourceDefinitionStrategy, Names, warning_of
+from kproxy.apiserver.crd.definition import CRDS, CustomResourceDefinitionStrategy, warning_of
 from kproxy.apiserver.crd.strategy import CustomResourceStrategy
 from kproxy.apiserver.crd.structural import compile_structural
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.printers.table import custom_columns
 from kproxy.apiserver.kinds.resources import METADATA_FIELDS, Resource, built_in
 from kproxy.apiserver.kinds.stored.row import ALL_VERBS, Subresource
-from kproxy.apiserver.storage.store import Entry, Event, Store, Table
+from kproxy.apiserver.storage.store import Event, Store, Table
 
 _TERMINATING: Final = tuple(verb for verb in ALL_VERBS if verb != "create")
 """What may be done to the objects of a CRD that is being deleted."""
@@ -26,14 +26,13 @@ class Catalog:
 
     def __init__(self, store: Store) -> None:
         self._built_in = built_in({"CustomResourceDefinition": CustomResourceDefinitionStrategy()})
-        self._custom: dict[str, _Definition] = {}
+        self._custom: dict[str, tuple[int, list[Resource]]] = {}
+        """The resources of each CRD, and since which revision it exists."""
         self._index: dict[tuple[str, str, str], Resource] = {}
         self.on_change: list[Callable[[], None]] = []
-        self.conflicts: dict[str, tuple[str, str]] = {}
-        """Reason and message for each CRD that is not served because of its names."""
         self.crds: Table = store.table(CRDS)
         for entry in self.crds.entries.values():
-            self._custom[entry.key] = _Definition(entry)
+            self._custom[entry.key] = (entry.created, custom_resources(entry.value))
         self._rebuild()
         self.crds.listeners.append(self._changed)
 
@@ -41,21 +40,15 @@ class Catalog:
         if event.deleted:
             self._custom.pop(event.entry.key, None)
         else:
-            self._custom[event.entry.key] = _Definition(event.entry)
+            self._custom[event.entry.key] = (event.entry.created, custom_resources(event.entry.value))
         self._rebuild()
         for call in self.on_change:
             call()
 
     def _rebuild(self) -> None:
         self._index = {(each.group, each.version, each.plural): each for each in self._built_in}
-        self.conflicts = {}
-        taken: dict[str, Names] = {}
-        for key, definition in sorted(self._custom.items(), key=lambda pair: pair[1].created):
-            conflict = taken.setdefault(definition.group, Names()).conflict(definition.names)
-            if conflict is not None:
-                self.conflicts[key] = conflict
-                continue
-            for each in definition.rows:
+        for _, rows in sorted(self._custom.values(), key=lambda pair: pair[0]):
+            for each in rows:
                 self._index.setdefault((each.group, each.version, each.plural), each)
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
@@ -90,19 +83,6 @@ class Catalog:
             if resource.stored:
                 found.setdefault(resource.storage, resource)
         return list(found.values())
-
-
-class _Definition:
-    """One CustomResourceDefinition: its names, the resources it makes, and since which revision it exists."""
-
-    __slots__ = ("created", "group", "names", "rows")
-
-    def __init__(self, entry: Entry) -> None:
-        value = entry.value
-        self.created = entry.created
-        self.group: str = value["spec"]["group"]
-        self.names: Json = value["spec"]["names"]
-        self.rows = custom_resources(value)
 
 
 def custom_resources(crd: Json) -> list[Resource]:

@@ -5,8 +5,7 @@ one. The event loop numbers changes and hands them over; the thread writes whate
 (group commit) and reports back after the commit, so nothing is acknowledged or seen by a watcher before it is on disk.
 `synchronous=FULL` makes a commit wait for the disk, so it survives a power cut, not only kill -9.
 
-Beside it, `log.mark` has the highest revision that was acknowledged (see `examine`). Row 0 holds the revision up to
-which history has been compacted, as text in `key`.
+Row 0 holds the revision up to which history has been compacted, as text in `key`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kproxy.apiserver.storage.examine import Mark, StorageError, examine, wal_of
+from kproxy.errors import KproxyError
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS log (
@@ -39,6 +38,10 @@ CREATE UNIQUE INDEX IF NOT EXISTS log_by_key ON log (resource, key, revision);
 _MAX_ROWS: Final = 512
 """Changes in one transaction: bounds how long the first of them waits."""
 _VERSION: Final = 1
+
+
+class StorageError(KproxyError):
+    """The data directory cannot be used, or a write failed."""
 
 
 class Row(NamedTuple):
@@ -63,21 +66,21 @@ class Log:
     """The log in `path`. `on_commit` is called in the writer thread with each batch, and the error if it failed.
 
     Raises:
-        DamageError: changes that were acknowledged are missing.
-        StorageError: it cannot be used.
+        StorageError: it cannot be used, or is damaged.
     """
 
     def __init__(self, path: Path, on_commit: Committed, *, synchronous: str = "FULL") -> None:
         self._path = path
-        self._mark = Mark(path)
-        examine(path)
         self._on_commit = on_commit
         self._queue: queue.SimpleQueue[Sequence[Row] | int | None] = queue.SimpleQueue()
         self._failed: Exception | None = None
         try:
             self._reader = self._open(synchronous)
+            said = self._reader.execute("PRAGMA quick_check(1)").fetchone()[0]
         except (sqlite3.Error, OSError) as error:
             raise StorageError(f"{path}: {error}") from error
+        if said != "ok":
+            raise StorageError(f"{path}: the database is damaged: {said}; restore a copy, or take a new directory")
         self._synchronous = synchronous
         self._reading = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="apiserver-log", daemon=True)
@@ -85,7 +88,7 @@ class Log:
     def _open(self, synchronous: str) -> sqlite3.Connection:
         # Objects hold Secrets: nobody else may read them, whatever the folder's mode is.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        for each in (self._path, wal_of(self._path), self._path.with_name(f"{self._path.name}-shm")):
+        for each in (self._path, *(self._path.with_name(f"{self._path.name}-{end}") for end in ("wal", "shm"))):
             with contextlib.suppress(FileNotFoundError):
                 each.chmod(0o600)
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=10)
@@ -116,7 +119,6 @@ class Log:
             self._queue.put(None)
             self._thread.join()
         self._reader.close()
-        self._mark.close()
 
     # --- reading ---
 
@@ -209,8 +211,7 @@ class Log:
                 # One statement: SQLite gives up the GIL at each, and getting it back may take a switch interval.
                 values = ",".join(["(?,?,?,?,?,?,?,?)"] * len(batch))
                 connection.execute(f"INSERT INTO log VALUES {values}", list(chain.from_iterable(batch)))
-                self._mark.write(batch[-1].revision)
-            except (sqlite3.Error, OSError) as error:
+            except sqlite3.Error as error:
                 self._failed = error  # memory is ahead of the disk from here on: nothing more is accepted
         self._on_commit(batch, self._failed)
 

@@ -22,8 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from kproxy.apiserver.errors import Json, internal
-from kproxy.apiserver.storage.examine import StorageError
-from kproxy.apiserver.storage.log import Log, Row
+from kproxy.apiserver.storage.log import Log, Row, StorageError
 
 _MAX_EVENTS: Final = 20_000
 """Events that one history keeps in memory; older ones are read from the log."""

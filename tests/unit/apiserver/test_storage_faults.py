@@ -1,9 +1,8 @@
-"""Objects of all kinds through kill -9, a log whose end is torn, and a full disk."""
+"""Objects of all kinds through kill -9 and a full disk."""
 
 from __future__ import annotations
 
 import resource
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,17 +67,6 @@ def test_kill_loses_no_object_of_any_kind(tmp_path: Path) -> None:
         acknowledged = create_all(server, ordered())
     with started(tmp_path) as server:
         assert all(is_there(server, created) for created in acknowledged)
-
-
-def test_a_log_whose_acknowledged_end_is_torn_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path) as server:
-        create_all(server, ordered()[:10])
-    with log_of(tmp_path).open("r+b") as log:
-        log.truncate(log_of(tmp_path).stat().st_size // 2)
-    done = subprocess.run(Process.command(tmp_path), capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "A start would lose acknowledged changes" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_full_disk_refuses_writes_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:

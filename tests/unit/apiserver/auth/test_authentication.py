@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 import yaml
 
@@ -69,9 +67,7 @@ def test_rights_in_a_namespace_watch_nothing_of_the_cluster(api: Api) -> None:
     allow(api, "everything", "bob", [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
     for path in (
         f"{RBAC}/namespaces/default/clusterroles?watch=1",
-        f"{RBAC}/watch/namespaces/default/clusterroles/cluster-admin?",
         "/api/v1/namespaces/default/namespaces?watch=1",
-        "/api/v1/watch/namespaces/default/namespaces?",
         "/api/v1/namespaces/default/namespaces/kube-system?watch=1",
         "/api/v1/namespaces/default/nodes?watch=1",
     ):
@@ -104,7 +100,7 @@ def test_what_is_asked_of_long_names_is_not_kept(api: Api) -> None:
             api.ok("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
         spec = {"resourceAttributes": {"verb": "get", "name": f"{number}" + "x" * 100_000, "resource": "pods"}}
         api.as_user("bob-token").ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": spec})
-    keys = api.server.call(lambda server: [*server.authorizer._grants, *server.authorizer._decisions])
+    keys = api.server.call(lambda server: [*server.authorizer._grants])
     assert keys
     assert len(repr(keys)) < 10_000
 
@@ -151,35 +147,6 @@ def test_a_token_review_names_the_audiences_that_a_token_has(shared: Api) -> Non
         status = shared.ok("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]
         assert status.get("audiences") == expected
         assert status.get("authenticated", False) is (expected is not None)
-
-
-def test_the_issuer_of_service_account_tokens_is_discovered(shared: Api) -> None:
-    """ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer."""
-    shared.eventually(
-        "/api/v1/namespaces/default/serviceaccounts", lambda found: any(each["metadata"] for each in found["items"])
-    )
-    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
-    token = shared.ok("POST", path, {"spec": {"audiences": ["somebody"]}})["status"]["token"]
-    pod = shared.as_user(shared.ok("POST", path, {"spec": {}})["status"]["token"])
-    response = pod.raw("GET", "/.well-known/openid-configuration")
-    assert (response.status, response.headers["Content-Type"]) == (200, "application/json")
-    assert response.headers.get_all("Cache-Control") == ["public, max-age=3600"]
-    configuration = json.loads(response.read())
-    address = f"https://127.0.0.1:{shared.server.port}"
-    assert configuration["jwks_uri"].removeprefix(address) == "/openid/v1/jwks"
-    response = pod.raw("GET", "/openid/v1/jwks")
-    assert (response.status, response.headers["Content-Type"]) == (200, "application/jwk-set+json")
-    keys = {key["kid"]: jwt.PyJWK(key) for key in json.loads(response.read())["keys"]}
-    header = jwt.get_unverified_header(token)
-    assert [header["alg"]] == configuration["id_token_signing_alg_values_supported"]
-    claims = jwt.decode(
-        token, keys[header["kid"]], algorithms=[header["alg"]], audience="somebody", issuer=configuration["issuer"]
-    )
-    assert claims["sub"] == "system:serviceaccount:default:default"
-    for name in ("/.well-known/openid-configuration", "/openid/v1/jwks"):
-        assert name in shared.ok("GET", "/")["paths"]
-        assert shared.as_user("bob-token")("GET", name)[0] == 403
-        assert shared.as_user("")("GET", name)[0] == 403
 
 
 def test_tokens_end_with_what_they_are_bound_to(shared: Api) -> None:

@@ -338,32 +338,3 @@ def test_watches_end_with_what_they_watch(shared: Api) -> None:
     assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", "b"), ("DELETED", "a"), ("DELETED", "b"),
     ]  # fmt: skip
-
-
-def _conditions(crd: Any) -> dict[str, tuple[str, str]]:
-    return {each["type"]: (each["status"], each["reason"]) for each in crd["status"].get("conditions") or ()}
-
-
-@pytest.mark.parametrize(
-    ("names", "reason"),
-    [
-        ({"plural": "sloes", "kind": "Berry", "listKind": "SloeList"}, "KindConflict"),
-        ({"plural": "sloes", "kind": "Sloe", "listKind": "BerryList"}, "ListKindConflict"),
-        ({"plural": "sloes", "kind": "Sloe", "singular": "berries"}, "SingularConflict"),
-        ({"plural": "sloes", "kind": "Sloe", "shortNames": ["br"]}, "ShortNamesConflict"),
-    ],
-)
-def test_names_belong_to_the_first_that_has_them(api: Api, names: Any, reason: str) -> None:
-    first = _with_spec("berries", x={"type": "string"})
-    first["spec"]["names"] = {"plural": "berries", "kind": "Berry", "shortNames": ["br"]}
-    api.ok("POST", CRDS, first)
-    second = _with_spec("sloes", x={"type": "string"})
-    second["spec"]["names"] = names
-    api.ok("POST", CRDS, second)
-    path = f"{CRDS}/sloes.example.org"
-    found = api.eventually(path, lambda found: bool(_conditions(found)))
-    assert _conditions(found) == {"NamesAccepted": ("False", reason), "Established": ("False", "NotAccepted")}
-    assert api("GET", "/apis/example.org/v1/namespaces/default/sloes")[0] == 404
-    api.ok("DELETE", f"{CRDS}/berries.example.org")
-    api.eventually(path, lambda found: _conditions(found).get("Established", ("",))[0] == "True")
-    assert api.ok("GET", "/apis/example.org/v1/namespaces/default/sloes")["items"] == []
