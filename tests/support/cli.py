@@ -41,9 +41,9 @@ def kproxy_on_the_machine(tmp_path: Path) -> Run:
 _COMMANDS = [
     f"kproxy.cli.{name}"
     for name in (
-        *("apply", "cleanup", "diff.command", "drift", "explain", "get", "golden", "migrate.command", "migrate.text"),
+        *("apply", "cleanup", "diff.command", "drift", "explain", "golden", "migrate.command", "migrate.text"),
         *("overlay", "render", "run.command", "trace.command"),
-        *(f"lab.{each}" for each in ("change", "exec", "probe", "status", "trace", "up", "view")),
+        *(f"lab.{each}" for each in ("change", "exec", "probe", "status", "trace", "up")),
     )
 ]
 _FORKED = Path(__file__).with_name("forked_kproxy.py")

@@ -39,13 +39,6 @@ _LOOKING: Final = 0.5
 """Seconds that the rules of other nodes are asked for one page."""
 
 
-class ServiceQuery(msgspec.Struct, frozen=True):
-    """Seen from which node, and of which family; "" and None for the first."""
-
-    node: str = ""
-    family: str | None = None
-
-
 class FanEndpoint(msgspec.Struct, frozen=True):
     """`objects`, `fault`, `why` and `lost` are as on the map."""
 
@@ -111,8 +104,8 @@ def service_names(model: Model) -> tuple[str, ...]:
     return tuple(sorted(each.metadata.key for each in model.manifests.services))
 
 
-def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> ServicePage:
-    """One Service, as a node sees it.
+def service_page(model: Model, key: str, work: Work, node: str = "", family: str | None = None) -> ServicePage:
+    """One Service, as a node sees it; "" and None stand for the first node and family.
 
     Raises:
         Refusal: there is no such Service or node, or it takes too long.
@@ -121,11 +114,11 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
     if service is None:
         raise not_found(f"there is no Service {key!r}", "service")
     families = _families(service) or model.families
-    family = family_named(query.family, families)
-    host = model.node(query.node)
+    chosen = family_named(family, families)
+    host = model.node(node)
     rendering = model.rendering
-    facts = rendering.facts(host, family)
-    known = rendering.explained(host, family)
+    facts = rendering.facts(host, chosen)
+    known = rendering.explained(host, chosen)
     explanation = explain_service(service, known.rendered, model.manifests.endpoint_slices, known.of(key))
     notes = (*model.config_notes([host.name]), *explanation.notes)
     explanation = msgspec.structs.replace(explanation, notes=notes)
@@ -134,7 +127,7 @@ def service_page(model: Model, key: str, query: ServiceQuery, work: Work) -> Ser
     mode = rendering.mode_of(host)
     asked = _asked(model, host, facts, mine, work)
     pages = tuple(_port(facts, port, mode, asked, owners) for port in mine)
-    differing, unasked = _differing(model, key, family, work)
+    differing, unasked = _differing(model, key, chosen, work)
     matrix = matrix_of(model, host, facts, mine, owners, differing, work)
     matrix = msgspec.structs.replace(matrix, unasked=unasked)
     return ServicePage(model.revision, explanation, model.nodes, tuple(each.value for each in families), pages, matrix)

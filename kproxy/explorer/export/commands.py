@@ -31,7 +31,7 @@ from kproxy.dataplane.query.report import Report
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.ask import Answer, Ask, host_answer, journeys_answer
 from kproxy.explorer.answers.map import draw_map
-from kproxy.explorer.answers.service import ServiceQuery, service_page
+from kproxy.explorer.answers.service import service_page
 from kproxy.explorer.compare.compare import SideWords, migrate_answer
 from kproxy.explorer.compare.findings import Sent, services_at
 from kproxy.explorer.export.explore import both_ways
@@ -262,7 +262,7 @@ def explain_page(model: Model, key: str, node: str, family: str | None, text: Ca
         Refusal: there is no such Service or node.
     """
     work = Work(_SECONDS)
-    found = service_page(model, key, ServiceQuery(node, family), work)
+    found = service_page(model, key, work, node, family)
     data = {"services": {key: found}, "map": draw_map(model, node, work)}
     path = f"service/{key}"
     return _page("explain", (path, {}), f"Service {key}", model.known.label, data, text(found.explanation))

@@ -18,7 +18,7 @@ from kproxy.errors import KproxyError
 from kproxy.explorer.answers.ask import Ask, answer
 from kproxy.explorer.answers.map import draw_map
 from kproxy.explorer.answers.reach import MatrixClient
-from kproxy.explorer.answers.service import ServicePage, ServiceQuery, service_names, service_page
+from kproxy.explorer.answers.service import ServicePage, service_names, service_page
 from kproxy.explorer.compare.compare import Compare, DiffAnswer, MigrateAnswer, Side, compare_sides
 from kproxy.explorer.errors import Refusal
 from kproxy.explorer.model.clients import NODE
@@ -111,7 +111,7 @@ def _pages(model: Model, work: Work, missing: list[str]) -> dict[str, ServicePag
         missing.append(
             f"Only the first {MAX_SERVICES} of {len(names)} Services of {model.known.label} have their page."
         )
-    return {name: service_page(model, name, ServiceQuery(), work) for name in names[:MAX_SERVICES]}
+    return {name: service_page(model, name, work) for name in names[:MAX_SERVICES]}
 
 
 def _of_second(explorer: Explorer, missing: list[str]) -> dict[str, object]:

@@ -32,7 +32,7 @@ from kproxy.explorer.answers.lab_actions import (
     follow_connection,
 )
 from kproxy.explorer.answers.map import map_answer
-from kproxy.explorer.answers.service import ServiceQuery, service_names, service_page
+from kproxy.explorer.answers.service import service_names, service_page
 from kproxy.explorer.compare.compare import Compare, WhatIf, compare_sides, what_if
 from kproxy.explorer.errors import Refusal, cannot
 from kproxy.explorer.model.model import Work
@@ -182,10 +182,9 @@ class Api:
 
     async def _service_page(self, request: Request, body: ServiceBody) -> Response:
         key = f"{request.path_params['namespace']}/{request.path_params['name']}"
-        query = ServiceQuery(body.node, body.family)
         state = self.explorer.state
         return await self._run(
-            lambda work: service_page(state(body.source, body.edits), key, query, work), WORK_SECONDS
+            lambda work: service_page(state(body.source, body.edits), key, work, body.node, body.family), WORK_SECONDS
         )
 
     # --- copies and comparisons ---

@@ -319,7 +319,13 @@ def test_a_reader_that_leaves_early_is_no_error_message(kproxy: Run) -> None:
 
 
 def test_help_shows_examples(kproxy: Run) -> None:
-    for arguments in (("--help",), ("render", "--help"), ("golden", "--help"), ("explain", "--help")):
+    for arguments in (
+        ("--help",),
+        ("render", "--help"),
+        ("golden", "--help"),
+        ("explain", "--help"),
+        ("trace", "--help"),
+    ):
         done = kproxy(*arguments)
         assert done.returncode == 0
         assert "Examples:" in done.stdout
