@@ -199,8 +199,7 @@ def command(
     for expression in assumptions.keys() - assumptions.used:
         report_note(f"--assume {expression!r} decided nothing: no packet met it")
     if html is not None:
-        from kproxy.cli.trace.text import report_text
-        from kproxy.cli.trace.words import packet_words
+        from kproxy.cli.trace.text import packet_words, report_text
         from kproxy.explorer.export.commands import trace_page
 
         only = reports[0]

@@ -12,7 +12,7 @@ from kproxy.cli.documents import answer, text_of
 from kproxy.cli.live_snapshot import what_stays
 from kproxy.cli.output import write_files, write_output, write_report
 from kproxy.cli.sources import Sources
-from kproxy.cli.trace.words import percent
+from kproxy.cli.trace.text import percent
 from kproxy.cluster.evidence.unseen import headlines, suspected
 from kproxy.cluster.journey.known import OUTSIDE, KnownNetwork, known_journeys
 from kproxy.cluster.journey.network import POD
