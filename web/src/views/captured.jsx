@@ -19,9 +19,6 @@ export function Sent({ data, way = wayOfSent(data), at = null }) {
   );
 }
 
-/** A connection's outcome and all places where its packet was. */
-export const Captured = ({ data, way }) => <><Sent data={data} way={way} /><Laid rows={data.rows} /></>;
-
 /** The packet, a row for each interface, as the model says and as it was captured. */
 export function Laid({ rows }) {
   return (
