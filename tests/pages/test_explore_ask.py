@@ -351,7 +351,7 @@ def test_both_ways_are_in_the_address_and_back_leads_to_them(page: Page) -> None
 def test_back_leads_to_where_one_was_in_the_list(page: Page) -> None:
     page.size(390, 800)
     page.open(place("audit"))
-    number = len(page.all(".finding"))
+    number = len(page.until(lambda: page.all(".finding"), "the findings"))
     last = page.one(f".finding#finding-{number} a.choose")
     last.click()
     page.until(lambda: page.all(f"#finding-{number}.chosen .button"), "the last finding")
