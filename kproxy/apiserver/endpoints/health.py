@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from kproxy.api.fielderror import show
 from kproxy.apiserver.errors import StatusError
 from kproxy.apiserver.storage.store import Store
 
@@ -79,22 +78,15 @@ class Health:
             if check not in results:
                 return 404, b"404 page not found\n", _TEXT
             results = {check: results[check]}
-        left_out = query.get("exclude", "")
-        healthy = all(ok for name, ok in results.items() if name != left_out)
+        healthy = all(results.values())
         if healthy and (check or "verbose" not in query):
             return 200, b"ok", _TEXT
         # kube-apiserver withholds all reasons; whoever has to free a disk needs this one.
         why = self._store.why_failed or "reason withheld"
         reasons = {"etcd": why, "etcd-readiness": why}
         lines = [
-            f"[+]{name} excluded: ok"
-            if name == left_out
-            else f"[+]{name} ok"
-            if ok
-            else f"[-]{name} failed: {reasons.get(name, 'reason withheld')}"
+            f"[+]{name} ok" if ok else f"[-]{name} failed: {reasons.get(name, 'reason withheld')}"
             for name, ok in results.items()
         ]
-        if left_out and left_out not in results:
-            lines.append(f"warn: some health checks cannot be excluded: no matches for {show(left_out)}")
         lines.append(f"{base} check {'passed' if healthy else 'failed'}")
         return 200 if healthy else 500, ("\n".join(lines) + "\n").encode(), _TEXT

@@ -120,7 +120,7 @@ class Watcher:
                 return
             while not self._gone and not watches.closing.is_set():
                 if position < table.dropped:
-                    yield self._error(position)
+                    yield self._expired(position, table.revisions[0] if table.revisions else self._store.revision)
                     return
                 end = table.dropped + len(table.events)
                 if position < end:
@@ -160,7 +160,7 @@ class Watcher:
         if version is None or version == 0:
             return [], current
         if version < store.compacted:
-            return [self._expired(version)], None
+            return [self._expired(version, store.compacted)], None
         if version >= table.floor:
             return [], table.position(version)
         # Older than the history in memory: one read of the log.
@@ -168,12 +168,8 @@ class Watcher:
         older = store.events_since(table, version, upto)
         return [line for event in older if (line := self._of_event(event))], table.dropped
 
-    def _expired(self, version: int) -> bytes:
-        return self._line_of("ERROR", expired(version, self._store.compacted).status)
-
-    def _error(self, position: int) -> bytes:
-        oldest = self._table.revisions[0] if self._table.revisions else self._store.revision
-        return self._line_of("ERROR", expired(position, oldest).status)
+    def _expired(self, version: int, oldest: int) -> bytes:
+        return self._line_of("ERROR", expired(version, oldest).status)
 
     def _gather(self, position: int, end: int) -> tuple[bytes, int]:
         """The lines of events from a position on, at most _MAX_CHUNK bytes or one event; shared among watchers."""

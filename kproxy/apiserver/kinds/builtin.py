@@ -20,13 +20,13 @@ from kproxy.api.fielderror import (
 )
 from kproxy.api.validation.cluster import validate_node
 from kproxy.api.validation.discovery import validate_endpoint_slice, validate_endpoints
-from kproxy.api.validation.names import check_dns_subdomain
+from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_endpoint_slice, convert_endpoints, convert_node
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.field_rules import check_config_key, rules
-from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name, path_name
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, path_name
 from kproxy.apiserver.schema.field_paths import Path
 from kproxy.apiserver.schema.quantity import round_resources
 
@@ -47,7 +47,7 @@ class NamespaceStrategy(Strategy):
     undeletable: ClassVar[frozenset[str]] = frozenset({"default", "kube-system", "kube-public"})
 
     def check_name(self, name: str) -> tuple[str, ...]:
-        return label_name(name)
+        return check_dns_label(name)
 
     spec_resets: tuple[Path, ...] = (STATUS,)
 

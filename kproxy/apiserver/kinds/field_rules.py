@@ -188,20 +188,6 @@ def _unique(*names: str) -> Check:
     return of
 
 
-def _one_source(*ignored: str) -> Check:
-    """Exactly one of an object's fields is set, beside those that are named."""
-
-    def of(value: Any, path: str) -> Sequence[FieldError]:
-        if not isinstance(value, dict):
-            return ()
-        found = [name for name, item in value.items() if name not in ignored and item is not None]
-        if not found:
-            return [required(path, "must specify one of its kinds")]
-        return [forbidden(f"{path}.{name}", "may not specify more than 1 kind") for name in found[1:]]
-
-    return of
-
-
 def _at_most(most: str) -> Check:
     limit = int(most)
 
@@ -250,7 +236,6 @@ _WITH_WORDS: Final[dict[str, Callable[..., Check]]] = {
     "at-most": _at_most,
     "min": _minimum,
     "one-of": _one_of,
-    "one-source": _one_source,
     "range": _range,
     "unique": _unique,
 }

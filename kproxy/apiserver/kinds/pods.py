@@ -89,7 +89,6 @@ class PodStrategy(Strategy):
             if len(mine) != len(theirs):
                 text = "pod updates may not add or remove containers"
                 return [*errors, forbidden(f"spec.{kind}", text)]
-            errors += _image_errors(mine, f"spec.{kind}")
         late = list(_deadline_errors(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")))
         if late and spec.get("activeDeadlineSeconds") is not None:
             return [*errors, *late]
@@ -152,13 +151,6 @@ def _compute(quantities: Json) -> dict[str, int]:
 
 
 # --- what an update may change ---
-
-
-def _image_errors(containers: list[Json], path: str) -> Iterator[FieldError]:
-    for index, container in enumerate(containers):
-        image = container.get("image", "")
-        if image != image.strip():
-            yield invalid(f"{path}[{index}].image", image, "must not have leading or trailing whitespace")
 
 
 def _deadline_errors(mine: int | None, theirs: int | None) -> Iterator[FieldError]:

@@ -136,7 +136,6 @@ _CONTAINER: Final = rules(
     ports[].hostPort                    range 0 65535
     ports[].protocol                    one-of SCTP TCP UDP
     env[].name                          needed; env-name
-    env[].valueFrom                     one-source
     env[].valueFrom.fieldRef.fieldPath  needed
     livenessProbe                       <probe>
     readinessProbe                      <probe>

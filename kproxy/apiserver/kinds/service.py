@@ -12,13 +12,14 @@ import msgspec
 
 from kproxy.api.addresses import canonical_ip, ip_family
 from kproxy.api.fielderror import FieldError, internal, invalid, not_supported, required
+from kproxy.api.validation.names import check_dns_label
 from kproxy.api.validation.service import validate_service
 from kproxy.api.validation.strict import strict_errors
 from kproxy.api.wire import structs
 from kproxy.api.wire.convert import convert_service
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.allocator import AllocationError
-from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy, label_name
+from kproxy.apiserver.kinds.strategy import STATUS, Context, Strategy
 from kproxy.apiserver.schema.field_paths import Path
 
 _NODE_PORT_TYPES = ("NodePort", "LoadBalancer")
@@ -34,11 +35,6 @@ def needs_node_port(spec: Json) -> bool:
     if spec.get("type") == "NodePort":
         return True
     return spec.get("type") == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False
-
-
-def _may_have_node_ports(spec: Json) -> bool:
-    """Whether the type keeps node ports that are there, also when it does not get new ones by itself."""
-    return spec.get("type") in _NODE_PORT_TYPES
 
 
 def needs_health_port(spec: Json) -> bool:
@@ -66,7 +62,7 @@ class ServiceStrategy(Strategy):
     """core/v1 Service."""
 
     def check_name(self, name: str) -> tuple[str, ...]:
-        return label_name(name)
+        return check_dns_label(name)
 
     spec_resets: tuple[Path, ...] = (STATUS,)
     returns_deleted: ClassVar[bool] = True
@@ -316,7 +312,7 @@ def _patch_allocated(spec: Json, before: Json) -> None:
             spec["ipFamilies"] = list(before["ipFamilies"])
         if not spec.get("ipFamilyPolicy") and before.get("ipFamilyPolicy"):
             spec["ipFamilyPolicy"] = before["ipFamilyPolicy"]
-    if _may_have_node_ports(spec) and _may_have_node_ports(before):
+    if spec.get("type") in _NODE_PORT_TYPES and before.get("type") in _NODE_PORT_TYPES:
         used = _node_ports(before) & _node_ports(spec)
         by_name = {port.get("name", ""): port.get("nodePort", 0) for port in before.get("ports") or ()}
         for port in spec.get("ports") or ():
@@ -359,7 +355,8 @@ def _drop_dependent(spec: Json, before: Json) -> None:
         for name in ("ipFamilies", "ipFamilyPolicy"):
             if spec.get(name) == before.get(name):
                 spec.pop(name, None)
-    if _may_have_node_ports(before) and not _may_have_node_ports(spec) and _node_ports(spec) == _node_ports(before):
+    lost = before.get("type") in _NODE_PORT_TYPES and spec.get("type") not in _NODE_PORT_TYPES
+    if lost and _node_ports(spec) == _node_ports(before):
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
     same_health = spec.get("healthCheckNodePort") == before.get("healthCheckNodePort")

@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kproxy.api.fielderror import FieldError
-from kproxy.api.validation.names import check_dns_label, check_dns_subdomain
+from kproxy.api.validation.names import check_dns_subdomain
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.allocator import Allocators
 from kproxy.apiserver.schema.field_paths import Path
 
 SPEC: Final[Path] = ("f:spec",)
 STATUS: Final[Path] = ("f:status",)
-
-
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 """Finalizers of the garbage collector."""
@@ -170,11 +168,6 @@ class StatusStrategy(Strategy):
 
     def prepare_update(self, value: Json, old: Json, context: Context) -> None:
         value["status"] = old.get("status") or dict(self.first_status)
-
-
-def label_name(value: str) -> tuple[str, ...]:
-    """Names of namespaces and Services."""
-    return check_dns_label(value)
 
 
 def path_name(value: str) -> tuple[str, ...]:

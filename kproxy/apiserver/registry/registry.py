@@ -7,7 +7,6 @@ disk and visible. Reading verbs are in endpoints/lists.py and endpoints/watch.py
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import random
 import uuid
@@ -287,7 +286,8 @@ class Registry:
             refuse(resource, name, resource.strategy.allocate(value, live, context))
         resource.strategy.prepare_storage(value)
         if same_but_times(value, live):
-            return WriteResult(live, self._pending(resource, entry), 200, warnings, entry)
+            # The version may not be on disk yet.
+            return WriteResult(live, self.store.waiting(entry.revision), 200, warnings, entry)
         if options.dry_run:
             meta["resourceVersion"] = old["resourceVersion"]
             return WriteResult(value, None, 200, warnings)
@@ -317,10 +317,6 @@ class Registry:
         head = self.table(resource).head(entry.key)
         if head is None or head.revision != entry.revision:
             raise _OvertakenError(stale(resource.group, resource.plural, entry.name))
-
-    def _pending(self, resource: Resource, entry: Entry) -> asyncio.Future[None] | None:
-        """What to wait for before saying that nothing has changed: the version may not be on disk yet."""
-        return self.store.waiting(entry.revision)
 
     # --- patch ---
 

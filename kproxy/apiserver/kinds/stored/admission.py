@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from kproxy.api.fielderror import FieldError, duplicate, forbidden, invalid, repeats, required
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Kind
-from kproxy.apiserver.kinds.strategy import Context, path_name
+from kproxy.apiserver.kinds.strategy import path_name
 
 _WEBHOOK: Final = """
     webhooks[].name                    needed; subdomain
@@ -88,13 +88,6 @@ def _client_errors(config: Json, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.url", shown, why)
 
 
-def _begin_api_service(value: Json, context: Context) -> None:
-    if value["spec"].get("service") is None:
-        condition = {"type": "Available", "status": "True", "lastTransitionTime": context.now, "reason": "Local",
-                     "message": "Local APIServices are always available"}  # fmt: skip
-        value["status"] = {"conditions": [condition]}
-
-
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io"
 _EXTENSIONS: Final = ("api-extensions",)
@@ -127,6 +120,6 @@ ROWS: Final = (
            generation=("spec",), check_name=path_name,
            unenforced=_NO_QUEUES.format("PriorityLevelConfiguration")),
     Kind("apiregistration.k8s.io", "APIService", "apiservices", namespaced=False, categories=_EXTENSIONS, status={},
-           begin=_begin_api_service, check_name=path_name, defaults="spec.service.port  443",
+           check_name=path_name, defaults="spec.service.port  443",
            unenforced="APIService is stored, but kproxy's API server forwards no requests"),
 )  # fmt: skip

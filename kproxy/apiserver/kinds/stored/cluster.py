@@ -14,24 +14,10 @@ from kproxy.api.fielderror import FieldError, invalid
 from kproxy.apiserver.errors import Json
 from kproxy.apiserver.kinds.stored.row import Kind
 from kproxy.apiserver.kinds.strategy import path_name
-from kproxy.apiserver.schema.quantity import round_resources
 
 _STORAGE: Final = "storage.k8s.io"
 _NO_LIMITS: Final = "{} is stored, but kproxy's API server limits nothing by it"
 _DEVICES: Final = "resource.k8s.io"
-
-
-def _complete_volume(value: Json) -> None:
-    round_resources(value["spec"].get("capacity"))
-
-
-def _complete_claim(value: Json) -> None:
-    for part in ("limits", "requests"):
-        round_resources((value["spec"].get("resources") or {}).get(part))
-
-
-def _complete_runtime_class(value: Json) -> None:
-    round_resources((value.get("overhead") or {}).get("podFixed"))
 
 
 def _budget_errors(value: Json) -> Iterator[FieldError]:
@@ -74,12 +60,12 @@ ROWS: Final = (
            namespaced=False, status={}, fields=("spec.signerName",), check_name=path_name,
            unenforced="CertificateSigningRequest is stored, but kproxy's API server signs nothing"),
     Kind("", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status={"phase": "Pending"},
-           complete=_complete_volume, defaults="""
+           defaults="""
         spec.persistentVolumeReclaimPolicy  "Retain"
         spec.volumeMode                     "Filesystem"
     """),
     Kind("", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status={"phase": "Pending"},
-           complete=_complete_claim, defaults='spec.volumeMode  "Filesystem"'),
+           defaults='spec.volumeMode  "Filesystem"'),
     Kind(_STORAGE, "CSIDriver", "csidrivers", namespaced=False, generation=("spec",), defaults="""
         spec.attachRequired        true
         spec.podInfoOnMount        false
@@ -97,8 +83,7 @@ ROWS: Final = (
     """),
     Kind(_STORAGE, "VolumeAttachment", "volumeattachments", namespaced=False, status={"attached": False}),
     Kind(_STORAGE, "VolumeAttributesClass", "volumeattributesclasses", short="vac", namespaced=False),
-    Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, qualified_finalizers=False,
-           complete=_complete_runtime_class),
+    Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", namespaced=False, qualified_finalizers=False),
     Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", short="pdb", generation=("spec",),
            qualified_finalizers=False, errors=_budget_errors,
            status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}, rules="""

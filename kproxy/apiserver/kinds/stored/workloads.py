@@ -70,12 +70,8 @@ def _job_errors(value: Json) -> Iterator[FieldError]:
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
-def _template_of(value: Json) -> None:
-    default_pod_spec(value["template"]["spec"])
-
-
 ROWS: Final = (
-    Kind("", "PodTemplate", "podtemplates", generation=("template",), complete=_template_of),
+    Kind("", "PodTemplate", "podtemplates", generation=("template",)),
     Kind("", "ReplicationController", "replicationcontrollers", short="rc", categories=("all",),
            status={"replicas": 0}, generation=("spec",), fields=("status.replicas",), orphans=True,
            defaults="spec.replicas  1"),

@@ -21,7 +21,6 @@ _TABLE = rules(
     selector        selector
     ports           needed; unique name; at-most 2
     ports[]         <port>
-    source          one-source name
     deep.er.est     needed
     deep.least      min 1
 """,
@@ -37,8 +36,8 @@ _HTTP = {"name": "http", "number": 9}
         ({}, []),
         ({"kind": "", "share": "50%", "spread": "200%", "target": "http", "unknown": []}, []),
         ({"selector": {}, "deep": {"er": None}}, []),
-        ({"source": {"name": "x", "file": {}, "disk": None}, "deep": {"er": {"est": "x"}, "least": 1}}, []),
-        ({"source": None, "selector": None, "ports": [_HTTP, {"name": "b", "number": 1}]}, []),
+        ({"deep": {"er": {"est": "x"}, "least": 1}}, []),
+        ({"selector": None, "ports": [_HTTP, {"name": "b", "number": 1}]}, []),
         ({"ports": None}, ["ports"]),
         ({"ports": []}, ["ports"]),
         ({"ports": [{"number": 0}, {"name": "B"}]}, [
@@ -47,8 +46,6 @@ _HTTP = {"name": "http", "number": 9}
         ({"target": 0, "spread": "x", "share": "101%", "kind": "C"}, ["kind", "share", "spread", "target"]),
         ({"share": -1, "spread": -1, "target": "-"}, ["share", "spread", "target", "target"]),
         ({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, ["selector.matchExpressions[0].values"]),
-        ({"source": {"name": "x"}}, ["source"]),
-        ({"source": {"file": {}, "disk": {}}}, ["source.disk"]),
         ({"deep": {"er": {}, "least": 0}}, ["deep.er.est", "deep.least"]),
     ],
 )  # fmt: skip
