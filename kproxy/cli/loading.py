@@ -40,8 +40,7 @@ def load_command(path: str, program: str, extra: str = "", attribute: str = "com
     assert isinstance(command, click.Command)
     for each in (command.commands.values() if isinstance(command, click.Group) else ()) or (command,):
         if extra:
-            each.callback = _asking(each.callback, extra, program)
-            each.parse_args = _asking_if_wrong(each.parse_args, extra, program)  # type: ignore[assignment,method-assign]
+            each.make_context = _asking(each.make_context, extra, program)  # type: ignore[method-assign]
         add_common_options(each)
     return command
 
@@ -137,29 +136,18 @@ def _color_option() -> click.Option:
     )
 
 
-def _asking_if_wrong(
-    parse: Callable[[click.Context, list[str]], list[str]], extra: str, program: str
-) -> Callable[[click.Context, list[str]], list[str]]:
-    """A command's reading of its arguments: what of the extra is missing is said before what is missing in them."""
+def _asking(make: Callable[..., click.Context], extra: str, program: str) -> Callable[..., click.Context]:
+    """A command's reading of its arguments that says what of its extra is missing, before what is missing in them;
+    `--help` and completion do without."""
 
-    def parse_or_ask(context: click.Context, arguments: list[str]) -> list[str]:
+    def make_context(*arguments: Any, resilient_parsing: bool = False, **named: Any) -> click.Context:
         try:
-            return parse(context, arguments)
+            context = make(*arguments, resilient_parsing=resilient_parsing, **named)
         except click.UsageError:
             require(extra, program)
             raise
+        if not resilient_parsing:
+            require(extra, program)
+        return context
 
-    return parse_or_ask
-
-
-def _asking(callback: Callable[..., Any] | None, extra: str, program: str) -> Callable[..., Any] | None:
-    """A command's function that asks for its extra first: so `--help` does without."""
-    if callback is None:
-        return None
-
-    @functools.wraps(callback)
-    def ask_and_call(*arguments: Any, **named: Any) -> Any:
-        require(extra, program)
-        return callback(*arguments, **named)
-
-    return ask_and_call
+    return make_context
