@@ -36,7 +36,6 @@ def plain_resources(group: str, version: str) -> Json:
             "kind": kind.kind,
             "verbs": VERBS,
             "shortNames": list(kind.short_names),
-            "categories": list(kind.categories),
         }
         for kind in KINDS
         if (kind.group, kind.version) == (group, version)
@@ -63,7 +62,6 @@ def _aggregated(group: str, version: str) -> Json:
                 "singularResource": kind.singular,
                 "verbs": VERBS,
                 "shortNames": list(kind.short_names),
-                "categories": list(kind.categories),
             }
             for kind in KINDS
             if (kind.group, kind.version) == (group, version)

@@ -26,7 +26,6 @@ class Kind:
     kind: str
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -38,12 +37,12 @@ class Kind:
 
 
 KINDS = (
-    Kind("", "v1", "services", "service", "Service", True, ("svc",), ("all",)),
+    Kind("", "v1", "services", "service", "Service", True, ("svc",)),
     Kind("", "v1", "endpoints", "endpoints", "Endpoints", True, ("ep",)),
     Kind("", "v1", "nodes", "node", "Node", False, ("no",)),
     Kind("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",)),
     Kind("", "v1", "configmaps", "configmap", "ConfigMap", True, ("cm",)),
-    Kind("apps", "v1", "deployments", "deployment", "Deployment", True, ("deploy",), ("all",)),
+    Kind("apps", "v1", "deployments", "deployment", "Deployment", True, ("deploy",)),
     Kind("discovery.k8s.io", "v1", "endpointslices", "endpointslice", "EndpointSlice", True),
     Kind("example.org", "v1", "fruits", "fruit", "Fruit", True, ("fr",)),
 )
