@@ -85,7 +85,7 @@ def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple
     """What is named: one source of all, and maybe a second one. Raises click.UsageError."""
     from kproxy.cluster.sources import read_name
     from kproxy.explorer.sources.rendering import ObjectChoices
-    from kproxy.explorer.sources.source import SNAPSHOT, StillSource, still_source
+    from kproxy.explorer.sources.source import StillSource, still_source
 
     kinds, others = sources.kinds, tuple(map(read_name, against))
     rendered = kinds <= {Kind.MANIFESTS, Kind.CLUSTER}
@@ -107,7 +107,7 @@ def _read(sources: Sources, how: RenderChoices, against: Sequence[str]) -> tuple
         return sources.explored(how, stdin), second
     if len(kinds) == 1 and Kind.NETNS not in kinds:
         return still_source(sources.names, stdin=stdin), second
-    return StillSource(SNAPSHOT, sources.label, partial(_together, sources)), second
+    return StillSource(Kind.SNAPSHOT, sources.label, partial(_together, sources)), second
 
 
 def _together(sources: Sources) -> SourceState:

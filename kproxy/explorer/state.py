@@ -13,6 +13,7 @@ import msgspec
 from kproxy import __version__
 from kproxy.cluster.edits import Edit
 from kproxy.cluster.evidence.unseen import suspected
+from kproxy.cluster.sources import Kind
 from kproxy.errors import KproxyError
 from kproxy.explorer.answer_cache import AnswerCache
 from kproxy.explorer.answers.audit import audit_report
@@ -20,7 +21,7 @@ from kproxy.explorer.errors import Refusal, bad_input, cannot
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.sources.live import LabSource
 from kproxy.explorer.sources.rendering import RenderedCluster
-from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, LAB, Source, SourceState
+from kproxy.explorer.sources.source import AGAINST, AGAINST_BY_OBJECTS, BY_OBJECTS, Source, SourceState
 from kproxy.explorer.worker import Worker
 
 MAX_NOTES: Final = 50
@@ -280,7 +281,7 @@ class Explorer:
         return SourceView(
             **_seen(self.source, model),
             live=self.source.live,
-            writable=kind == LAB,
+            writable=kind is Kind.LAB,
             namespaces=tuple(sorted(spaces)),
             namespace=self.namespace,
             notes=tuple(model.network.notes)[:MAX_NOTES] if has_cluster else (),
@@ -293,8 +294,8 @@ class Explorer:
                 compare=has_cluster or second is not None,
                 audit=has_cluster and not known.rendered,
                 events=self.source.live,
-                lab=kind == LAB,
-                counters=kind == LAB,
+                lab=kind is Kind.LAB,
+                counters=kind is Kind.LAB,
             ),
             compares=_compares(has_cluster, known.rendered, second is not None),
             against=against,

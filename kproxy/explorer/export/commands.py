@@ -24,6 +24,7 @@ from kproxy.cluster.journey.question import PathQuestion
 from kproxy.cluster.migrate.report import MigrateReport
 from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
+from kproxy.cluster.sources import Kind
 from kproxy.dataplane.compare.compare import Comparison, comparison_record
 from kproxy.dataplane.compare.difference import Difference
 from kproxy.dataplane.model.packet import parse_endpoint
@@ -40,7 +41,7 @@ from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.model.owners import Doors
 from kproxy.explorer.page import page_with
 from kproxy.explorer.sources.rendering import ObjectChoices, RenderedCluster
-from kproxy.explorer.sources.source import AGAINST, MANIFESTS, SourceState, StillSource
+from kproxy.explorer.sources.source import AGAINST, SourceState, StillSource
 from kproxy.explorer.state import Explorer
 from kproxy.netfilter.address import format_address
 from kproxy.netfilter.family import protocol_name
@@ -227,7 +228,7 @@ def migrate_page(report: MigrateReport, known: SourceState, text: str) -> str:
         text: what `kproxy migrate` prints.
     """
     label = known.label
-    explorer = Explorer(StillSource(MANIFESTS, label, lambda: known))
+    explorer = Explorer(StillSource(Kind.MANIFESTS, label, lambda: known))
     found, asks, missing = migrate_answer(explorer.model, report), dict[str, object](), list[str]()
     if report.tried:
         missing.append(_OWN_RULES_ALONE)

@@ -14,6 +14,7 @@ import msgspec
 
 from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_NFTABLES
 from kproxy.cluster.journey.known import OUTSIDE
+from kproxy.cluster.sources import Kind
 from kproxy.errors import KproxyError
 from kproxy.explorer.answers.ask import Ask, answer
 from kproxy.explorer.answers.map import draw_map
@@ -25,7 +26,7 @@ from kproxy.explorer.model.clients import NODE
 from kproxy.explorer.model.map_data import MapView
 from kproxy.explorer.model.model import Model, Work
 from kproxy.explorer.page import encode, page_with
-from kproxy.explorer.sources.source import AGAINST, CLUSTER, LAB, Source
+from kproxy.explorer.sources.source import AGAINST, Source
 from kproxy.explorer.state import Explorer
 from kproxy.family import join_host_port
 
@@ -51,9 +52,9 @@ def export_page(explorer: Explorer) -> str:
 
 def _named(source: Source) -> str:
     """A source as the command line names it."""
-    if source.kind == CLUSTER:
+    if source.kind is Kind.CLUSTER:
         return f"cluster:{'' if '://' in source.label else source.label}"
-    if source.kind == LAB:
+    if source.kind is Kind.LAB:
         return f"lab:{source.label.removeprefix('lab ')}"
     return source.label.replace(", ", " ").replace("standard input", "-")
 

@@ -22,12 +22,13 @@ from kproxy.cluster.snapshot.cluster import Cluster
 from kproxy.cluster.snapshot.files import MemoryFiles
 from kproxy.cluster.snapshot.info import SnapshotInfo
 from kproxy.cluster.snapshot.layout import INFO
+from kproxy.cluster.sources import Kind
 from kproxy.collect.netns import NamespaceReader
 from kproxy.collect.nodes import NodeReader, collect_nodes
 from kproxy.errors import KproxyError
 from kproxy.explorer.sources.follow import FollowedObjects
 from kproxy.explorer.sources.rendering import AS_THEY_ARE, ObjectChoices, RenderedCluster
-from kproxy.explorer.sources.source import CLUSTER, LAB, Away, Changed, SourceState
+from kproxy.explorer.sources.source import Away, Changed, SourceState
 from kproxy.lab.lifecycle.objects import lab_client
 from kproxy.lab.links import read_links
 from kproxy.lab.spec import CLIENT, FABRIC
@@ -47,7 +48,7 @@ SETTLING: Final = 1.0
 class ClusterSource:
     """A live cluster: its objects, and on each node the rules that follow from them."""
 
-    kind = CLUSTER
+    kind = Kind.CLUSTER
     live = True
 
     def __init__(
@@ -121,7 +122,7 @@ class LabSource:
         lab: for faults and captures.
     """
 
-    kind = LAB
+    kind = Kind.LAB
     live = True
 
     def __init__(self, lab: LabDirectory, record: LabRecord) -> None:

@@ -26,12 +26,6 @@ from kproxy.dataplane import IpSet
 from kproxy.errors import InputError
 from kproxy.explorer.sources.rendering import AS_THEY_ARE, ObjectChoices, RenderedCluster
 
-SNAPSHOT: Final = "snapshot"
-MANIFESTS: Final = "manifests"
-RULES: Final = "rules"
-CLUSTER: Final = "cluster"
-LAB: Final = "lab"
-
 AGAINST: Final = "against"
 BY_OBJECTS: Final = "objects"
 AGAINST_BY_OBJECTS: Final = "against-objects"
@@ -70,8 +64,8 @@ class Source(Protocol):
     """Where the cluster comes from."""
 
     @property
-    def kind(self) -> str:
-        """One of the constants above."""
+    def kind(self) -> Kind:
+        """What it is read from; dumps and objects together are a snapshot."""
 
     @property
     def label(self) -> str:
@@ -102,7 +96,7 @@ class Source(Protocol):
 class StillSource:
     """A source that does not change by itself; `paths` are the files that it is read from."""
 
-    kind: str
+    kind: Kind
     label: str
     read: Callable[[], SourceState]
     paths: tuple[str, ...] = ()
@@ -142,10 +136,10 @@ def still_source(
     if first.kind is Kind.SNAPSHOT:
         if len(paths) > 1:
             raise InputError(f"{paths[0]} and {paths[1]}: one snapshot is a source")
-        return StillSource(SNAPSHOT, paths[0], partial(_read_snapshot, paths[0]), paths)
+        return StillSource(Kind.SNAPSHOT, paths[0], partial(_read_snapshot, paths[0]), paths)
     if first.kind is Kind.RULES:
         label = ", ".join(map(text_label, paths))
-        return StillSource(RULES, label, partial(_read_rules, label, paths, stdin), paths)
+        return StillSource(Kind.RULES, label, partial(_read_rules, label, paths, stdin), paths)
     if first.kind is not Kind.MANIFESTS:
         raise InputError(f"{first.text}: a snapshot, manifests or rules in files expected")
     return manifest_source(paths, config_path, how, stdin)
@@ -157,7 +151,7 @@ def manifest_source(
     """The objects of files or of snapshots: what kube-proxy would program for them on each node."""
     label = ", ".join(map(text_label, paths))
     return StillSource(
-        MANIFESTS, label, partial(_read_manifests, label, tuple(paths), config_path, how, stdin), tuple(paths)
+        Kind.MANIFESTS, label, partial(_read_manifests, label, tuple(paths), config_path, how, stdin), tuple(paths)
     )
 
 
