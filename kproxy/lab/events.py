@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import queue
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kproxy.client import ApiError, RestClient, TransportError
@@ -21,7 +20,6 @@ log = logging.getLogger(__name__)
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
-_WAITING: Final = 1000
 _TRIES: Final = 12
 _PAUSE: Final = 1.0
 _NO_NAMESPACE: Final = "default"
@@ -80,39 +78,25 @@ class Recorder:
 
     def __init__(self, client: RestClient, component: str, host: str = "") -> None:
         self._client = client
-        self._component = component
-        self._host = host
-        self._queue: queue.Queue[Json] = queue.Queue(_WAITING)
-        self._begun = False
-        self._lock = threading.Lock()
+        self._source = {"component": component, "host": host}
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="events")
 
     def event(self, item: Object, kind: str, reason: str, message: str, *, type: str = NORMAL, part: str = "") -> None:
         """Says something of an object, as `event_of` has it."""
-        with self._lock:
-            if not self._begun:
-                self._begun = True
-                threading.Thread(target=self._run, name="events", daemon=True).start()
-        source = {"component": self._component, "host": self._host}
-        try:
-            self._queue.put_nowait(event_of(item, kind, reason, message, type=type, part=part, **source))
-        except queue.Full:
-            log.warning("event dropped: %s %s", reason, message)
+        self._writer.submit(self._try, event_of(item, kind, reason, message, type=type, part=part, **self._source))
 
-    def _run(self) -> None:
-        while True:
-            event, tries = self._queue.get(), _TRIES
-            while tries:
-                try:
-                    self._write(event)
-                    break
-                except TransportError as error:
-                    # The API server may be reached again.
-                    tries -= 1
-                    log.info("event: %s", error)
-                    time.sleep(_PAUSE)
-                except ApiError as error:
-                    log.warning("event refused: %s", error)
-                    break
+    def _try(self, event: Json) -> None:
+        for _ in range(_TRIES):
+            try:
+                self._write(event)
+                return
+            except TransportError as error:
+                # The API server may be reached again.
+                log.info("event: %s", error)
+                time.sleep(_PAUSE)
+            except ApiError as error:
+                log.warning("event refused: %s", error)
+                return
 
     def _write(self, event: Json) -> None:
         meta = event["metadata"]

@@ -11,7 +11,6 @@ proxy its rules. A fault of these must be told to that process.
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Final
 
@@ -38,14 +37,14 @@ def fail(lab: LabDirectory, kind: str, name: str) -> str:
     with lab.locked():
         record = lab.running()
         if kind == "apiserver":
-            if not processes.end(lab, lambda item: item.kind == APISERVER, number=signal.SIGKILL):
+            if not processes.end(lab, lambda item: item.kind == APISERVER):
                 raise LabError("the API server does not run")
             return "the API server is killed"
         if kind == "pod":
             return _mark_pod(lab, record, name, True)
         plan = plan_of(lab, record, name)
         if kind == "node":
-            processes.end(lab, lambda item: item.node == name and item.kind in NODE_KINDS, number=signal.SIGKILL)
+            processes.end(lab, lambda item: item.node == name and item.kind in NODE_KINDS)
         set_node_link(record.spec, plan.name, False)
         return f"{name} is off" if kind == "node" else f"the link of {name} is down"
 

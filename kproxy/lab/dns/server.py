@@ -47,9 +47,6 @@ class InformedObjects:
         self._factory.start()
         self._factory.wait_for_cache_sync()
 
-    def stop(self) -> None:
-        self._factory.shutdown(0.2)
-
     def has_namespace(self, name: str) -> bool:
         return self._namespaces.indexer.get_by_key(name) is not None
 
@@ -146,12 +143,6 @@ class DnsServers:
     def is_serving(self, uid: str) -> bool:
         """Whether a pod's server answers."""
         return self.listens(uid) and self._synced.is_set()
-
-    def close(self) -> None:
-        for uid in list(self._servers):
-            self.stop(uid)
-        if self._objects is not None:
-            self._objects.stop()
 
     def _sync(self, objects: InformedObjects) -> None:
         objects.start()

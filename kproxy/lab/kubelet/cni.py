@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,12 +82,6 @@ class NetworkList(msgspec.Struct, frozen=True):
         """STATUS: whether ADD can be served now. Raises PluginError."""
         for plugin in self.plugins:
             self._call("STATUS", plugin, None, None)
-
-    def collect(self, valid: Sequence[tuple[str, str]]) -> None:
-        """GC: everything but these attachments (container, interface) may be freed. Raises PluginError."""
-        kept = [{"containerID": container, "ifname": interface} for container, interface in valid]
-        for plugin in self.plugins:
-            self._call("GC", {**plugin, "cni.dev/valid-attachments": kept}, None, None)
 
     def _call(self, command: str, plugin: Json, attachment: Attachment | None, result: Json | None) -> Json | None:
         kind = str(plugin.get("type", ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import signal
 import threading
 import time
 from pathlib import Path
@@ -39,7 +40,7 @@ _NETWORK_CHECK: Final = 30.0
 
 
 def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
-    """Runs until a signal ends the process. It must run inside the node's namespace."""
+    """Runs until the process is killed. It must run inside the node's namespace."""
     number = node_number(node)
     if number is None:
         raise LabError(f"{node!r} is no node of a lab")
@@ -56,27 +57,10 @@ def run_kubelet(lab: LabDirectory, spec: LabSpec, node: str) -> None:
     threading.Thread(target=keeper.run, name="node-status", daemon=True).start()
     kubelet.watch()
     factory.start()
-    try:
-        factory.wait_for_cache_sync()
-        kubelet.collect()
-        kubelet.start()
-        _collect_garbage(kubelet)
-    finally:
-        kubelet.tasks.close()
-        kubelet.dns.close()
-        kubelet.servers.close()
-        kubelet.streams.close()
-        factory.shutdown(0.2)
-
-
-def _collect_garbage(kubelet: Kubelet) -> None:
-    """Every ten minutes."""
-    while True:
-        time.sleep(600)
-        try:
-            kubelet.sandboxes.collect_garbage()
-        except LabError as error:
-            log.warning("%s", error)
+    factory.wait_for_cache_sync()
+    kubelet.collect()
+    kubelet.start()
+    signal.pause()
 
 
 class NodeKeeper:

@@ -101,10 +101,6 @@ class Sandboxes:
         with self._lock:
             self._made.pop(uid, None)
 
-    def collect_garbage(self) -> None:
-        """CNI's GC: what an ADD that was killed left behind. Raises PluginError."""
-        self._network.collect([(item.uid, _INTERFACE) for item in self.list() if not item.host_network])
-
     def _file(self, uid: str) -> Path:
         return self._directory / f"{uid}.json"
 

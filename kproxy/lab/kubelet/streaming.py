@@ -3,7 +3,6 @@ directory, which only root can reach (`kproxy.apiserver.kubelet` has the protoco
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -52,20 +51,10 @@ class Streams:
         self._listening = listen(directory)
 
     def run(self) -> None:
-        """Serves until `close` is called by another thread."""
+        """Serves for ever."""
         while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
+            connection, _ = self._listening.accept()
             threading.Thread(target=self._serve, args=(connection,), name="stream", daemon=True).start()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for uid in list(self._commands):
-            self.end(uid)
 
     def end(self, uid: str) -> None:
         """Ends a pod's commands."""

@@ -134,10 +134,6 @@ class Tasks:
         with self._lock:
             self._tasks.pop(uid, None)
 
-    def close(self) -> None:
-        for uid in list(self._tasks):
-            self.forget(uid)
-
     def _start_due(
         self, pod: Object, container: Object, tasks: Mapping[str, Task], netns: str, files: Mapping[str, str]
     ) -> bool:

@@ -26,8 +26,7 @@ def tear_down(lab: LabDirectory, *, keep_directory: bool = False) -> tuple[int, 
     record = lab.record()
     if record is not None and not keep_directory:
         lab.write(msgspec.structs.replace(record, phase="stopping"))
-    # Killed at once: there is nothing that a process would have to put in order.
-    ended = processes.end(lab, number=9)
+    ended = processes.end(lab)
     names = lab_namespaces(lab.name)
     delete_namespaces(names)
     # A pod's namespace may have been made by a child that was on its way.
@@ -59,7 +58,7 @@ def all_labs() -> list[LabDirectory]:
 
 def tear_down_node(lab: LabDirectory, spec: LabSpec, plan: NodePlan, pods: Iterable[str]) -> None:
     """Ends a node's processes and deletes its namespace and those of its pods (uids). Raises LabError."""
-    processes.end(lab, lambda item: item.node == plan.name, number=9)
+    processes.end(lab, lambda item: item.node == plan.name)
     delete_namespaces([spec.pod_namespace(uid) for uid in pods])
     remove_node(spec, plan)
     shutil.rmtree(lab.node(plan.name), ignore_errors=True)

@@ -7,7 +7,6 @@ Not for people: `lab up` starts these.
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kproxy.lab.state import LabDirectory
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one process until SIGTERM; 1 if it cannot."""
+    """Runs one process until it is killed; 1 if it cannot."""
     kind, directory, *rest = arguments
     lab = LabDirectory(Path(directory).name, Path(directory).parent)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
@@ -32,7 +31,6 @@ def main(arguments: list[str]) -> int:
         else:
             from kproxy.lab.kubelet.main import run_kubelet
 
-            signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
             run_kubelet(lab, record.spec, rest[0])
     except KproxyError as error:
         sys.stderr.write(f"error: {error}\n")

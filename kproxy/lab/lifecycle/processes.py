@@ -144,18 +144,13 @@ def _environment_of(pid: int) -> Mapping[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def end(
-    lab: LabDirectory,
-    wanted: Callable[[LabProcess], bool] = lambda _process: True,
-    *,
-    number: int = signal.SIGTERM,
-) -> int:
-    """Ends the lab's processes that are wanted, and their children; returns how many there were.
+def end(lab: LabDirectory, wanted: Callable[[LabProcess], bool] = lambda _process: True) -> int:
+    """Kills the lab's processes that are wanted, and their children; returns how many there were.
 
-    Those that have not ended after five seconds are killed. Processes that start meanwhile are found too.
+    There is nothing that a process would have to put in order. Processes that start meanwhile are found too.
 
     Raises:
-        LabError: some cannot be ended.
+        LabError: some do not end.
     """
     count = 0
     for attempt in range(5):
@@ -165,10 +160,10 @@ def end(
         count += len(chosen) if attempt == 0 else 0
         handles = list(_handles(lab, chosen))
         try:
-            _signal(handles, number if attempt == 0 else signal.SIGKILL)
-            left = _wait(handles)
-            _signal(left, signal.SIGKILL)
-            _wait(left)
+            for handle in handles:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            _wait(handles)
         finally:
             for handle in handles:
                 os.close(handle)
@@ -191,24 +186,16 @@ def _handles(lab: LabDirectory, chosen: Iterable[LabProcess]) -> Iterable[int]:
         yield handle
 
 
-def _signal(handles: Iterable[int], number: int) -> None:
-    for handle in handles:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, number)
-
-
-def _wait(handles: Sequence[int]) -> list[int]:
-    """Waits for them to end; returns those that have not."""
-    left = list(handles)
+def _wait(handles: Sequence[int]) -> None:
+    """Waits for them to end, some seconds at most."""
+    left = set(handles)
     deadline = time.monotonic() + _PATIENCE
     while left and time.monotonic() < deadline:
         poll = select.poll()
         for handle in left:
             poll.register(handle, select.POLLIN)
-        ended = {number for number, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
-        left = [handle for handle in left if handle not in ended]
+        left -= {number for number, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)}
         _reap()
-    return left
 
 
 def _reap() -> None:

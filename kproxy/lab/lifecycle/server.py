@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 import time
@@ -38,7 +37,7 @@ _PATIENCE: Final = 60.0
 
 
 def serve(lab: LabDirectory, record: LabRecord) -> None:
-    """Serves until SIGTERM; a port of 0 picks one. Writes both kubeconfigs once it listens."""
+    """Serves until the process is killed; a port of 0 picks one. Writes both kubeconfigs once it listens."""
     spec, port = record.spec, record.port
 
     def on_fabric(chosen: int) -> list[socket.socket]:
@@ -69,11 +68,7 @@ def serve(lab: LabDirectory, record: LabRecord) -> None:
         open_socket=endpoint_socket,
     )
     sys.setswitchinterval(0.001)
-    loop = new_event_loop()
-    try:
-        loop.run_until_complete(_serve(lab, record, configuration))
-    finally:
-        loop.close()
+    new_event_loop().run_until_complete(_serve(lab, record, configuration))
 
 
 async def _connect(lab: LabDirectory, node: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -104,19 +99,11 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 async def _serve(lab: LabDirectory, record: LabRecord, configuration: Configuration) -> None:
-    spec = record.spec
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     server = ApiServer(configuration)
     await server.start()
-    try:
-        text = server.kubeconfig()
-        nodes = text.replace(server.url, f"https://{join_host_port(spec.api_address, server.port)}")
-        write_private(lab.node_kubeconfig, nodes.encode())
-        # Last: that it is there says that the server listens.
-        write_private(lab.kubeconfig, text.encode(), record.owner)
-        await stop.wait()
-    finally:
-        await server.stop()
+    text, address = server.kubeconfig(), record.spec.api_address
+    nodes = text.replace(server.url, f"https://{join_host_port(address, server.port)}")
+    write_private(lab.node_kubeconfig, nodes.encode())
+    # Last: that it is there says that the server listens.
+    write_private(lab.kubeconfig, text.encode(), record.owner)
+    await asyncio.Event().wait()
