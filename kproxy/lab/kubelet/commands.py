@@ -58,16 +58,11 @@ class Client:
         return None if payload is None else (channel, payload)
 
     def _exactly(self, count: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < count:
-            try:
-                piece = self.connection.recv(count - len(data))
-            except OSError:
-                return None
-            if not piece:
-                return None
-            data += piece
-        return bytes(data)
+        try:
+            data = self.connection.recv(count, socket.MSG_WAITALL) if count else b""
+        except OSError:
+            return None
+        return data if len(data) == count else None
 
 
 def failure(message: str, code: int = 500, reason: str = "InternalError") -> dict[str, Any]:

@@ -25,7 +25,7 @@ import msgspec
 from kproxy.client import ApiError, RestClient, SharedInformerFactory
 from kproxy.lab.dns.server import DnsServers
 from kproxy.lab.errors import LabError
-from kproxy.lab.events import NORMAL, WARNING, Recorder
+from kproxy.lab.events import WARNING, Recorder
 from kproxy.lab.kubelet.cni import NetworkList, PluginError
 from kproxy.lab.kubelet.echo import EchoServers, Identity
 from kproxy.lab.kubelet.environment import not_given
@@ -85,7 +85,7 @@ class Kubelet(Workers):
         self._families = spec.families
         self._plan = plan
         self.servers = EchoServers()
-        self._prober = Prober(self._probed, self._unhealthy, self._not_executed)
+        self._prober = Prober(self._probed, self._say_of)
         self._logs = PodLogs()
         self.tasks = Tasks(self._probed, self._logs)
         self.dns = DnsServers(client, self._probed)
@@ -248,13 +248,6 @@ class Kubelet(Workers):
         """That a lab does not do something that the pod asks for."""
         if names:
             self.recorder.event(pod, "Pod", reason, f"{text}: {', '.join(names)}", type=WARNING)
-
-    def _unhealthy(self, uid: str, container: str, problem: str) -> None:
-        self._say_of(uid, container, "Unhealthy", f"Readiness probe failed: {problem}", WARNING)
-
-    def _not_executed(self, uid: str, container: str, what: str) -> None:
-        text = f"Readiness probe taken as a success: {what} is the image's to answer"
-        self._say_of(uid, container, "ProbeNotExecuted", text, NORMAL)
 
     def _say_of(self, uid: str, container: str, reason: str, text: str, type: str) -> None:
         """An event of a container, if its pod is still there."""

@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from kproxy.family import join_host_port
+from kproxy.lab.events import NORMAL, WARNING
 from kproxy.lab.resources import Object
 
 log = logging.getLogger(__name__)
@@ -154,19 +155,17 @@ class Count:
             self.passed = succeeded
 
 
-Tell = Callable[[str, str, str], None]
-"""Uid, container, and what there is to say."""
+Say = Callable[[str, str, str, str, str], None]
+"""An Event: uid, container, reason, message, type."""
 
 
 class Prober:
-    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have,
-    `failed(uid, container, problem)` for every probe that fails, and `skipped` once, with `exec` or `grpc` in place of
-    a problem, for each that is not executed."""
+    """The probes of a node's pods; `changed(uid)` is called when a pod's readiness may have, `say` for every probe that
+    fails, and once for each that is not executed."""
 
-    def __init__(self, changed: Callable[[str], None], failed: Tell, skipped: Tell) -> None:
+    def __init__(self, changed: Callable[[str], None], say: Say) -> None:
         self._changed = changed
-        self._failed = failed
-        self._skipped = skipped
+        self._say = say
         self._lock = threading.Lock()
         self._pods: dict[str, tuple[threading.Event, dict[str, bool]]] = {}
 
@@ -180,7 +179,8 @@ class Prober:
             if probe is None:
                 continue
             if probe.kind not in ("httpGet", "tcpSocket"):
-                self._skipped(uid, name, probe.kind)
+                text = f"Readiness probe taken as a success: {probe.kind} is the image's to answer"
+                self._say(uid, name, "ProbeNotExecuted", text, NORMAL)
                 continue
             ready[name] = False
             arguments = (uid, name, probe, address, ended)
@@ -208,7 +208,7 @@ class Prober:
         while not ended.wait(wait):
             problem = run_probe(probe, address)
             if problem and not ended.is_set():
-                self._failed(uid, name, problem)
+                self._say(uid, name, "Unhealthy", f"Readiness probe failed: {problem}", WARNING)
             count.note(not problem)
             if count.passed != self.readiness(uid).get(name):
                 log.info("readiness probe of container %s, pod %s: %s", name, uid, problem or "succeeded")
