@@ -190,33 +190,6 @@ def test_pods_of_a_failed_node_are_evicted_in_their_time(lab: Lab) -> None:
     eventually(lambda: all(ready(lab, "app=stays").values()))
 
 
-def test_a_stateful_set_comes_up_in_order_and_is_updated(lab: Lab) -> None:
-    body = deployment("db", 2)
-    selector, template = body["spec"]["selector"], body["spec"]["template"]
-    peers = {**service("peers", "db"), "spec": {"clusterIP": "None", "selector": selector["matchLabels"]}}
-    spec = {"replicas": 2, "serviceName": "peers", "selector": selector, "template": template}
-    lab.apply(peers, {**body, "kind": "StatefulSet", "spec": spec})
-    lab.kubectl("rollout", "status", "statefulset/db", "--timeout=120s")
-    assert set(ready(lab, "app=db")) == {"db-0", "db-1"}
-    before = {item["metadata"]["name"]: item["metadata"]["uid"] for item in get(lab, "pods", "-l", "app=db")["items"]}
-    hostnames = {
-        endpoint["hostname"]
-        for item in get(lab, "endpointslices", "-l", "kubernetes.io/service-name=peers")["items"]
-        for endpoint in item["endpoints"]
-    }
-    assert hostnames == {"db-0", "db-1"}
-    lab.kubectl("rollout", "restart", "statefulset/db")
-    lab.kubectl("rollout", "status", "statefulset/db", "--timeout=120s")
-    after = {item["metadata"]["name"]: item["metadata"]["uid"] for item in get(lab, "pods", "-l", "app=db")["items"]}
-    assert set(after) == set(before)
-    assert not set(after.values()) & set(before.values())
-    lab.kubectl("rollout", "undo", "statefulset/db")
-    lab.kubectl("rollout", "status", "statefulset/db", "--timeout=120s")
-    lab.kubectl("scale", "statefulset/db", "--replicas=1")
-    eventually(lambda: set(ready(lab, "app=db")) == {"db-0"})
-    lab.kubectl("delete", "statefulset/db", "service/peers")
-
-
 def job(name: str, *command: str, policy: str = "Never", **spec: Any) -> dict[str, Any]:
     env = [{"name": "SELF", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     container = {"name": "main", "image": "x", "command": command, "env": env}
