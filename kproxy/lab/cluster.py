@@ -165,8 +165,8 @@ class ClusterView(Value, frozen=True):
         raise LabInputError(f"no node {name!r}: there are {', '.join(item.name for item in self.nodes)}")
 
     def pod(self, text: str) -> PodView:
-        """A pod by `NAME` or `NAMESPACE/NAME`; the beginning of a name will do if only one pod has it, and
-        `deployment/NAME` means its first pod. Raises LabInputError."""
+        """A pod by `NAME` or `NAMESPACE/NAME`; the beginning of a name will do if only one pod has it. Raises
+        LabInputError."""
         namespace, slash, name = text.rpartition("/")
         wanted = namespace if slash else "default"
         here = [item for item in self.pods if item.namespace == wanted]

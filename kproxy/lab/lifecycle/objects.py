@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -185,10 +185,6 @@ class Progress(msgspec.Struct, frozen=True):
     wanted_pods: int
     missing: tuple[str, ...]
 
-    @property
-    def done(self) -> bool:
-        return not self.missing
-
 
 class _Workload(NamedTuple):
     """How a kind of workload says how far it has come: fields of its status."""
@@ -245,31 +241,6 @@ class NotReadyError(LabError):
 
 def _is_of_job(pod: Object) -> bool:
     return (controller_of(pod) or {}).get("kind") == "Job"
-
-
-def wait_until(
-    client: RestClient,
-    nodes: Sequence[str],
-    timeout: float,
-    show: Callable[[Progress], None] = lambda _found: None,
-    problems: Callable[[], Iterable[str]] = tuple,
-) -> Progress:
-    """Waits until nodes and workloads are ready, and `problems` knows of none.
-
-    Raises:
-        NotReadyError: they are not after `timeout` seconds.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        found = read_progress(client, nodes)
-        show(found)
-        if found.done:
-            found = msgspec.structs.replace(found, missing=tuple(problems()))
-        if found.done:
-            return found
-        if time.monotonic() > deadline:
-            raise NotReadyError(f"not ready after {timeout:.0f} s: " + "; ".join(found.missing[:5]))
-        time.sleep(0.1)
 
 
 def complaints(client: RestClient) -> list[str]:

@@ -31,20 +31,16 @@ from kproxy.lab.lifecycle.objects import (
     complaints,
     dns_objects,
     lab_client,
-    wait_until,
+    read_progress,
 )
 from kproxy.lab.network import add_node, build_network
 from kproxy.lab.resources import DNS_NAMESPACE, KINDS, NODES, is_ready
-from kproxy.lab.spec import MAX_NODES, LabSpec
+from kproxy.lab.spec import MAX_NODES, LabSpec, NodePlan
 from kproxy.lab.state import LabDirectory, LabRecord
-from kproxy.linux.errors import FeatureMissingError, LinuxError
+from kproxy.linux.errors import LinuxError
 from kproxy.linux.namespace import Namespace
-from kproxy.linux.nftables.binary import find_nft
-from kproxy.linux.nftables.executor import NftExecutor
-from kproxy.linux.nftables.preflight import run_preflight
 from kproxy.linux.process import run
 from kproxy.linux.programs import find_program, not_found
-from kproxy.services import IPFamily
 
 APISERVER: Final = "apiserver"
 _COMMANDS: Final = "commands"
@@ -132,8 +128,8 @@ def _build(
     waiting: Waiting,
     owner: tuple[int, int] | None,
 ) -> Brought:
-    numbers = tuple(plan.number for plan in spec.node_plans())
-    record = LabRecord(spec, "starting", nodes=numbers, owner=owner)
+    plans = list(spec.node_plans())
+    record = LabRecord(spec, "starting", nodes=tuple(plan.number for plan in plans), owner=owner)
     lab.write(record)
     server = start_apiserver(lab)
     prepare_plugin(lab)
@@ -148,18 +144,17 @@ def _build(
         for item in dns_objects(spec.dns_addresses):
             client.create(KINDS[item["kind"]], item, DNS_NAMESPACE)
     waiting.say("nodes")
-    for plan in spec.node_plans():
+    for plan in plans:
         waiting.check()
         start_node(lab, spec, plan)
-    names = [plan.name for plan in spec.node_plans()]
     # Nodes first: pods that come while only one node is ready would all be put there.
-    _wait(lab, client, names, waiting)
+    _wait(lab, client, plans, waiting)
     late = ""
     if manifests:
         waiting.say("workloads")
         apply_manifests(client, manifests, waiting.tell)
         try:
-            _wait(lab, client, names, waiting)
+            _wait(lab, client, plans, waiting)
         except NotReadyError as error:
             said = complaints(client)[:_COMPLAINTS]
             late = "\n".join((str(error), *said, *([_PROBES] if any(": Unhealthy: " in each for each in said) else [])))
@@ -190,27 +185,31 @@ def _execute(lab: LabDirectory, spec: LabSpec, command: HostCommand, waiting: Wa
         raise LabError(f"{command.host}: {command.run}: exit code {child.returncode}\n{lab.log_tail(_COMMANDS, 5)}")
 
 
-def _wait(lab: LabDirectory, client: RestClient, names: Sequence[str], waiting: Waiting) -> None:
-    plans = [plan for plan in lab.plans(record) if plan.name in names] if (record := lab.record()) else []
+def _wait(lab: LabDirectory, client: RestClient, plans: Sequence[NodePlan], waiting: Waiting) -> None:
+    """Waits until nodes and workloads are ready, and the nodes have done their own work.
 
-    def problems() -> list[str]:
-        return [problem for plan in plans for problem in node_problems(lab, plan)]
-
+    Raises:
+        NotReadyError: they are not in time, or a process that they need has ended.
+    """
+    names = [plan.name for plan in plans]
     expected = [APISERVER, *(role_of(kind, name) for name in names for kind in NODE_KINDS)]
     looked = time.monotonic()
-
-    def show(found: Progress) -> None:
-        nonlocal looked
+    deadline = looked + waiting.timeout
+    while True:
+        found = read_progress(client, names)
         waiting.show(found)
-        if time.monotonic() - looked < _LOOK:
+        missing = found.missing or [problem for plan in plans for problem in node_problems(lab, plan)]
+        if not missing:
             return
-        looked = time.monotonic()
-        running = {item.role for item in processes.find(lab)}
-        dead = [role for role in expected if role not in running]
-        if dead:
-            raise NotReadyError(f"has ended, and was not to: {', '.join(dead)}")
-
-    wait_until(client, names, waiting.timeout, show, problems)
+        if time.monotonic() - looked > _LOOK:
+            looked = time.monotonic()
+            running = {item.role for item in processes.find(lab)}
+            dead = [role for role in expected if role not in running]
+            if dead:
+                raise NotReadyError(f"has ended, and was not to: {', '.join(dead)}")
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"not ready after {waiting.timeout:.0f} s: {'; '.join(missing[:5])}")
+        time.sleep(0.1)
 
 
 def start_apiserver(lab: LabDirectory) -> subprocess.Popen[bytes]:
@@ -294,10 +293,9 @@ def _log_tails(lab: LabDirectory) -> str:
 
 
 def check_machine(spec: LabSpec) -> None:
-    """Root, iproute2, iptables of the variant, nft in its mode, namespaces, veth, bridge, bridged packets through
-    iptables, and VXLAN.
+    """Root, iproute2, iptables of the variant, nft in its mode, namespaces, veth, bridge and VXLAN.
 
-    Tried in a scratch namespace, so nothing stays.
+    Links are tried in a scratch namespace, so nothing stays.
 
     Raises:
         LabError: something is missing; it says what, and what to do.
@@ -312,20 +310,8 @@ def check_machine(spec: LabSpec) -> None:
     try:
         with Namespace.scratch() as scratch:
             _try_links(scratch, spec)
-            if spec.mode == MODE_NFTABLES:
-                _try_tables(scratch, spec)
     except LinuxError as error:
         raise LabError(f"a lab needs network namespaces: {error}") from error
-
-
-def _try_tables(scratch: Namespace, spec: LabSpec) -> None:
-    nft = find_nft()
-    for family in IPFamily:
-        if family.version in spec.families:
-            try:
-                run_preflight(NftExecutor(scratch, nft, family)).check()
-            except FeatureMissingError as error:
-                raise LabError(str(error)) from error
 
 
 def _try_links(scratch: Namespace, spec: LabSpec) -> None:
