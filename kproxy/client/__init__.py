@@ -27,10 +27,9 @@ from kproxy.client.resources import (
     NODES,
     SERVICE_CIDRS,
     SERVICES,
-    Resource,
     dynamic_resource,
 )
-from kproxy.client.rest import PatchType, RestClient, WatchStream
+from kproxy.client.rest import PatchType, RestClient
 
 __all__ = [
     "ENDPOINTS",
@@ -52,11 +51,9 @@ __all__ = [
     "Overrides",
     "PatchType",
     "Registration",
-    "Resource",
     "RestClient",
     "SharedInformerFactory",
     "TransportError",
-    "WatchStream",
     "discover",
     "dynamic_resource",
     "in_cluster_config",

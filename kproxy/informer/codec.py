@@ -1,9 +1,8 @@
 """From the bytes of answers to typed objects, decoded once.
 
 A `Codec` knows one kind. Typed kinds go through the wire structs of `kproxy.api`: msgspec fills them straight from the
-bytes, whole pages at a time, and no dict comes in between. `UnstructuredCodec` is for everything else. Equal
-leaves (node and zone names, conditions, port lists) are kept once per codec, so 100,000 endpoints do not hold 100,000
-copies. `LineReader` cuts a watch stream into events.
+bytes, whole pages at a time, and no dict comes in between. `UnstructuredCodec` is for everything else. `LineReader`
+cuts a watch stream into events.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from kproxy.api.types.discovery import EndpointPort, EndpointSlice
+from kproxy.api.types.discovery import EndpointSlice
 from kproxy.api.types.meta import ObjectMeta
 from kproxy.api.wire import convert, structs
 from kproxy.informer.objects import INITIAL_EVENTS_END, EventType, ListPage, Status, T, WatchEvent, WireError
@@ -151,42 +150,18 @@ class Codec(Generic[T]):
         return WatchEvent(event.type, item, item.metadata.resource_version)
 
 
-class Pool:
-    """One copy of each equal value.
-
-    Attributes:
-        texts: node and zone names, for convert_endpoint_slice.
-
-    Invariant: neither dict is larger than its limit for long; past it, most must be of objects that are long gone.
-    """
-
-    __slots__ = ("_ports", "texts")
-
-    def __init__(self) -> None:
-        self.texts: dict[str | None, str | None] = {}
-        self._ports: dict[tuple[EndpointPort, ...], tuple[EndpointPort, ...]] = {}
-
-    def ports(self, ports: tuple[EndpointPort, ...]) -> tuple[EndpointPort, ...]:
-        """The shared copy of a slice's ports."""
-        return self._ports.setdefault(ports, ports)
-
-    def trim(self) -> None:
-        """Keeps to the limits."""
-        if len(self.texts) > 100_000:
-            self.texts.clear()
-        if len(self._ports) > 10_000:
-            self._ports.clear()
+_MOST_TEXTS: Final = 100_000
+"""Texts that are kept once; past it, most must be of objects that are long gone."""
 
 
 def endpoint_slice_codec() -> Codec[EndpointSlice]:
-    """discovery.k8s.io/v1 EndpointSlice."""
-    pool = Pool()
+    """discovery.k8s.io/v1 EndpointSlice, with one copy of each equal node and zone name."""
+    texts: dict[str | None, str | None] = {}
 
     def value(spelled: structs.WireEndpointSlice) -> EndpointSlice:
-        pool.trim()
-        converted = convert.convert_endpoint_slice(spelled, pool.texts)
-        ports = pool.ports(converted.ports)
-        return converted if ports is converted.ports else msgspec.structs.replace(converted, ports=ports)
+        if len(texts) > _MOST_TEXTS:
+            texts.clear()
+        return convert.convert_endpoint_slice(spelled, texts)
 
     return Codec(structs.WireEndpointSlice, value)
 

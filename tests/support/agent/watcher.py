@@ -11,18 +11,10 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from kproxy.client.resources import Resource
-from kproxy.informer import (
-    LineReader,
-    ListRequest,
-    ReflectorOptions,
-    SharedInformer,
-    Status,
-    Wait,
-    WatchRequest,
-    WireError,
-)
-from kproxy.informer.codec import decode_status
-from kproxy.informer.objects import T
+from kproxy.informer import ReflectorOptions, SharedInformer
+from kproxy.informer.actions import ListRequest, Wait, WatchRequest
+from kproxy.informer.codec import LineReader, decode_status
+from kproxy.informer.objects import Status, T, WireError
 from tests.support.fakeapi.storage import KINDS, Json, Selectors, StatusError, Storage, bookmark
 
 if TYPE_CHECKING:

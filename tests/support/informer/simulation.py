@@ -17,20 +17,11 @@ from dataclasses import dataclass, field
 
 from kproxy.api import Service
 from kproxy.client.resources import SERVICES
-from kproxy.informer import (
-    DeletedFinalStateUnknown,
-    LineReader,
-    ListRequest,
-    Read,
-    ReflectorOptions,
-    SharedInformer,
-    Status,
-    Wait,
-    WatchRequest,
-    WireError,
-)
-from kproxy.informer.codec import decode_status
+from kproxy.informer import DeletedFinalStateUnknown, ReflectorOptions, SharedInformer
+from kproxy.informer.actions import ListRequest, Read, Wait, WatchRequest
+from kproxy.informer.codec import LineReader, decode_status
 from kproxy.informer.listener import Listener
+from kproxy.informer.objects import Status, WireError
 from tests.support.fakeapi.storage import KINDS, Json, Selectors, StatusError, Storage, bookmark
 
 SERVICE = next(kind for kind in KINDS if kind.plural == "services")

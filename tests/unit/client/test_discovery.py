@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.client import DiscoveryError, RestClient, discover
-from kproxy.informer import WireError
+from kproxy.informer.objects import WireError
 from tests.support.fakeapi.server import FakeApiServer, Handler
 
 

@@ -34,13 +34,11 @@ def test_workers_share_a_queue_and_never_an_item() -> None:
         for item in range(10):
             queue.add(item)
         time.sleep(0.001)
-    assert queue.shut_down_with_drain(PATIENCE)
+    queue.shut_down()
     for worker in workers:
         worker.join(PATIENCE)
         assert not worker.is_alive()
     assert set(done) == set(range(10))
-    assert len(queue) == 0
-    assert queue.metrics.adds == queue.metrics.work_duration.count == len(done)
 
 
 def test_get_waits_for_what_comes_due() -> None:
@@ -48,17 +46,12 @@ def test_get_waits_for_what_comes_due() -> None:
     begun = time.monotonic()
     queue.add_after("later", 0.05)
     queue.add_rate_limited("sooner")
-    first, second = queue.get(5), queue.get(5)
+    first, second = queue.get(), queue.get()
     assert first is not None
     assert second is not None
     assert (first.item, second.item) == ("sooner", "later")
     assert time.monotonic() - begun >= 0.05
-    assert queue.num_requeues("sooner") == 1
-    assert queue.get(0.01) is None
-    assert queue.longest_running() > 0
-    assert queue.unfinished_work() > 0
     queue.done("sooner")
-    assert not queue.shut_down_with_drain(0.01), "one is under way"
     queue.done("later")
     queue.shut_down()
     assert queue.get() is None

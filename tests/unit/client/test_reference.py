@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kproxy.client.discovery import decode_discovery
 from kproxy.client.resources import SERVICES
-from kproxy.informer import EventType, LineReader, UnstructuredCodec
-from kproxy.informer.codec import decode_status
+from kproxy.informer.codec import LineReader, UnstructuredCodec, decode_status
+from kproxy.informer.objects import EventType
 from tests.support.client.recorded import answers, body
 
 

@@ -22,7 +22,7 @@ from kproxy.client import (
     dynamic_resource,
     rest,
 )
-from kproxy.informer import EventType, WireError
+from kproxy.informer.objects import EventType, WireError
 from tests.support.fakeapi.server import FakeApiServer, Handler
 from tests.support.fakeapi.storage import StatusError
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.api import Service
-from kproxy.informer import DeletedFinalStateUnknown, Delta, DeltaFIFO, DeltaType, Store
+from kproxy.informer import DeletedFinalStateUnknown, DeltaFIFO, Store
+from kproxy.informer.delta_fifo import Delta, DeltaType
 from tests.support.informer.builders import service
 
 

@@ -8,20 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from kproxy.api import Service
-from kproxy.informer import (
-    EventType,
-    ListPage,
-    ListRequest,
-    Read,
-    Reflector,
-    ReflectorOptions,
-    Status,
-    Stop,
-    Wait,
-    WatchEvent,
-    WatchRequest,
-)
-from kproxy.informer.actions import Action
+from kproxy.informer import Reflector, ReflectorOptions
+from kproxy.informer.actions import Action, ListRequest, Read, Stop, Wait, WatchRequest
+from kproxy.informer.objects import EventType, ListPage, Status, WatchEvent
 from tests.support.informer.builders import service
 
 

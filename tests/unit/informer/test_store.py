@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kproxy.api import Service
-from kproxy.informer import NAMESPACE_INDEX, Indexer, Store, label_index_func, meta_namespace_index_func
+from kproxy.informer import Indexer, Store, label_index_func
+from kproxy.informer.store import NAMESPACE_INDEX, meta_namespace_index_func
 from tests.support.informer.builders import service
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])

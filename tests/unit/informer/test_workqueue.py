@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kproxy.informer import ItemExponentialFailureRateLimiter, Work, WorkQueue
+from kproxy.informer import WorkQueue
+from kproxy.informer.ratelimit import ItemExponentialFailureRateLimiter
+from kproxy.informer.workqueue import Work
 
 ITEMS = st.sampled_from("abcd")
 
