@@ -3,7 +3,8 @@
 Golden clusters are rendered, and each family is loaded into a namespace: sets, rules, virtual servers. What the kernel
 has then must be what was rendered. Then packets of a random choice are sent: from pods, from a real server to itself,
 from other nodes, from outside and from the node, to virtual servers, to other ports of their addresses, to the node and
-to pods. What is seen of each must be what the packet model says.
+to pods. What is seen of each must be what the packet model says. Last come the packets of what `kproxy migrate --from
+ipvs` finds: none may meet what the report does not say.
 """
 
 from __future__ import annotations
@@ -12,18 +13,24 @@ import argparse
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from kproxy.api import KubeProxyConfiguration, Manifests
-from kproxy.api.kubeproxyconfig.types import MODE_IPVS
+from kproxy.api.kubeproxyconfig.types import MODE_IPTABLES, MODE_IPVS, MODE_NFTABLES
+from kproxy.cli.migrate.verify import Verifier
 from kproxy.cluster.hosts import node_addresses
 from kproxy.cluster.inputs import read_cluster
+from kproxy.cluster.migrate.analysis import analyse
+from kproxy.cluster.migrate.switch import Switch
+from kproxy.cluster.node import NodeFacts
 from kproxy.cluster.rendered import host_in_mode, index_of, rules_of
 from kproxy.dataplane import Connection, Host, Index, Interface, InterfaceAddress, Packet, Route, make_packet, trace
 from kproxy.dataplane.model.host import local_addresses_of
@@ -35,13 +42,13 @@ from kproxy.linux.process import run
 from kproxy.linux.sync.apply import apply_node
 from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sync.cleanup import cleanup
-from kproxy.linux.testbed.confirm import Judge
+from kproxy.linux.testbed.confirm import Judge, KernelVerdict
 from kproxy.linux.testbed.host import IPSETS, VIRTUAL_SERVERS, RuleText, ScratchHost, UnsendableError
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import Network, parse_address
 from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.ipvs.read import read_servers
-from kproxy.render import RenderedIpvs, Target, render_in_mode
+from kproxy.render import Features, RenderedIpvs, Target, render_in_mode
 from vagrant.checks.scenario import Scenario, read_scenario
 
 GOLDEN: Final = Path(__file__).parents[2] / "rules_golden"
@@ -50,6 +57,7 @@ CHOSEN: Final = (
     "no-endpoints", "external-ips-local", "host-network-endpoints", "udp-and-sctp", "masquerade-all",
     "nodeport-addresses-cidr", "terminating-fallback", "detect-local-bridge", "ipv6-only", "minikube",
 )  # fmt: skip
+MIGRATED: Final = ("both-policies-local", "session-affinity-nodeport")
 OUTSIDE: Final = {
     Family.IPV4: ("203.0.113.9", "198.51.100.7", "192.168.77.5"),
     Family.IPV6: ("2001:db8:9::9", "fd77::5"),
@@ -229,6 +237,22 @@ def check(scenario: Scenario, family: Family, rng: random.Random, count: int) ->
     return sent, wrong
 
 
+def migrated(scenario: Scenario, family: Family, mode: str) -> tuple[Counter[str], list[str]]:
+    """What the kernel says of the findings of a switch from IPVS mode, and what it refutes, as lines.
+
+    Raises:
+        KproxyError: rules could not be loaded.
+    """
+    cluster, config = _read(scenario)
+    facts = NodeFacts.of(cluster, config, Target(scenario.node_name, scenario.node), family, Features())
+    switch = Switch(MODE_IPVS, mode)
+    with Verifier(switch) as verifier:
+        shown = [found for found in analyse(facts, switch).found if found.witness is not None]
+        answers = [(found.id, verifier.confirm(facts, found)) for found in shown]
+    refuted = [f"{name}: {each}" for name, each in answers if each.verdict == KernelVerdict.REFUTED.value]
+    return Counter(each.verdict for _, each in answers), refuted
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m vagrant.checks.ipvs", description=__doc__)
@@ -249,6 +273,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{took:6.1f} s  {name}, ipvs, {family.value}: {sent} packets: {said}", flush=True)  # noqa: T201
             for line in wrong:
                 print(f"          {line}", flush=True)  # noqa: T201
+    scenarios = () if failed else options.scenarios or MIGRATED
+    for name, family, mode in product(scenarios, Family, (MODE_NFTABLES, MODE_IPTABLES)):
+        began = time.monotonic()
+        try:
+            counted, wrong = migrated(read_scenario(GOLDEN / name), family, mode)
+        except KproxyError as error:
+            counted, wrong = Counter(), [str(error)]
+        failed += bool(wrong)
+        said = ", ".join(f"{number} {verdict}" for verdict, number in counted.items())
+        took = time.monotonic() - began
+        print(f"{took:6.1f} s  {name}, ipvs to {mode}, {family.value}: {said}", flush=True)  # noqa: T201
+        for line in wrong:
+            print(f"          {line}", flush=True)  # noqa: T201
     print(f"ipvs: {total} packets sent; {failed} scenarios differ", flush=True)  # noqa: T201
     return 1 if failed else 0
 

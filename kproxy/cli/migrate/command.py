@@ -128,8 +128,6 @@ def command(
     switch, confirm = Switch.of(before or "", to, config.mode), None
     if dump is not None and before is None and not switch.from_ipvs and _is_of_ipvs(dump):
         raise click.UsageError(f"{dump.label}: rules of IPVS mode, and the configuration has another: give --from")
-    if verify and switch.from_ipvs:
-        raise click.UsageError("--verify: this makes namespaces, and kproxy applies IPVS mode to whole hosts only")
 
     def analyses() -> Iterator[Analysis]:
         for number, target in enumerate(targets, 1):
@@ -155,7 +153,7 @@ def command(
             from kproxy.linux.privilege import check_privileges
 
             check_privileges()
-            confirm = stack.enter_context(Verifier(to_nftables=switch.to_nftables)).confirm
+            confirm = stack.enter_context(Verifier(switch)).confirm
         found = tuple(analyses())
         with working("sending packets through the kernel") if verify else contextlib.nullcontext():
             report = build_report(found, switch, confirm=confirm, needs=needs, least_kernel=least)

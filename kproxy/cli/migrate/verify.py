@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
-from kproxy.cluster.migrate.analysis import Found, behind_firewall
+from kproxy.api.kubeproxyconfig.types import MODE_IPVS, MODE_NFTABLES
+from kproxy.cluster.migrate.analysis import CLOSED, Found
 from kproxy.cluster.migrate.report import KernelAnswer
-from kproxy.cluster.migrate.steps import iptables_rules, nftables_rules
+from kproxy.cluster.migrate.switch import Switch, ipvs_rules
 from kproxy.cluster.node import NodeFacts
-from kproxy.cluster.rendered import nftables_text
-from kproxy.dataplane.symbolic.host_rules import SideRules
-from kproxy.linux.testbed.confirm import Confirmation, Kernels, KernelVerdict
-from kproxy.linux.testbed.host import RuleText
-from kproxy.netfilter import print_save
+from kproxy.cluster.rendered import host_in_mode
+from kproxy.dataplane.compare.witness import Situation
+from kproxy.linux.sync.ipvs_host import check_ipvs
+from kproxy.linux.testbed.confirm import Kernels, KernelVerdict
+from kproxy.linux.testbed.host import IPSETS, VIRTUAL_SERVERS, RuleText
 from kproxy.netfilter.hooks import Variant
+from kproxy.render import RenderedIpvs, RenderedTarget, render_state
 
 
 class Verifier:
@@ -24,10 +26,12 @@ class Verifier:
         LinuxError: root, a program or a module is missing, or the kernel refuses the rules.
     """
 
-    def __init__(self, *, to_nftables: bool) -> None:
-        self._to_nftables = to_nftables
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
         self._stack = ExitStack()
         self._kernels: dict[tuple[object, ...], Kernels] = {}
+        if switch.from_ipvs:
+            check_ipvs()
 
     def __enter__(self) -> Verifier:
         return self
@@ -41,25 +45,38 @@ class Verifier:
         assert witness is not None
         if found.with_dump:
             return KernelAnswer(KernelVerdict.NOT_SENT.value, reason="it meets the rules of the dump")
-        confirmed = self._of(facts, found).confirm(*witness)
-        return self._answer(confirmed)
+        if self._switch.from_ipvs and found.is_of_comparison:
+            facts = self._switch.settled(facts)
+        situations = [self._met(facts, *each) for each in zip(self._switch.modes, witness.candidate, strict=True)]
+        confirmed = self._of(facts, found).confirm(situations, witness.traces)
+        return KernelAnswer(confirmed.verdict.value, *self._switch.in_time(confirmed.seen), confirmed.reason)
 
-    def _answer(self, confirmed: Confirmation) -> KernelAnswer:
-        today, then = confirmed.seen if self._to_nftables else confirmed.seen[::-1]
-        return KernelAnswer(confirmed.verdict.value, today, then, confirmed.reason)
+    def _met(self, facts: NodeFacts, mode: str, situation: Situation) -> Situation:
+        """What the packet meets in a mode, but for what its rules bring along."""
+        host = situation.host
+        if mode == MODE_IPVS:
+            host = host_in_mode(ipvs_rules(facts), host)
+        return replace(situation, host=replace(host, sets={}))
 
     def _of(self, facts: NodeFacts, found: Found) -> Kernels:
-        guarded = found.reason.firewall
-        key = (facts.target.node_name, facts.family, guarded)
+        closed = [RuleText(CLOSED, Variant.NFT)] if found.reason.firewall else []
+        key = (facts.target.node_name, facts.family, found.is_of_comparison, *closed)
         if key not in self._kernels:
-            sides = (iptables_rules(facts), nftables_rules(facts))
-            if guarded:
-                sides = behind_firewall(facts, *sides)
-            texts = (_texts(sides[0]), [*_texts(sides[1]), RuleText(nftables_text(facts.state, facts.nftables))])
-            self._kernels[key] = self._stack.enter_context(Kernels(facts.family, *texts))
+            one, other = ([*closed, *_texts(facts, mode)] for mode in self._switch.modes)
+            self._kernels[key] = self._stack.enter_context(Kernels(facts.family, one, other))
         return self._kernels[key]
 
 
-def _texts(rules: SideRules) -> Sequence[RuleText]:
-    """Rules of iptables as input for iptables-restore."""
-    return [RuleText(print_save(ruleset), Variant.NFT) for ruleset in rules.rulesets]
+def _texts(facts: NodeFacts, mode: str) -> list[RuleText]:
+    """A mode's rules on a node, as the programs take them."""
+    options = facts.nftables if mode == MODE_NFTABLES else facts.iptables
+    rendered = render_state(facts.state, options, mode)
+    if isinstance(rendered, RenderedIpvs):
+        return [
+            RuleText(rendered.ipset_text, program=IPSETS),
+            RuleText(rendered.save_text, Variant.NFT),
+            RuleText(rendered.ipvsadm_text, program=VIRTUAL_SERVERS),
+        ]
+    if isinstance(rendered, RenderedTarget):
+        return [RuleText(rendered.save_text, Variant.NFT)]
+    return [RuleText(rendered.restore_text)]

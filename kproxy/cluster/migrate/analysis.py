@@ -45,6 +45,8 @@ from kproxy.dataplane.symbolic.host_rules import SideRules
 from kproxy.netfilter import Ruleset, apply_restore, parse_restore
 from kproxy.netfilter.address import parse_address
 
+CLOSED: Final = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n"
+"""A host's own rules that accept nothing, for iptables-restore."""
 _MOST: Final = 60
 _MOST_OF_EACH: Final = 3
 """So many packets are sent through the rules of all programs, where those are known."""
@@ -72,6 +74,11 @@ class Found:
     def id(self) -> str:
         """The reason's identifier."""
         return self.reason.id
+
+    @property
+    def is_of_comparison(self) -> bool:
+        """Whether the comparison of all packets found it, and no packet that was chosen for the reason."""
+        return self.difference is not None or self.reason.shows is not None
 
 
 class Modes:
@@ -315,7 +322,7 @@ def _usual(packets: Packets) -> Iterator[Candidate]:
 
 def behind_firewall(facts: NodeFacts, iptables: SideRules, nftables: SideRules) -> tuple[SideRules, SideRules]:
     """Both modes' rules on a host whose own rules accept nothing: the policies of INPUT and FORWARD are DROP."""
-    policies = parse_restore("*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\nCOMMIT\n", family=facts.family)
+    policies = parse_restore(CLOSED, family=facts.family)
     (first,) = iptables.rulesets
     empty = apply_restore(Ruleset(facts.family), policies)
     return (

@@ -25,7 +25,7 @@ from kproxy.dataplane.symbolic.nftables.text import positive
 from kproxy.netfilter import condition
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.hooks import Variant
-from kproxy.netfilter.iptables.matches import SetMatch
+from kproxy.netfilter.iptables.matches import PhysdevMatch, SetMatch
 from kproxy.netfilter.iptables.option import Negatable
 from kproxy.netfilter.iptables.ruleset import Ruleset
 from kproxy.netfilter.nftables.statement import Match as NftMatch
@@ -169,4 +169,6 @@ def _spellings(part: Any) -> Iterator[tuple[Any, bool]]:
     """A match or statement without its negation, and whether it has one; and as it is."""
     if isinstance(part, SetMatch):
         yield SetMatch(Negatable(part.match_set.value)), part.match_set.negated
+    if isinstance(part, PhysdevMatch):
+        yield part.positive
     yield positive(part) if isinstance(part, NftMatch) else (part, False)

@@ -130,7 +130,10 @@ def situation_of(
     if host is None:
         return None
     assumed = tuple(
-        (key, answer) for key, answer in answers.items() if key.kind in ("opaque", "set", "rate", "physdev", "header")
+        (key, answer)
+        for key, answer in answers.items()
+        if key.kind in ("opaque", "set", "rate", "header")
+        or (key.kind == "physdev" and (answer or "! " in key.text))  # a situation's packet comes by no bridge port
     )
     answered: dict[str, bool] = {}
     if any(answered.setdefault(key.text, answer) != answer for key, answer in assumed):

@@ -220,7 +220,7 @@ class PacketPath:
         assert packet.dst is not None
         edges = []
         for route in possible_routes(self._host, Query(packet.family, packet.dst)):  # by the destination alone
-            if route.kind == "local":
+            if route.kind in ("local", "broadcast"):  # RTCF_LOCAL, which routes of both kinds have
                 here = self._next_stage(cursor, state, (Step("route", cursor.hook, "to this host"),))
                 edges.append(Edge(None, here))
                 continue

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kproxy.dataplane.model.host import MULTICAST_NETWORKS
-from kproxy.dataplane.model.packet import ICMP, ICMP_ERRORS, ICMPV6
+from kproxy.dataplane.model.packet import ACK, ICMP, ICMP_ERRORS, ICMPV6, SYN, TCP
 from kproxy.dataplane.symbolic.nodes import FALSE, TRUE, Node
 from kproxy.dataplane.symbolic.variables import LOCAL, Variables
 from kproxy.netfilter.family import Family
@@ -43,6 +43,12 @@ CONNTRACK_CASES: Final = (
     ConntrackCase("UNTRACKED", "UNTRACKED", False, False),
 )
 ORIGINS: Final = ("arriving", "local")
+_FIN, _RST, _URG = 0x01, 0x04, 0x20
+_FIRST: Final = frozenset({SYN, SYN | _URG, ACK, ACK | _URG})
+_LATER: Final = frozenset({SYN | ACK, _RST, _RST | ACK, _FIN | ACK, _FIN | ACK | _URG})
+"""Which TCP flags, without PSH, ECE and CWR, conntrack takes in a connection's first packet (ACK by `tcp_loose`), and
+which in others: `tcp_valid_flags` and `tcp_conntracks` in net/netfilter/nf_conntrack_proto_tcp.c. With others a packet
+is INVALID."""
 
 
 def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> Node:
@@ -54,6 +60,8 @@ def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> N
         kinds = diagrams.among(variables.icmp_type, [(kind, kind) for kind in sorted(ICMP_ERRORS[number])])
         error = diagrams.equals(variables.protocol, number, kinds)
         result = diagrams.negate(error) if state.fresh else error
+    if state.tracked:
+        result = diagrams.both(result, _tracked_tcp(variables, state))
     outside = diagrams.among(variables.out_interface, ((LO + 1, diagrams.sizes[variables.out_interface] - 1),))
     if origin == "arriving":
         # Nothing is forwarded by way of the loopback interface: it would come back and be forwarded for ever.
@@ -64,6 +72,15 @@ def feasible_start(variables: Variables, origin: str, state: ConntrackCase) -> N
     )
     again = diagrams.among(variables.translated_out, ((LO + 1, diagrams.sizes[variables.translated_out] - 1),))
     return diagrams.both(diagrams.both(result, leaves), again)
+
+
+def _tracked_tcp(variables: Variables, state: ConntrackCase) -> Node:
+    """The packets that conntrack does not call INVALID for their TCP flags."""
+    diagrams = variables.diagrams
+    taken = _FIRST if state.fresh else _FIRST | _LATER
+    flags = (each for each in range(256) if each & (_FIN | SYN | _RST | ACK | _URG) in taken)
+    placed = diagrams.among(variables.tcp_flags, [(each, each) for each in flags])
+    return diagrams.ite(diagrams.equals(variables.protocol, TCP), placed, TRUE)
 
 
 def refused_by_all(variables: Variables) -> Node:

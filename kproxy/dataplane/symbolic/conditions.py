@@ -75,8 +75,12 @@ class Conditions:
                 return ask(condition, self.variables, stage)
         except OpaqueError:
             pass
-        kind = "physdev" if isinstance(match, PhysdevMatch) else "opaque"
-        return self.variables.free(FreeVariable(kind, match.to_save(), (stage.hook, stage.table)))
+        met = (stage.hook, stage.table)
+        if isinstance(match, PhysdevMatch):  # 0 is the answer for a packet that comes by no bridge port
+            flag, is_negated = match.positive
+            node = self.variables.free(FreeVariable("physdev", flag.to_save(), met))
+            return self.variables.diagrams.negate(node) if is_negated else node
+        return self.variables.free(FreeVariable("opaque", match.to_save(), met))
 
     def _recent(self, match: RecentMatch, stage: Stage) -> MatchEffect:
         action = match.action.value

@@ -19,7 +19,7 @@ from kproxy.dataplane.symbolic.free_variables import FreeVariable
 from kproxy.dataplane.symbolic.leaves import Outcome, Outcomes
 from kproxy.dataplane.symbolic.nodes import TRUE, ZERO, Node
 from kproxy.dataplane.symbolic.translated import Destination
-from kproxy.dataplane.symbolic.variables import LOCAL, Variables
+from kproxy.dataplane.symbolic.variables import BROADCAST, LOCAL, Variables
 from kproxy.netfilter.family import Family
 
 _REFUSAL: Final = {Family.IPV4: "icmp-port-unreachable", Family.IPV6: "icmp6-port-unreachable"}
@@ -54,7 +54,8 @@ class Balancing:
         variables, diagrams = self._variables, self._diagrams
         loopback = variables.address_under(variables.src, LOOPBACK_NETWORKS[variables.family])
         onward = diagrams.ite(loopback, self._effects.drop, onward)
-        whole = diagrams.ite(diagrams.equals(variables.dst_kind, LOCAL), here, onward)
+        local = diagrams.among(variables.dst_kind, ((LOCAL, BROADCAST),))  # RTCF_LOCAL, which routes of both kinds have
+        whole = diagrams.ite(local, here, onward)
         whole = diagrams.restrict(whole, ((variables.dnat, 0),))
         if not tracked:
             return self._scheduled(here, whole)

@@ -274,25 +274,35 @@ def cleanup_ipvs(namespace: Namespace, *, dry_run: bool = False) -> str:
     return f"of IPVS mode {verb}: {len(servers)} virtual servers, {len(sets)} sets, {DEVICE}"
 
 
-def ipvs_host(host: Host, namespace: Namespace) -> Host:
+def check_ipvs() -> None:
+    """Whether this machine has what IPVS mode needs.
+
+    Raises:
+        ToolMissingError: a program is not installed.
+        FeatureMissingError: the kernel has no IPVS, or no dummy devices.
+    """
+    for name in _TOOLS:
+        if find_program(name) is None:
+            raise ToolMissingError(f"IPVS mode needs {name}: {not_found(name)}")
+    with Namespace.scratch() as scratch:
+        tried = run(scratch, ["ipvsadm", "-Sn"], timeout=_TIMEOUT)
+        if tried.code:
+            raise FeatureMissingError(f"this kernel has no IPVS (module ip_vs): {tried.reason}")
+        made = run(scratch, ["ip", "link", "add", DEVICE, "type", "dummy"], timeout=_TIMEOUT)
+    if made.code:
+        raise FeatureMissingError(
+            f"this kernel has no dummy devices (module dummy), and addresses need one: {made.reason}"
+        )
+
+
+def ipvs_host(host: Host) -> Host:
     """A host that iptables mode can program, in IPVS mode.
 
     Raises:
         ToolMissingError: a program that it needs is not installed.
         FeatureMissingError: the kernel has no IPVS, or no dummy devices.
     """
-    for name in _TOOLS:
-        if find_program(name) is None:
-            raise ToolMissingError(f"IPVS mode needs {name}: {not_found(name)}")
-    tried = run(namespace, ["ipvsadm", "-Sn"], timeout=_TIMEOUT)
-    if tried.code:
-        raise FeatureMissingError(f"this kernel has no IPVS (module ip_vs): {tried.reason}")
-    with Namespace.scratch() as scratch:
-        made = run(scratch, ["ip", "link", "add", DEVICE, "type", "dummy"], timeout=_TIMEOUT)
-    if made.code:
-        raise FeatureMissingError(
-            f"this kernel has no dummy devices (module dummy), and addresses need one: {made.reason}"
-        )
+    check_ipvs()
     families = tuple(
         IpvsFamily(**{name: getattr(each, name) for name in each.__struct_fields__})
         for each in host.families

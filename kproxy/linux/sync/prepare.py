@@ -57,7 +57,7 @@ def prepare_host(
         from kproxy.linux.sync.ipvs_host import ipvs_host  # what few need
 
         plain = msgspec.structs.replace(features, nfacct=False)
-        return ipvs_host(prepare_iptables(namespace, families, variant, plain, lock_wait, writes=writes), namespace)
+        return ipvs_host(prepare_iptables(namespace, families, variant, plain, lock_wait, writes=writes))
     return prepare_iptables(namespace, families, variant, features, lock_wait, writes=writes)
 
 

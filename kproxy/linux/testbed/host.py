@@ -19,7 +19,7 @@ from typing import Final
 
 from kproxy.dataplane.model.conntrack import INVALID, NEW, RELATED, UNTRACKED, Connection
 from kproxy.dataplane.model.host import Host, Route
-from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, TCP, UDP, Packet
+from kproxy.dataplane.model.packet import LOCAL, LOOPBACK, TCP, UDP, Packet, format_endpoint
 from kproxy.linux.errors import LinuxError, ToolFailedError
 from kproxy.linux.iptables.binaries import find_iptables
 from kproxy.linux.namespace import Namespace
@@ -46,6 +46,7 @@ _SYSCTLS: Final[dict[str, str | int]] = {
     "net.ipv6.conf.default.accept_dad": 0,
     "net.ipv6.conf.default.router_solicitations": 0,
     "net.netfilter.nf_conntrack_tcp_be_liberal": 1,
+    "net.ipv4.vs.expire_nodest_conn": 1,
 }
 _LOCK_WAIT: Final = 60
 """Seconds for which legacy iptables waits for its lock, which is the whole machine's."""
@@ -88,6 +89,7 @@ class ScratchHost:
         self._stack = ExitStack()
         self._laid: tuple[Host, str] | None = None
         self._own_script = ""
+        self._servers = next((each for each in rules if each.program == VIRTUAL_SERVERS), None)
         self.own: dict[str, int] = {}
         try:
             self._node = self._stack.enter_context(Namespace.scratch())
@@ -211,7 +213,7 @@ class ScratchHost:
                 placed.add(address.value)
                 wide = "" if address.broadcast is None else f" broadcast {address_text(family, address.broadcast)}"
                 lines.append(f"addr add {address} dev {item.name}{wide}{nodad}")
-        for kind, value in sorted(host.local_addresses or (), key=lambda own: own[1]):
+        for kind, value in sorted(host.served.union(host.local_addresses or ()), key=lambda own: own[1]):
             if kind is family and value not in placed and not _is_never_own(family, value):
                 lines.append(f"addr add {address_text(family, value)}/{bits} dev {ELSEWHERE}{nodad}")
         return lines
@@ -280,6 +282,10 @@ class ScratchHost:
         (code,) = struct.unpack_from("=i", self._conntrack.recv(4096), 16)
         if code:
             raise ToolFailedError(f"connections cannot be forgotten: {os.strerror(-code)}")
+        if self._servers is not None and self._node.call(_knows_virtual):
+            self._run(["ipvsadm", "-C"])
+            self._node.call(_await_no_virtual)
+            self._load(self._servers)
 
     def _insert(self, packet: Packet, connection: Connection) -> None:
         """Put the packet's connection into the table."""
@@ -287,19 +293,24 @@ class ScratchHost:
         original, reply = entry.original, entry.reply
         if original is None or reply is None or not packet.has_ports:
             raise UnsendableError("a connection without ports is not made here")
+        if self._servers is not None and (connection.dnat or connection.ipvs):
+            raise UnsendableError("a connection that IPVS knows is not made here")
         command = ["conntrack", "-I", "-p", protocol_name(packet.protocol), "-t", "300", "-u", "SEEN_REPLY,ASSURED"]
-        for flow, names in ((original, ("orig-src", "orig-dst", "orig-port-src", "orig-port-dst")),
-                            (reply, ("reply-src", "reply-dst", "reply-port-src", "reply-port-dst"))):  # fmt: skip
-            if flow.src is None or flow.dst is None:
-                raise UnsendableError("a connection without addresses is not made here")
-            values = (
-                address_text(self._family, flow.src),
-                address_text(self._family, flow.dst),
-                flow.sport,
-                flow.dport,
-            )
-            for name, value in zip(names, values, strict=True):
-                command += [f"--{name}", str(value)]
+        if None in (*original, *reply):
+            raise UnsendableError("a connection without addresses is not made here")
+        plain = original.reversed()  # the kernel translates it, and notes that it does (nf_nat_setup_info)
+        for way, flow in (("orig", original), ("reply", plain)):
+            for end, address, port in (("src", flow.src, flow.sport), ("dst", flow.dst, flow.dport)):
+                command += [
+                    f"--{way}-{end}",
+                    address_text(self._family, address or 0),
+                    f"--{way}-port-{end}",
+                    str(port),
+                ]
+        if reply[:2] != plain[:2]:
+            command += ["--dst-nat", format_endpoint(self._family, reply.src, reply.sport)]
+        if reply[2:] != plain[2:]:
+            command += ["--src-nat", format_endpoint(self._family, reply.dst, reply.dport)]
         if packet.protocol == TCP:
             command += ["--state", "ESTABLISHED"]
         if connection.mark:
@@ -327,6 +338,20 @@ def _await_addresses(addresses: Sequence[str]) -> None:
             return
         if time.monotonic() > deadline:
             raise ToolFailedError("IPv6 addresses of a scratch namespace did not become its own")
+        time.sleep(0.002)
+
+
+def _knows_virtual() -> bool:
+    """Whether IPVS knows connections."""
+    return len(Path("/proc/thread-self/net/ip_vs_conn").read_text().splitlines()) > 1
+
+
+def _await_no_virtual() -> None:
+    """Wait until IPVS has forgotten the connections of real servers that are gone (expire_nodest_conn, Linux 5.9)."""
+    deadline = time.monotonic() + _PATIENCE
+    while _knows_virtual():
+        if time.monotonic() > deadline:
+            raise ToolFailedError("IPVS does not forget connections: expire_nodest_conn needs Linux 5.9")
         time.sleep(0.002)
 
 

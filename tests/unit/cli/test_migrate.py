@@ -230,9 +230,6 @@ def test_the_configured_mode_is_the_one_that_is_left(kproxy: Run, tmp_path: Path
         assert "ipvs-leftovers" in done.stdout
     done = kproxy("migrate", "-f", cluster, "--config", config, "--from", "nftables", "--to", "nftables")
     assert (done.returncode, done.stdout) == (2, "")
-    done = kproxy("migrate", "-f", cluster, "--config", config, "--verify")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "IPVS" in done.stderr
 
 
 def test_bad_input(kproxy: Run, tmp_path: Path) -> None:

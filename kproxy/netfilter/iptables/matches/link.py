@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from kproxy.netfilter.condition import Among, Asks, Condition, Not, equals, named
 from kproxy.netfilter.family import Family
@@ -46,6 +46,15 @@ class PhysdevMatch(Match):
         ),
     )
     SOME: ClassVar[tuple[str, ...]] = tuple(row.field for row in OPTIONS)
+
+    @property
+    def positive(self) -> tuple[PhysdevMatch, bool]:
+        """The match without the `!` of the one flag that it is about, and whether it has that."""
+        given = [row.field for row in self.OPTIONS if getattr(self, row.field) is not None]
+        if len(given) > 1 or getattr(self, given[0]) is not False:
+            return self, False
+        changes: dict[str, Any] = {given[0]: True}
+        return replace(self, **changes), True
 
 
 _MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}")

@@ -465,6 +465,25 @@ def test_the_same_question_in_two_places() -> None:
     confirmed(one, other, found)
 
 
+def test_flags_that_conntrack_calls_invalid_begin_no_connection() -> None:
+    null = "filter: -A FORWARD -p tcp -m tcp --tcp-flags ALL NONE -m conntrack --ctstate {} -j DROP"
+    nothing = rules("filter: -A FORWARD -d 192.0.2.7/32 -j ACCEPT")
+    assert compare(rules(null.format("NEW,RELATED,ESTABLISHED")), nothing).alike
+    found = compare(rules(null.format("INVALID")), nothing)
+    assert {each.witness.connection.state for each in found.differences} == {"INVALID"}
+
+
+@pytest.mark.parametrize("flag", ["--physdev-is-in", "! --physdev-is-in"])
+def test_a_bridge_port_and_none_are_one_question(flag: str) -> None:
+    other = flag.removeprefix("! ") if flag.startswith("! ") else f"! {flag}"
+    one = rules(f"filter: -A FORWARD -m physdev {flag} -j DROP", f"filter: -A FORWARD -m physdev {other} -j ACCEPT")
+    same = rules(f"filter: -A FORWARD -m physdev {flag} -j DROP")
+    assert compare(one, same).alike
+    found = compare(rules(f"filter: -A FORWARD -m physdev {flag} -s 10.0.0.1/32 -j DROP"), same)
+    assert bool(found.differences[0].witness.assumed) != flag.startswith("!"), "its packet comes by no bridge port"
+    confirmed(rules(f"filter: -A FORWARD -m physdev {flag} -s 10.0.0.1/32 -j DROP"), same, found)
+
+
 def test_what_rules_ask_of_a_connection_fits_its_packets() -> None:
     one = rules("filter: -A FORWARD -d 192.0.2.7/32 -m conntrack --ctstate ESTABLISHED --ctorigsrc 10.0.0.1 -j DROP")
     found = compare(one, rules("filter: -A FORWARD -d 192.0.2.8/32 -j ACCEPT"))

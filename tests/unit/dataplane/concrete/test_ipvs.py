@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.dataplane import Connection, Host, Index, index_ruleset, make_packet, trace, trace_reply
 from kproxy.dataplane.model.conntrack import FlowTuple
+from kproxy.dataplane.model.host import Interface, InterfaceAddress
 from kproxy.dataplane.model.ipvs import CONNTRACK, Ipvs
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import parse_address
@@ -93,6 +94,15 @@ def test_a_scheduler_that_counts_connections_leaves_the_choice_open(index: Index
 
 def test_a_real_server_of_the_host_itself_is_reached_without_output(index: Index) -> None:
     assert ends(index, "198.51.100.7:4000", "192.0.2.1:30080") == [(Fraction(1), "ACCEPT 192.0.2.1:8080 INPUT")]
+
+
+def test_a_real_server_at_a_broadcast_address_is_the_host_itself(index: Index) -> None:
+    wide = InterfaceAddress(
+        Family.IPV4, parse_address("192.0.2.9", Family.IPV4), 24, parse_address("10.244.1.66", Family.IPV4)
+    )
+    host = replace(HOST, interfaces={"eth0": Interface("eth0", (wide,))})
+    found = ends(index, "198.51.100.7:4000", "10.96.0.12:80", host=host)
+    assert (Fraction(3, 4), "ACCEPT 10.244.1.66:8080 INPUT") in found
 
 
 @pytest.mark.parametrize("src", ["198.51.100.7:4000", "10.244.0.9:4000"])
