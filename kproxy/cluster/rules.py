@@ -46,7 +46,7 @@ from kproxy.dataplane.query.assumptions import (
 from kproxy.errors import InputError
 from kproxy.netfilter import Family, Ruleset, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.hooks import IP_HOOKS, Table, Variant
-from kproxy.netfilter.ipvs.read import Listed, is_servers, read_servers
+from kproxy.netfilter.ipvs.read import Entry, Listed, is_connections, is_servers, read_connections, read_servers
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 from kproxy.netfilter.nftables.ruleset import Table as NftTable
 
@@ -82,7 +82,7 @@ def recognise(text: str) -> RuleKind | None:
         return RuleKind.NFT_JSON
     if words.startswith("*"):
         return RuleKind.IPTABLES
-    if is_servers(words):
+    if is_servers(words) or is_connections(words):
         return RuleKind.IPVS
     if _NFT.match(words):
         return RuleKind.NFT
@@ -97,14 +97,15 @@ def _first_line(text: str) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """The rules of one file: of iptables, of nftables, or virtual servers of IPVS. `text` is kept for the lines that
-    messages name."""
+    """The rules of one file: of iptables, of nftables, or virtual servers of IPVS, or connections of those. `text` is
+    kept for the lines that messages name."""
 
     label: str
     text: str
     iptables: IptablesRules | None = None
     nftables: NftRuleset | None = None
     ipvs: Listed | None = None
+    connections: Sequence[Entry] = ()
 
 
 def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
@@ -126,6 +127,8 @@ def read_rule_file(text: str, label: str, source: str = "") -> RuleFile:
         return RuleFile(label, text, nftables=_checked_nft(parse_nft(text, source), label))
     if kind is RuleKind.IPSET:
         raise InputError(f"{label}: rules expected, not what ipset save prints (kproxy trace takes that beside a dump)")
+    if kind is RuleKind.IPVS and is_connections(text):
+        return RuleFile(label, text, connections=read_connections(text, source))
     if kind is RuleKind.IPVS:
         return RuleFile(label, text, ipvs=read_servers(text, source))
     number, line = _first_line(text)
@@ -364,7 +367,8 @@ class HostRules:
         """The virtual servers of a family; None if there are none, or no file shows them."""
         if family not in self._servers:
             listed = {key: real for each in self.files if each.ipvs for key, real in each.ipvs.servers.items()}
-            self._servers[family] = Ipvs(family, listed)
+            known = (entry for each in self.files for entry in each.connections)
+            self._servers[family] = Ipvs(family, listed, known)
         found = self._servers[family]
         return found if found.services else None
 

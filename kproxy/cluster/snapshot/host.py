@@ -171,7 +171,10 @@ class HostFacts:
                 files.append(file)
         servers = self.ipvs
         if servers is not None and (files or servers.servers):
-            files.append(RuleFile(self.path(layout.IPVS), self.text(layout.IPVS) or "", ipvs=servers))
+            known = self.ipvs_connections or ()
+            files.append(
+                RuleFile(self.path(layout.IPVS), self.text(layout.IPVS) or "", ipvs=servers, connections=known)
+            )
         if not files:
             return None
         sets, more = self.ipsets or (), (*ipvs_of_devices(self.name, self.links), *self._rules_of_its_mode())

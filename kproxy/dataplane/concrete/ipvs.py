@@ -44,7 +44,14 @@ def schedule(servers: Ipvs, host: Host, hook: Hook, state: State) -> tuple[list[
     began = state.has_connection and entry.state == ESTABLISHED
     if service is None:
         return None
-    if not began and packet.protocol == TCP and packet.tcp_flags is not None and not packet.tcp_flags & SYN:
+    known = None if began else servers.known(packet)
+    if (
+        not began
+        and known is None
+        and packet.protocol == TCP
+        and packet.tcp_flags is not None
+        and not packet.tcp_flags & SYN
+    ):
         return None  # no SYN, no new connection (tcp_conn_schedule)
     if not service.is_masqueraded:
         return [_open(state, hook, "what IPVS does by routing or a tunnel is not modelled")], ""
@@ -55,6 +62,9 @@ def schedule(servers: Ipvs, host: Host, hook: Hook, state: State) -> tuple[list[
     if began and entry.ipvs and entry.reply is not None and entry.reply.src is not None:
         state = state._replace(ipvs=True).with_packet(dst=entry.reply.src, dport=entry.reply.sport)
         return [Scheduled(Fraction(1), state, _step(hook, service, state))], ""
+    known = known or (None if began else servers.known(packet, template=True))
+    if known is not None:
+        return [_to(known, service, hook, state)], ""
     destinations = service.all_destinations if began else service.destinations
     ways = [_to(each, service, hook, state) for each in destinations]
     if not began and service.may_refuse:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from kproxy.dataplane.model.packet import Packet
 from kproxy.netfilter.address import parse_address
 from kproxy.netfilter.family import PROTOCOL_NUMBERS, Family
+from kproxy.netfilter.ipvs.read import Entry
 from kproxy.netfilter.ipvs.server import MASQUERADE, UNTOLD, RealServer, VirtualServer
 
 CONNTRACK: Final = "net.ipv4.vs.conntrack"
@@ -88,8 +90,18 @@ class Ipvs:
         services: by protocol, address and port; a port of 0 takes what no other one does.
     """
 
-    def __init__(self, family: Family, servers: Mapping[VirtualServer, Sequence[RealServer]]) -> None:
+    def __init__(
+        self,
+        family: Family,
+        servers: Mapping[VirtualServer, Sequence[RealServer]],
+        connections: Iterable[Entry] = (),
+    ) -> None:
         self.family = family
+        self._real: dict[tuple[int | None, ...], tuple[int, int]] = {
+            (PROTOCOL_NUMBERS[each.protocol], *self._end(each.client), *self._end(each.virtual)): self._end(each.real)
+            for each in connections
+            if (":" in each.virtual[0]) is (family is Family.IPV6)
+        }
         self.services: dict[Key, Service] = {
             (PROTOCOL_NUMBERS[each.protocol], parse_address(each.address, family), each.port): Service(
                 each, tuple(real)
@@ -102,6 +114,20 @@ class Ipvs:
         """The virtual server that takes packets to an address and port (ip_vs_service_find)."""
         found = None if port is None else self.services.get((protocol, address, port))
         return found or self.services.get((protocol, address, 0))
+
+    def known(self, packet: Packet, *, template: bool = False) -> Destination | None:
+        """The real server of the connection that a packet is of, or of the template that its client has, which is
+        without effect if that server has no weight (expire_quiescent_template, which kube-proxy sets)."""
+        port = 0 if template else packet.sport
+        real = self._real.get((packet.protocol, packet.src, port, packet.dst, packet.dport))
+        service = self.find(packet.protocol, packet.dst or 0, packet.dport)
+        if real is None or service is None:
+            return None
+        found = (each for each in service.all_destinations if each[:2] == real and (each.real.weight or not template))
+        return next((each._replace(chance=Fraction(1)) for each in found), None)
+
+    def _end(self, end: tuple[str, int]) -> tuple[int, int]:
+        return parse_address(end[0], self.family), end[1]
 
     @property
     def key(self) -> frozenset[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Final
 
 from kproxy.cluster.evidence.unseen import NOTHING, Assumed, Unseen
@@ -19,6 +20,7 @@ from kproxy.linux.process import run
 from kproxy.linux.programs import find_program
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.hooks import Variant
+from kproxy.netfilter.ipvs.read import read_connections
 from kproxy.netfilter.nftables.ruleset import NftRuleset
 
 _TIMEOUT: Final = 300.0
@@ -76,7 +78,8 @@ def read_host_rules(
         lines = (
             line for each, real in servers.servers.items() for line in (each.line, *(one.line(each) for one in real))
         )
-        files.append(RuleFile(f"IPVS in {where}", "\n".join(lines), ipvs=servers))
+        known = read_connections(namespace.call(Path("/proc/thread-self/net/ip_vs_conn").read_text), f"IPVS in {where}")
+        files.append(RuleFile(f"IPVS in {where}", "\n".join(lines), ipvs=servers, connections=known))
     return HostRules(files, live=True, assumed=assumed, more=more, host=where)
 
 

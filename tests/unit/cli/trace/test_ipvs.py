@@ -32,6 +32,21 @@ def test_a_pod_asks_a_cluster_ip(kproxy: Run, dumps: list[str]) -> None:
     ]
 
 
+def test_a_client_that_ipvs_knows(kproxy: Run, dumps: list[str], tmp_path: Path) -> None:
+    known = (
+        "IPVS connection entries\npro expire state       source             virtual            destination\n"
+        "TCP 179:01 ASSURED     10.244.0.9:0       10.96.0.10:80      10.244.1.7:8080\n"
+    )
+    (tmp_path / "known").write_text(known)
+    asked = ("--to", "10.96.0.10:80")
+    assert outcomes(kproxy, *dumps, "known", "--from", "10.244.0.9", *asked) == [
+        ("1/1", "ACCEPT", "10.244.1.7:8080", False)
+    ]
+    assert len(outcomes(kproxy, *dumps, "known", "--from", "10.244.0.8", *asked)) == 2
+    done = kproxy("trace", *dumps[:2], "known", "--from", "10.244.0.9", *asked)
+    assert "not seen: ipvs" in done.stdout, "connections do not show all virtual servers"
+
+
 def test_somebody_outside_asks_a_node_port(kproxy: Run, dumps: list[str]) -> None:
     arguments = (*dumps, "--from", "198.51.100.7", "--to", "192.0.2.1:30080")
     assert outcomes(kproxy, *arguments) == [("1/1", "ACCEPT", "10.244.0.5:8080", True)]

@@ -13,7 +13,7 @@ from kproxy.dataplane.model.host import Interface, InterfaceAddress
 from kproxy.dataplane.model.ipvs import CONNTRACK, Ipvs
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import parse_address
-from kproxy.netfilter.ipvs.read import read_servers
+from kproxy.netfilter.ipvs.read import Entry, read_servers
 
 RULES = """*nat
 :PREROUTING ACCEPT [0:0]
@@ -158,6 +158,25 @@ def test_a_known_connection_keeps_its_real_server(index: Index) -> None:
     packet = make_packet("10.244.0.9:4000", "10.96.0.10:80", "tcp").replace(tcp_flags=0x10)
     (found,) = trace(index, HOST, packet, entry).outcomes
     assert (found.verdict, found.dst) == ("ACCEPT", "10.244.1.8:8080")
+
+
+@pytest.mark.parametrize(
+    ("client", "real", "ends_at"),
+    [
+        (("198.51.100.7", 4000), ("10.244.1.8", 8080), ["10.244.1.8:8080"]),  # a connection stays without weight
+        (("198.51.100.7", 0), ("10.244.1.7", 8080), ["10.244.1.7:8080"]),
+        (("198.51.100.7", 0), ("10.244.1.8", 8080), ["10.244.0.5:8080", "10.244.1.7:8080"]),
+        (("198.51.100.7", 4001), ("10.244.1.7", 8080), ["10.244.0.5:8080", "10.244.1.7:8080"]),
+    ],
+)
+def test_ipvs_knows_connections_and_templates(
+    client: tuple[str, int], real: tuple[str, int], ends_at: list[str]
+) -> None:
+    servers = read_servers(SERVERS, "servers").servers
+    ipvs = Ipvs(Family.IPV4, servers, [Entry("tcp", client, ("10.96.0.10", 80), real)])
+    knowing = index_ruleset(parse_save(RULES), ipvs=ipvs, family=Family.IPV4)
+    found = trace(knowing, HOST, make_packet("198.51.100.7:4000", "10.96.0.10:80", "tcp"))
+    assert sorted(str(each.dst) for each in found.outcomes) == ends_at
 
 
 def test_a_segment_that_begins_nothing_passes_ipvs(index: Index) -> None:
