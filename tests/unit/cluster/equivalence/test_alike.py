@@ -43,7 +43,7 @@ def test_the_report_is_the_same(seed: int, family: Family, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("family", list(Family))
-@pytest.mark.parametrize("seed", [102, 105, 110])
+@pytest.mark.parametrize("seed", [*(pytest.param(each, marks=pytest.mark.soak) for each in (102, 105)), 110])
 def test_the_report_is_the_same_among_rules_of_others(
     seed: int, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
