@@ -1,7 +1,7 @@
-"""Decode, render, plan, in both modes: at 1000x5, 2000x5, 5000x10 and 10000x10 services and endpoints.
+"""Decode, render, plan, in all modes: at 1000x5, 2000x5, 5000x10 and 10000x10 services and endpoints.
 
 kube-proxy's figures are its work with iptables replaced by nothing, recorded on a 2-core Debian 12 machine; only ratios
-and shapes carry over.
+and shapes carry over. The last table has the switch from IPVS mode beside rendering that mode.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -127,7 +128,7 @@ def legacy_restore(path: Path) -> float | None:
 
 def main() -> None:
     """Prints the tables."""
-    rows, whole, tables = [], [], []
+    rows, whole, tables, servers = [], [], [], []
     with tempfile.TemporaryDirectory() as name:
         output = Path(name) / "out.restore"
         for size in SIZES:
@@ -153,9 +154,26 @@ def main() -> None:
                 "full text": f"{got.table_bytes / 1e6:.1f} MB", "whole process": s(in_mode),
                 "of iptables mode's": ratio(in_mode, ours),
             })  # fmt: skip
+            switch = (
+                "sh",
+                "-c",
+                '"$@"; [ $? -eq 1 ]',
+                "sh",
+                KPROXY,
+                "migrate",
+                path,
+                "--from",
+                "ipvs",
+                "-4",
+            )  # it finds some
+            servers.append({
+                "size": path.stem, "kproxy render --mode ipvs": s(timed(*render, "--mode", "ipvs")),
+                "kproxy migrate --from ipvs -4": s(timed(*switch, stderr=subprocess.DEVNULL)),
+            })  # fmt: skip
     show("render: kproxy, kube-proxy v1.36.2 beside it (its own work, iptables replaced by nothing)", rows)
     show("kproxy render --format restore as a whole process, from JSON lines", whole)
     show("the same in nftables mode: in one process after decoding, and kproxy render as a whole process", tables)
+    show("IPVS mode, as whole processes", servers)
 
 
 if __name__ == "__main__":
