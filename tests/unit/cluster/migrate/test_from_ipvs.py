@@ -48,7 +48,7 @@ def test_recorded_clusters_have_no_other_difference(case: Path, to: str) -> None
     _reasons_of_recorded(case, to)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("to", TARGETS)
 @pytest.mark.parametrize(
     "case", [case for place, case in enumerate(IPVS_CLUSTERS) if place % 13], ids=lambda case: case.name
