@@ -57,7 +57,7 @@ CHOSEN: Final = (
     "no-endpoints", "external-ips-local", "host-network-endpoints", "udp-and-sctp", "masquerade-all",
     "nodeport-addresses-cidr", "terminating-fallback", "detect-local-bridge", "ipv6-only", "minikube",
 )  # fmt: skip
-MIGRATED: Final = ("both-policies-local", "session-affinity-nodeport")
+MIGRATED: Final = ("both-policies-local",)
 OUTSIDE: Final = {
     Family.IPV4: ("203.0.113.9", "198.51.100.7", "192.168.77.5"),
     Family.IPV6: ("2001:db8:9::9", "fd77::5"),
