@@ -115,7 +115,7 @@ def module(name):
     raise SystemExit("the signal was forgotten")
 importlib.import_module = module
 interrupts.install()
-loading.load_command("get", "kproxy get")
+loading.load_command("render", "kproxy render")
 """
 
 

@@ -76,7 +76,7 @@ def test_kubectl_calls_the_plugin(api: Api, tmp_path: Path) -> None:
     assert kubectl("--server", f"https://127.0.0.1:{api.server.port}", "render", "--node=n1").stdout == done.stdout
     done = kubectl("render", "--context=nowhere")
     assert (done.returncode, done.stderr) == (2, 'error: context "nowhere" does not exist\n')
-    done = kubectl("--as", "bob", "get", "svc")
+    done = kubectl("--as", "bob", "render", "--node", "n1")
     assert done.returncode == 1
     assert "forbidden" in done.stderr
     done = kubectl("trace", "--rules", "none.save", "--dst", "10.0.0.1:80")
