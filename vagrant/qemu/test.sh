@@ -7,7 +7,7 @@
 #   VM_STEPS     some of overlay,checks,ipvs (the default: all); image: only build the image
 #   VM_PACKETS   how many packets the step ipvs sends in each scenario and family, 4 by default
 #   VM_GOLDEN    the folder of scenarios, rules_golden by default
-#   VM_TIMEOUT   seconds the guest may take, 900 by default
+#   VM_TIMEOUT   seconds the guest may take, 1500 by default
 #   VM_APPEND    more for the guest kernel's command line
 #   VM_LOG       where the whole log goes, $KPROXY_CACHE/vm/last.log by default
 # exit: 0 all as expected, 1 differences or a guest that did not finish, 2 bad usage
@@ -16,7 +16,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$here/../.." && pwd)
 cache=${KPROXY_CACHE:-${HOME:-/root}/.cache/kproxy}/vm
-limit=${VM_TIMEOUT:-900}
+limit=${VM_TIMEOUT:-1500}
 packets=${VM_PACKETS:-4}
 steps=${VM_STEPS:-overlay,checks,ipvs}
 golden=${VM_GOLDEN:-$tree/rules_golden}
