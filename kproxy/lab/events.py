@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import queue
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from kproxy.client import ApiError, RestClient, TransportError
@@ -22,6 +23,8 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 _TRIES: Final = 12
 _PAUSE: Final = 1.0
+_MOST_WAITING: Final = 1000
+"""Events that wait for the API server."""
 _NO_NAMESPACE: Final = "default"
 
 
@@ -79,11 +82,19 @@ class Recorder:
     def __init__(self, client: RestClient, component: str, host: str = "") -> None:
         self._client = client
         self._source = {"component": component, "host": host}
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._waiting: queue.Queue[Json] = queue.Queue(_MOST_WAITING)
+        threading.Thread(target=self._run, name="events", daemon=True).start()
 
     def event(self, item: Object, kind: str, reason: str, message: str, *, type: str = NORMAL, part: str = "") -> None:
-        """Says something of an object, as `event_of` has it."""
-        self._writer.submit(self._try, event_of(item, kind, reason, message, type=type, part=part, **self._source))
+        """Says something of an object, as `event_of` has it; it is lost if too many wait."""
+        try:
+            self._waiting.put_nowait(event_of(item, kind, reason, message, type=type, part=part, **self._source))
+        except queue.Full:
+            log.warning("event dropped: %s %s", reason, message)
+
+    def _run(self) -> None:
+        while True:
+            self._try(self._waiting.get())
 
     def _try(self, event: Json) -> None:
         for _ in range(_TRIES):
