@@ -154,18 +154,8 @@ def main() -> None:
                 "full text": f"{got.table_bytes / 1e6:.1f} MB", "whole process": s(in_mode),
                 "of iptables mode's": ratio(in_mode, ours),
             })  # fmt: skip
-            switch = (
-                "sh",
-                "-c",
-                '"$@"; [ $? -eq 1 ]',
-                "sh",
-                KPROXY,
-                "migrate",
-                path,
-                "--from",
-                "ipvs",
-                "-4",
-            )  # it finds some
+            finds = ("sh", "-c", '"$@"; [ $? -eq 1 ]', "sh")  # migrate's exit code says that modes differ
+            switch = (*finds, KPROXY, "migrate", path, "--from", "ipvs", "-4")
             servers.append({
                 "size": path.stem, "kproxy render --mode ipvs": s(timed(*render, "--mode", "ipvs")),
                 "kproxy migrate --from ipvs -4": s(timed(*switch, stderr=subprocess.DEVNULL)),

@@ -43,10 +43,9 @@ from kproxy.linux.sync.apply import apply_node
 from kproxy.linux.sync.backend import NodeRequest
 from kproxy.linux.sync.cleanup import cleanup
 from kproxy.linux.testbed.confirm import Judge, KernelVerdict
-from kproxy.linux.testbed.host import IPSETS, VIRTUAL_SERVERS, RuleText, ScratchHost, UnsendableError
+from kproxy.linux.testbed.host import ScratchHost, UnsendableError, rule_texts
 from kproxy.netfilter import Family, parse_save
 from kproxy.netfilter.address import Network, parse_address
-from kproxy.netfilter.hooks import Variant
 from kproxy.netfilter.ipvs.read import read_servers
 from kproxy.render import Features, RenderedIpvs, Target, render_in_mode
 from vagrant.checks.scenario import Scenario, read_scenario
@@ -80,15 +79,6 @@ class Loaded:
     @property
     def index(self) -> Index:
         return index_of(self.rendered, self.rules, self.family)
-
-    @property
-    def texts(self) -> list[RuleText]:
-        rendered = self.rendered
-        return [
-            RuleText(rendered.ipset_text, program=IPSETS),
-            RuleText(rendered.save_text, Variant.NFT),
-            RuleText(rendered.ipvsadm_text, program=VIRTUAL_SERVERS),
-        ]
 
 
 def loaded(scenario: Scenario, family: Family) -> Loaded | None:
@@ -221,7 +211,7 @@ def check(scenario: Scenario, family: Family, rng: random.Random, count: int) ->
     if each is None:
         return 0, []
     sent, index = 0, each.index
-    with ScratchHost(family, each.texts) as bed:
+    with ScratchHost(family, rule_texts(each.rendered)) as bed:
         wrong = [*applied(scenario, each), *differences(each, bed.namespace)]
         judge = Judge(family, bed)
         for packet in packets(each, rng, count):

@@ -120,8 +120,8 @@ class Ipvs:
         without effect if that server has no weight (expire_quiescent_template, which kube-proxy sets)."""
         port = 0 if template else packet.sport
         real = self._real.get((packet.protocol, packet.src, port, packet.dst, packet.dport))
-        service = self.find(packet.protocol, packet.dst or 0, packet.dport)
-        if real is None or service is None:
+        service = None if real is None else self.find(packet.protocol, packet.dst or 0, packet.dport)
+        if service is None:
             return None
         found = (each for each in service.all_destinations if each[:2] == real and (each.real.weight or not template))
         return next((each._replace(chance=Fraction(1)) for each in found), None)

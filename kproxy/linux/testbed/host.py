@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from kproxy.linux.testbed.wire import Observed, address_text
 from kproxy.linux.testbed.wires import ELSEWHERE, Wires, run_ip, run_tool
 from kproxy.netfilter.family import Family, protocol_name
 from kproxy.netfilter.hooks import Variant
+from kproxy.render import Rendered, RenderedIpvs, RenderedTarget
 from kproxy.services.names import IPFamily
 
 _OWN_TABLE: Final = "kp-testbed"
@@ -70,9 +71,21 @@ class RuleText:
     program: tuple[str, ...] = ("nft", "-f", "-")
 
 
-IPSETS: Final = ("ipset", "restore")
-VIRTUAL_SERVERS: Final = ("ipvsadm", "-R")
-"""What loads the sets that rules ask, and virtual servers (`RuleText.program`)."""
+_IPSETS: Final = ("ipset", "restore")
+_VIRTUAL_SERVERS: Final = ("ipvsadm", "-R")
+
+
+def rule_texts(rendered: Rendered) -> list[RuleText]:
+    """What loads kube-proxy's rules of a mode, in that order."""
+    if isinstance(rendered, RenderedIpvs):
+        return [
+            RuleText(rendered.ipset_text, program=_IPSETS),
+            RuleText(rendered.save_text, Variant.NFT),
+            RuleText(rendered.ipvsadm_text, program=_VIRTUAL_SERVERS),
+        ]
+    if isinstance(rendered, RenderedTarget):
+        return [RuleText(rendered.save_text, Variant.NFT)]
+    return [RuleText(rendered.restore_text)]
 
 
 class ScratchHost:
@@ -89,7 +102,7 @@ class ScratchHost:
         self._stack = ExitStack()
         self._laid: tuple[Host, str] | None = None
         self._own_script = ""
-        self._servers = next((each for each in rules if each.program == VIRTUAL_SERVERS), None)
+        self._servers = next((each for each in rules if each.program == _VIRTUAL_SERVERS), None)
         self.own: dict[str, int] = {}
         try:
             self._node = self._stack.enter_context(Namespace.scratch())
@@ -198,7 +211,9 @@ class ScratchHost:
         lines.append(f"route append default dev {ELSEWHERE} metric 4000")
         self._ip(lines)
         if self._family is Family.IPV6:
-            self._node.call(_await_addresses, [line.split()[2].partition("/")[0] for line in self._addresses(host)])
+            wanted = {line.split()[2].partition("/")[0] for line in self._addresses(host)}
+            why = "IPv6 addresses of a scratch namespace did not become its own"
+            self._node.call(_await, lambda: _are_ready(wanted), why)
         self._laid = host, arrives
 
     def _addresses(self, host: Host) -> list[str]:
@@ -284,7 +299,8 @@ class ScratchHost:
             raise ToolFailedError(f"connections cannot be forgotten: {os.strerror(-code)}")
         if self._servers is not None and self._node.call(_knows_virtual):
             self._run(["ipvsadm", "-C"])
-            self._node.call(_await_no_virtual)
+            why = "IPVS does not forget connections: expire_nodest_conn needs Linux 5.9"
+            self._node.call(_await, lambda: not _knows_virtual(), why)
             self._load(self._servers)
 
     def _insert(self, packet: Packet, connection: Connection) -> None:
@@ -301,12 +317,8 @@ class ScratchHost:
         plain = original.reversed()  # the kernel translates it, and notes that it does (nf_nat_setup_info)
         for way, flow in (("orig", original), ("reply", plain)):
             for end, address, port in (("src", flow.src, flow.sport), ("dst", flow.dst, flow.dport)):
-                command += [
-                    f"--{way}-{end}",
-                    address_text(self._family, address or 0),
-                    f"--{way}-port-{end}",
-                    str(port),
-                ]
+                command += [f"--{way}-{end}", address_text(self._family, address or 0)]
+                command += [f"--{way}-port-{end}", str(port)]
         if reply[:2] != plain[:2]:
             command += ["--dst-nat", format_endpoint(self._family, reply.src, reply.sport)]
         if reply[2:] != plain[2:]:
@@ -324,35 +336,28 @@ class ScratchHost:
             raise UnsendableError("the kernel does not expect the connection, which was to be RELATED to another")
 
 
-def _await_addresses(addresses: Sequence[str]) -> None:
-    """Wait until the host has its IPv6 addresses: a work queue sees to their local routes and takes away that they are
+def _await(holds: Callable[[], bool], otherwise: str) -> None:
+    """Wait for what the kernel does in its own time. Raises ToolFailedError: it did not, with these words."""
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            raise ToolFailedError(otherwise)
+        time.sleep(0.002)
+
+
+def _are_ready(addresses: Collection[str]) -> bool:
+    """Whether the host has its IPv6 addresses: a work queue sees to their local routes and takes away that they are
     tentative (addrconf_dad_work in net/ipv6/addrconf.c)."""
     wanted = {socket.inet_pton(socket.AF_INET6, address).hex() for address in addresses}
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        routes = (line.split() for line in Path("/proc/thread-self/net/ipv6_route").read_text().splitlines())
-        local = {fields[0] for fields in routes if int(fields[8], 16) & _RTF_LOCAL}
-        found = (line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text().splitlines())
-        ready = {fields[0] for fields in found if not int(fields[4], 16) & _TENTATIVE}
-        if wanted <= local & ready:
-            return
-        if time.monotonic() > deadline:
-            raise ToolFailedError("IPv6 addresses of a scratch namespace did not become its own")
-        time.sleep(0.002)
+    routes = (line.split() for line in Path("/proc/thread-self/net/ipv6_route").read_text().splitlines())
+    local = {fields[0] for fields in routes if int(fields[8], 16) & _RTF_LOCAL}
+    found = (line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text().splitlines())
+    return wanted <= local & {fields[0] for fields in found if not int(fields[4], 16) & _TENTATIVE}
 
 
 def _knows_virtual() -> bool:
-    """Whether IPVS knows connections."""
+    """Whether IPVS knows connections: it forgets those of real servers that are gone (expire_nodest_conn)."""
     return len(Path("/proc/thread-self/net/ip_vs_conn").read_text().splitlines()) > 1
-
-
-def _await_no_virtual() -> None:
-    """Wait until IPVS has forgotten the connections of real servers that are gone (expire_nodest_conn, Linux 5.9)."""
-    deadline = time.monotonic() + _PATIENCE
-    while _knows_virtual():
-        if time.monotonic() > deadline:
-            raise ToolFailedError("IPVS does not forget connections: expire_nodest_conn needs Linux 5.9")
-        time.sleep(0.002)
 
 
 def _conntrack_socket() -> socket.socket:
