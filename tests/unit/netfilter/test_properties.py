@@ -41,6 +41,18 @@ def test_every_class_has_a_strategy() -> None:
     assert len(CLASSES) > 45
 
 
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_tables_are_sound(cls: type[Extension]) -> None:
+    """Every field is printed by a row, names are unique, and the class says what it is for."""
+    printed = {row.field for row in cls.OPTIONS if row.printed}
+    assert {field for field, _ in cls.writers()} == printed
+    names = [name for row in cls.OPTIONS for name in (row.name, *row.aliases)]
+    assert len(names) == len(set(names))
+    assert all(name.startswith("--") for name in names)
+    assert cls.__doc__
+    assert "(" not in cls.__doc__[:1]
+
+
 def rule_of(value: Any) -> Rule:
     return Rule(matches=(value,)) if isinstance(value, Match) else Rule(target=value)
 

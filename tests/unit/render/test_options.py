@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from kproxy.api.kubeproxyconfig.types import KubeProxyConfiguration
 from kproxy.render import Features, render_options
@@ -27,37 +26,6 @@ def test_defaults_are_kube_proxys() -> None:
 def test_without_a_node_object_zone_and_addresses_are_unknown() -> None:
     options = render_options(DEFAULT, V6, "node-0")
     assert (options.zone, options.node_ip, options.interface_addresses) == ("", "::1", ("::1",))
-
-
-@pytest.mark.parametrize(
-    ("family", "localhost", "addresses", "wanted"),
-    [
-        (V4, True, (), True),
-        (V4, False, (), False),
-        (V4, True, ("192.168.0.0/24",), False),
-        (V4, True, ("192.168.0.0/24", "127.0.0.0/8"), True),
-        (V4, True, ("primary",), False),
-        (V6, True, (), False),
-    ],
-)
-def test_localhost_node_ports_need_ipv4_and_loopback_among_the_addresses(
-    family: IPFamily, localhost: bool, addresses: tuple[str, ...], wanted: bool
-) -> None:
-    config = msgspec.structs.replace(
-        DEFAULT,
-        node_port_addresses=addresses,
-        iptables=msgspec.structs.replace(DEFAULT.iptables, localhost_node_ports=localhost),
-    )
-    assert render_options(config, family, "node-0", make_node()).localhost_node_ports is wanted
-
-
-@pytest.mark.parametrize(("bit", "mark"), [(0, "0x00000001"), (14, "0x00004000"), (31, "0x80000000")])
-def test_masquerade_bit(bit: int, mark: str) -> None:
-    config = msgspec.structs.replace(
-        DEFAULT, iptables=msgspec.structs.replace(DEFAULT.iptables, masquerade_bit=bit, masquerade_all=True)
-    )
-    options = render_options(config, V4, "node-0")
-    assert (options.mark, options.masquerade_all) == (mark, True)
 
 
 def test_interface_addresses_can_be_given() -> None:

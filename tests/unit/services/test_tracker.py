@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.api.types.core import Service, ServicePort
+from kproxy.api.types.core import Service
 from kproxy.api.types.discovery import EndpointSlice
 from kproxy.services.names import IPFamily, ServicePortName
 from kproxy.services.tracker import ServiceState
@@ -22,17 +22,6 @@ def new_state() -> ServiceState:
     return ServiceState(V4, "node-0")
 
 
-def test_nothing_is_visible_before_apply() -> None:
-    state = new_state()
-    assert state.update_service(make_service())
-    assert state.update_endpoint_slice(make_slice(make_endpoint()))
-    assert not state.service_ports
-    assert not state.endpoints
-    assert state.apply().touched == {WEB}
-    assert list(state.service_ports) == list(state.endpoints) == [WEB]
-    assert not state.apply()
-
-
 def test_changes_carry_what_was_before() -> None:
     state = ServiceState.of(V4, "node-0", [make_service()], [make_slice(make_endpoint("10.244.0.1"))])
     before_port, before_endpoints = state.service_ports[WEB], state.endpoints[WEB]
@@ -45,20 +34,6 @@ def test_changes_carry_what_was_before() -> None:
     changes = state.apply()
     assert changes.previous_service_ports == {WEB: before_port}
     assert WEB not in state.service_ports
-
-
-def test_metadata_alone_touches_nothing() -> None:
-    state = ServiceState.of(V4, "node-0", [make_service()], [make_slice(make_endpoint())])
-    assert not state.update_service(make_service(labels={"app": "web"}))
-    state.update_endpoint_slice(make_slice(make_endpoint(), labels={"app": "web"}))
-    assert not state.apply()
-
-
-def test_only_the_changed_port_of_a_service_is_touched() -> None:
-    one, two = ServicePort(port=80, name="http"), ServicePort(port=443, name="https")
-    state = ServiceState.of(V4, "node-0", [make_service(ports=(one, two))], [])
-    state.update_service(make_service(ports=(one, ServicePort(port=8443, name="https"))))
-    assert state.apply().touched == {ServicePortName("shop", "web", "https", "TCP")}
 
 
 NAMES = ("a", "b", "c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.netfilter import Problem, Table, check_ruleset, line_of_rule, parse_save
+from kproxy.netfilter import Table, check_ruleset, line_of_rule, parse_save
 from kproxy.netfilter.iptables.check import find_loop
 
 
@@ -38,12 +38,6 @@ def test_none() -> None:
 )
 def test_rules(rule: str, kind: str) -> None:
     assert problems(f"-A A -j DROP\n-A A {rule}\n") == [(kind, "A", 2)]
-
-
-def test_text() -> None:
-    problem = Problem("missing-chain", "nat", "A", 2, "a jump to chain B, which is not there")
-    assert str(problem) == "table nat: chain A: rule 2: a jump to chain B, which is not there"
-    assert str(Problem("loop", "nat", "A", 0, "a loop")) == "table nat: chain A: a loop"
 
 
 def table(rules: str) -> Table:

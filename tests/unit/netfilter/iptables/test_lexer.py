@@ -27,28 +27,6 @@ def test_split(text: str, values: list[str]) -> None:
     assert [unquote(word) for word in split_words(text)] == values
 
 
-@pytest.mark.parametrize("text", ['"', 'a "b', 'a"b', r'"a\"'])
-def test_open_quote(text: str) -> None:
-    with pytest.raises(ValueError, match="closing quote"):
-        split_words(text)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("plain-1_A", "plain-1_A"),
-        ("", '""'),
-        ("a/b:c", '"a/b:c"'),
-        ("it's", r'"it\'s"'),
-        ('a"b\\c', r'"a\"b\\c"'),
-        ("žluť", '"žluť"'),
-        ("!", '"!"'),
-    ],
-)
-def test_quote(value: str, text: str) -> None:
-    assert quote(value) == text
-
-
 @given(st.text(st.characters(exclude_characters="\n")))
 def test_quote_comes_back(value: str) -> None:
     assert [unquote(word) for word in split_words(f"a {quote(value)} b")] == ["a", value, "b"]

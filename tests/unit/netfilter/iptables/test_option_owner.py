@@ -6,7 +6,7 @@ import pytest
 
 from kproxy.netfilter.family import Family
 from kproxy.netfilter.iptables.lexer import split_words
-from kproxy.netfilter.iptables.option_owner import Layout, lay_out, shape_of
+from kproxy.netfilter.iptables.option_owner import Layout, lay_out
 
 
 def layout(text: str, family: Family = Family.IPV4) -> Layout:
@@ -70,30 +70,3 @@ def test_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match="expected") as caught:
         layout(text)
     assert expected in str(caught.value)
-
-
-def test_families() -> None:
-    with pytest.raises(ValueError, match="only in IPv4"):
-        layout("-f", Family.IPV6)
-
-
-def test_shapes() -> None:
-    """Lines of one shape share a layout; what matters to it tells shapes apart."""
-
-    def shape(text: str) -> tuple[str | None, ...]:
-        return shape_of(split_words(text))
-
-    assert shape('-d 1.1.1.1 -m comment --comment "a b" -j X') == shape("-d 2.2.2.2 -m comment --comment c -j Y")
-    assert shape("-p tcp --dport 5") != shape("-p udp --dport 5")
-    assert shape("-j LOG") != shape("-j X")
-    assert shape('"-j" X') != shape('"j" X')
-    assert not layout("-p 6 --dport 5").general
-    assert not layout("-p TCP --dport 5").general
-    assert not layout('-m "comment" --comment x').general
-    assert layout("-p tcp --dport 5").general
-
-
-def test_only_part() -> None:
-    assert layout("-m tcp --dport 5").only_part() is not None
-    for text in ("-m tcp -m udp", "-s 1.1.1.1 -m tcp", "-f -m tcp", ""):
-        assert layout(text).only_part() is None

@@ -36,10 +36,6 @@ def test_recorded_dumps(path: Path) -> None:
     assert all(rule.spelling is None for *_, rule in ruleset.rules())
 
 
-def test_there_are_dumps() -> None:
-    assert len(DUMPS) == 6
-
-
 def test_parts() -> None:
     ruleset = parse_save(DUMP)
     filter_table = ruleset.tables[0]

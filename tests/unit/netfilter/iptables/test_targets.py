@@ -7,16 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.netfilter import (
-    ACCEPT,
-    DROP,
     Family,
-    Jump,
-    Masked,
-    OpaqueTarget,
-    Range,
     RuleSyntaxError,
     Target,
-    Verdict,
     parse_rule,
 )
 from kproxy.netfilter.iptables import targets as t
@@ -28,38 +21,6 @@ marks = st.integers(0, UINT32)
 
 def target(text: str, family: Family = V4) -> Target | None:
     return parse_rule(f"-j {text}", family=family).target
-
-
-@pytest.mark.parametrize(
-    ("text", "family", "value"),
-    [
-        ("ACCEPT", V4, ACCEPT),
-        ("KUBE-SVC-X", V4, Jump("KUBE-SVC-X")),
-        ("REJECT", V4, t.RejectTarget("icmp-port-unreachable")),
-        ("REJECT", V6, t.RejectTarget("icmp6-port-unreachable")),
-        ("DNAT --to-destination 10.0.0.1:80", V4, t.DnatTarget(t.NatRange(V4, (0x0A000001,) * 2, Range(80, 80)))),
-        ("DNAT --to-destination [::1]:80", V6, t.DnatTarget(t.NatRange(V6, (1, 1), Range(80, 80)))),
-        ("DNAT --to-destination ::1", V6, t.DnatTarget(t.NatRange(V6, (1, 1)))),
-        ("DNAT --to-destination :80", V6, t.DnatTarget(t.NatRange(V6, None, Range(80, 80)))),
-        ("MARK --xor-mark 0x4000", V4, t.MarkTarget(Masked(0x4000, 0))),
-        ("MASQUERADE --random-fully", V4, t.MasqueradeTarget(random_fully=True)),
-        ("TRACE", V4, t.TraceTarget()),
-        ("SYNPROXY", V4, OpaqueTarget("SYNPROXY")),
-        ("SET --map-set s src --map-mark", V4, OpaqueTarget("SET", "--map-set s src --map-mark")),
-        ("REJECT --reject-with icmp6-no-route", V4, OpaqueTarget("REJECT", "--reject-with icmp6-no-route")),
-    ],
-)  # fmt: skip
-def test_values(text: str, family: Family, value: Target) -> None:
-    assert target(text, family) == value
-
-
-def test_goto() -> None:
-    assert parse_rule("-g X").target == Jump("X", goto=True)
-    assert parse_rule("-g X") != parse_rule("-j X")
-    assert parse_rule("").target is None
-    assert Verdict("DROP") == DROP
-    with pytest.raises(ValueError, match="a verdict expected"):
-        Verdict("LOG")
 
 
 @given(marks, marks)

@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from kproxy.netfilter.nftables.datatype import DATATYPES, INTEGER
+from kproxy.netfilter.nftables.datatype import DATATYPES
 from kproxy.netfilter.nftables.element import Element, Elements
 from kproxy.netfilter.nftables.expression import Payload
 from kproxy.netfilter.nftables.protocol import HEADERS, Layer
 from kproxy.netfilter.nftables.ruleset import Chain, NftRuleset, Rule, Table, TableFamily
 from kproxy.netfilter.nftables.sets import Set
 from kproxy.netfilter.nftables.stateful import Counter
-from kproxy.netfilter.nftables.value import DROP, Prefix, Verdict
+from kproxy.netfilter.nftables.value import DROP
 
 
 def test_the_order_of_elements_and_what_the_kernel_counts_do_not_compare() -> None:
@@ -27,17 +27,6 @@ def test_the_order_of_elements_and_what_the_kernel_counts_do_not_compare() -> No
     assert Rule((Counter(1, 2), DROP), handle=3, line=9) == Rule((Counter(), DROP))
 
 
-def test_a_concatenated_key_is_found_by_a_packets_own() -> None:
-    index = {element.key: element.data for element in (Element((0x0A000001, 6, 80), Verdict("goto", "svc")),)}
-    assert index[0x0A000001, 6, 80] == Verdict("goto", "svc")
-
-
-def test_prefixes_know_their_ends() -> None:
-    net = Prefix(0x0A000000, 8, 32)
-    assert (net.mask, net.first, net.last) == (0xFF000000, 0x0A000000, 0x0AFFFFFF)
-    assert Prefix(0, 0, 128).last == (1 << 128) - 1
-
-
 def test_fields_lie_inside_their_headers() -> None:
     row = Payload("tcp", "dport").row
     assert (row.offset, row.bits, row.type.name) == (16, 16, "inet_service")
@@ -47,11 +36,6 @@ def test_fields_lie_inside_their_headers() -> None:
             assert row.name == name
             assert row.bits > 0
             assert row.type.bits == row.bits
-
-
-def test_integers_take_the_width_of_their_field() -> None:
-    assert HEADERS["ip"].fields["ttl"].type == INTEGER.sized(8) != INTEGER
-    assert INTEGER.sized(8).mask == 0xFF
 
 
 def test_names_are_unique() -> None:

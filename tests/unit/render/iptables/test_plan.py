@@ -5,36 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kproxy.render import Batch, Plan
-from kproxy.render.iptables.plan import Change, deletion_order, height, order_batches
+from kproxy.render import Plan
+from kproxy.render.iptables.plan import Change, height, order_batches
 from kproxy.services import ServicePortName
 
 WEB = ServicePortName("shop", "web", "", "TCP")
-
-
-def test_a_batch_is_one_restore_of_one_table() -> None:
-    batch = Batch("nat", {"KUBE-SVC-A": "-A KUBE-SVC-A -j KUBE-SEP-A\n"}, ("KUBE-SEP-B",))
-    assert batch.text == (
-        "*nat\n:KUBE-SVC-A - [0:0]\n:KUBE-SEP-B - [0:0]\n-A KUBE-SVC-A -j KUBE-SEP-A\n-X KUBE-SEP-B\nCOMMIT\n"
-    )
-
-
-def test_callers_are_deleted_before_what_they_call() -> None:
-    chains = ["KUBE-SEP-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-EXT-A", "KUBE-SVC-A"]
-    assert deletion_order(chains) == ("KUBE-FW-A", "KUBE-EXT-A", "KUBE-SVC-A", "KUBE-SVL-A", "KUBE-SEP-A")
-
-
-def test_an_empty_plan_is_false_and_writes_nothing() -> None:
-    plan = Plan(full=False, base={}, service_ports={})
-    assert not plan
-    assert plan.restore_text == ""
-    assert list(plan.batches()) == []
-
-
-def test_deletions_alone_make_a_plan() -> None:
-    plan = Plan(full=False, base={}, service_ports={}, deletions=("KUBE-SVC-A", "KUBE-SEP-A"))
-    assert plan
-    assert [batch.deletions for batch in plan.batches(1)] == [("KUBE-SVC-A",), ("KUBE-SEP-A",)]
 
 
 def test_batches_in_order() -> None:
